@@ -1,7 +1,7 @@
-"""A process that belongs to its parent: it announces its socket on stdout, and ends when the parent does.
+"""Ties a process to its parent: the process announces its socket on stdout, and ends when the parent does.
 
-In: the parent's pid, and stdin, whose end means that the parent is gone. Out: one JSON line on stdout, {"ready": true,
-"socket": …} or {"ready": false, "code": …, "message": …}.
+In: the parent's pid, and stdin, whose end means that the parent is gone. Out: one JSON line on stdout, {"ready":
+true, "socket": …} or {"ready": false, "code": …, "message": …}.
 Invariant: this process never outlives its parent, however the parent dies, kill -9 included.
 """
 
@@ -17,16 +17,17 @@ import tempfile
 import threading
 
 PR_SET_PDEATHSIG = 1
-# Bound on the length of a unix socket's path, in bytes, without the closing zero (Linux).
+# Upper bound on the length of a unix socket's path, in bytes, without the closing zero (Linux).
 MAX_SOCKET_PATH = 107
-# Directories that were made for sockets here; they go when the process ends.
+# Directories that this process made for its sockets; they are removed when the process ends.
 _socket_folders: list[str] = []
 
 
 def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
     """Asks the kernel for SIGKILL at the parent's death (Linux), and exits at the end of stdin on every system.
 
-    parent: its pid, where known; it may have died before the kernel was asked. stdin: the descriptor where stdin is now.
+    parent: the parent's pid, if known; the parent may have died before the kernel was asked. stdin: the descriptor to
+    which stdin was moved.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -36,14 +37,16 @@ def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
 
 
 def _exit_with_stdin(stdin: int) -> None:
-    # Reads the descriptor itself: a buffered reader would hold a lock at exit.
+    # Reads the file descriptor directly: a buffered reader would hold a lock at exit.
     while os.read(stdin, 4096):
         pass
     exit_now(0)
 
 
 def exit_now(status: int) -> None:
-    """Exits at once, without waiting for threads that may be inside a long forward pass. Removes its socket's directory."""
+    """Exits at once, without waiting for threads that may be inside a long forward pass. Removes this process's socket
+    directories.
+    """
     for folder in _socket_folders:
         shutil.rmtree(folder, ignore_errors=True)
     sys.stderr.flush()
@@ -51,7 +54,9 @@ def exit_now(status: int) -> None:
 
 
 def socket_address(asked: str | None) -> str:
-    """`unix:PATH` for the path asked for, else for one in a new directory that only this user can enter. Raises ValueError."""
+    """`unix:PATH` of the requested path, or of a path in a new directory that only this user can enter. Raises
+    ValueError.
+    """
     if asked:
         path = asked.removeprefix("unix:")
     else:
@@ -64,13 +69,13 @@ def socket_address(asked: str | None) -> str:
 
 
 def announce(**ready: object) -> None:
-    """Writes the one line on stdout that says that the service is ready. Everything else goes to stderr."""
+    """Writes the line on stdout that announces the service as ready. Everything else goes to stderr."""
     sys.stdout.write(json.dumps({"ready": True, **ready}) + "\n")
     sys.stdout.flush()
 
 
 def fail(code: str, message: str) -> None:
-    """Writes the one line on stdout that says why there is no service, and exits with 1."""
+    """Writes the line on stdout that says why the service did not start, and exits with 1."""
     sys.stdout.write(json.dumps({"ready": False, "code": code, "message": message}) + "\n")
     sys.stdout.flush()
     sys.exit(1)

@@ -1,8 +1,9 @@
-"""`python -m troupe_policy.server --serve render|engine|trainer`: one service of a model on a unix socket.
+"""`python -m troupe_policy.server --serve render|engine|trainer`: serves one of three services of a model on a unix
+socket.
 
 In: a model directory and options on the command line. Out: {"ready": true, "socket": …} on stdout, logs on stderr.
-Invariant: the process ends with its parent. Where the model cannot be served it writes the reason to stdout and exits with 1.
-The only file that knows all services. It imports each one late, so that the renderer starts without torch.
+Invariant: the process ends with its parent. If the model cannot be served it writes the reason to stdout and exits
+with 1. Only this file knows all services. It imports each one late, so that the renderer starts without torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ logger = logging.getLogger("troupe_policy")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of the service that --serve names. The trainer's have no defaults here: the recipe's schema has them."""
+    """Parses the options of the service that --serve names. The trainer's options have no defaults here: the recipe's
+    schema has them.
+    """
     parser = argparse.ArgumentParser(prog="troupe_policy.server")
     parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
     parser.add_argument("--model", required=True, help="model directory that transformers loads")
@@ -73,7 +76,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    # The parent pings during long generations; without these the server would close the connection.
+    # The parent pings during long generations; without these settings the server would close the connection.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -103,10 +106,12 @@ async def serve(given: argparse.Namespace) -> None:
 
 
 def serve_trainer(given: argparse.Namespace) -> None:
-    """Serves the trainer: one long call at a time, on threads. Of several ranks, rank 0 serves and the others follow it."""
+    """Serves the trainer: one long call at a time, on threads. With several ranks, rank 0 serves and the others follow
+    it.
+    """
     if given.ranks > 1 and not in_torchrun():
         run_ranks(given.ranks)
-    # late: torch and transformers, which torchrun's parent does not need
+    # imported late: torchrun's parent does not need torch and transformers
     from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
@@ -127,16 +132,16 @@ def serve_trainer(given: argparse.Namespace) -> None:
 
 
 def listen(server, given: argparse.Namespace) -> None:
-    """Opens the socket for this user only: a client may load weights."""
+    """Opens the socket for this user only, since a client may load weights."""
     given.socket = socket_address(given.socket)
     os.umask(0o077)
     server.add_insecure_port(given.socket)
 
 
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
-    """Makes the service that --serve names. on_failure: called when the engine's loop dies."""
+    """Creates the service that --serve names. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
-        # late: the engine does not need jinja2
+        # imported late: the engine does not need jinja2
         from .render.renderer import Renderer
         from .render.service import RenderService
 
@@ -146,14 +151,14 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    # late: the renderer starts without torch and transformers
+    # imported late: the renderer starts without torch and transformers
     from .engine.loaded_model import load_model
     from .engine.options import EngineOptions
     from .engine.service import EngineService
     from .model.tokens import Tokens
 
     if given.deterministic:
-        # cuBLAS reads this variable when it starts.
+        # cuBLAS reads this environment variable when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     options = EngineOptions(
@@ -175,15 +180,16 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
 def main() -> None:
     given = arguments()
-    # Under torchrun the parent is torchrun, and the pid in --parent is that of torchrun's own parent.
+    # Under torchrun the parent process is torchrun, and --parent holds the pid of torchrun's own parent.
     die_with_parent(None if in_torchrun() else given.parent)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    # GOMP_SPINCOUNT is read when torch is imported: torch's threads spin at every barrier. Spinning too long (the default is
-    # milliseconds) starves the awaited thread where tools and Node want the same cores: work of 3 s was not done after 40 s
-    # on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000 tokens/s, 36,000 with this.
+    # GOMP_SPINCOUNT is read when torch is imported: torch's threads spin at every barrier. Spinning too long (the
+    # default is milliseconds) starves the awaited thread when tools and Node need the same cores: work of 3 s was not
+    # done after 40 s on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000
+    # tokens/s, 36,000 with this.
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Models come from directories: no library may ask the network.
+    # Models come from directories, so no library may access the network.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:

@@ -16,7 +16,7 @@ BAD_COUNTS = "expected a context, 0 to all of it resumed, and at least one token
 
 
 def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str] | None:
-    """(code, message) where a request can never be served, else None."""
+    """(code, message) if a request can never be served, else None."""
     n = len(request.context)
     tokens = request.context
     if n == 0 or request.max_tokens < 1 or not 0 <= request.resumed_tokens <= n:
@@ -38,10 +38,10 @@ def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str
 
 
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
-    """Gives a sequence a row: the one where its trajectory is kept, or a free one.
+    """Gives a sequence a row: the row that is kept for its trajectory, or a free one.
 
-    Returns the number of its tokens whose keys are there already. Returns None where it does not fit; nothing but evictions
-    has changed then.
+    Returns the number of its tokens whose keys are already in the row. Returns None if the sequence does not fit;
+    only evictions may have happened then.
     """
     request = sequence.request
     size = len(request.context) + len(sequence.tokens)
@@ -51,10 +51,11 @@ def place(sequence: Sequence, ledger: Ledger) -> int | None:
         filled = int(ledger.filled[kept.row])
         reuse, own = common_prefix(ledger.tokens[kept.row, :filled], request.context), ledger.blocks(filled)
     running = len(ledger.running)
-    # One more block for each running sequence, or the newcomer would be preempted at once. Alone, it may use everything.
+    # Reserves one more block for each running sequence: without it the new sequence would be preempted at once. A
+    # sequence that would run alone may use the whole budget.
     need = ledger.blocks(size + 1) + running - own
     if kept is not None:
-        kept.waiters += 1  # protects its own kept row from eviction
+        kept.waiters += 1  # protects the trajectory's own kept row from eviction
     fits = ledger.make_room(need, even_awaited=running == 0)
     if not fits and running == 0:
         fits = ledger.make_room(ledger.blocks(size) - own, even_awaited=True)

@@ -14,7 +14,9 @@ from .ledger import Kept, Ledger
 
 
 def compact(ledger: Ledger, store: KvRows) -> None:
-    """Moves the highest rows into gaps when more than a fourth as many rows as run (and more than 2) would be computed in vain."""
+    """Moves running sequences from the highest rows into gaps below, as long as a decode would compute more idle rows
+    than 2 and than a fourth of the running ones.
+    """
     running = ledger.running
     while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
         high = int(running[-1])
@@ -29,7 +31,7 @@ def compact(ledger: Ledger, store: KvRows) -> None:
 
 
 def _swap_kept(ledger: Ledger, store: KvRows, low: int, high: int) -> None:
-    """Swaps a kept row with a running one, through the scratch row."""
+    """Swaps a kept row with a running one, by way of the scratch row."""
     length = int(ledger.filled[low])
     store.copy(low, store.scratch, length)
     kept, tokens = ledger.detach(low)

@@ -1,8 +1,9 @@
 """Decode: one forward pass and one sampled token for every ready row.
 
-In: the ledger's rows. Out: row numbers, the token of each, its log-probability, and where asked the entropy of its distribution.
-Invariants: a token's random number depends on its request's seed and its own position alone. In deterministic mode every
-operation has one shape, whatever runs.
+In: the ledger's rows. Out: row numbers, the token of each, its log-probability, and on request the entropy of its
+distribution.
+Invariants: a token's random number depends only on its request's seed and its own position. In deterministic mode
+every operation has one shape, whatever runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from .ledger import Ledger
 from .prefill import Prefill
 from .sampling import SamplingRows, entropies, sample, uniforms
 
-# (rows int64, tokens int64, log-probabilities float32, entropies float32 or None), each [rows]; natural log, nats
+# Sampled: (rows int64, tokens int64, log-probabilities float32, entropies float32 or None), each [rows]; natural log,
+# nats
 Sampled = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 
 
@@ -23,12 +25,14 @@ class Decode:
     def __init__(
         self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int, with_entropy: bool = False
     ) -> None:
-        """width: lines of a forward pass in deterministic mode. with_entropy: also compute the sampled distributions' entropies."""
+        """Runs decodes. width: lines of a forward pass in deterministic mode. with_entropy: also compute the sampled
+        distributions' entropies.
+        """
         self._ledger, self._forward, self._prefill, self._width = ledger, forward, prefill, width
         self._with_entropy = with_entropy
 
     def plain(self) -> Sampled | None:
-        """One forward pass over the rows up to the highest ready one. None where no row is ready."""
+        """Runs one forward pass over the rows up to the highest ready one. Returns None if no row is ready."""
         ledger = self._ledger
         rows = self._ready()
         if not len(rows):
@@ -44,7 +48,9 @@ class Decode:
             return rows, *self._draw(logits, rows)
 
     def fixed(self) -> Sampled | None:
-        """Deterministic mode: one forward pass of constant shape; decoding rows first, then tokens of prefills. None as in `plain`."""
+        """Runs one forward pass of constant shape, for deterministic mode: decoding rows first, then tokens of prefills.
+        Returns None if no row is ready.
+        """
         ledger, width = self._ledger, self._width
         decoding = self._ready()
         lines, positions = [decoding], [ledger.size[decoding] - 1]
@@ -81,7 +87,7 @@ class Decode:
         return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropy
 
     def _ready(self) -> np.ndarray:
-        """Running rows that lack only the last token's key."""
+        """Running rows that have the keys of all their tokens but the last."""
         ledger = self._ledger
         rows = ledger.running
         return rows[ledger.filled[rows] == ledger.size[rows] - 1]

@@ -1,10 +1,10 @@
 """The engine: continuous batching of many sequences over one model.
 
-In: requests, aborts, releases and new weights, from any thread. Out: events, one batch per iteration, on the engine's thread.
-An iteration runs the posted actions, admits waiting sequences by priority, prefills missing keys, and decodes one token for every
-ready row.
-Invariants: each token is sampled from a decode of the token before it, with a random number that depends only on the request's
-seed and the token's position. A preempted sequence keeps its tokens; only its keys are computed again.
+In: requests, aborts, releases and new weights, from any thread. Out: events, one batch per iteration, on the engine's
+thread. An iteration runs the posted actions, admits waiting sequences by priority, prefills missing keys, and decodes
+one token for every ready row.
+Invariants: each token is sampled from a decode of the token before it, with a random number that depends only on the
+request's seed and the token's position. A preempted sequence keeps its tokens; only its keys are computed again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from .options import EngineOptions
 from .prefill import Prefill
 from .requests import Event, Request
 
-# Bound on the context where neither the options nor the model set a smaller one.
+# Upper bound on the context in tokens, when neither the options nor the model set a smaller one.
 DEFAULT_CONTEXT_TOKENS = 4096
-# In deterministic mode a forward pass has a multiple of this many lines.
+# Number of lines of a forward pass in deterministic mode is a multiple of this.
 FIXED_WIDTH_STEP = 32
 CAPACITY_STEP = 32
 
 
 class Engine:
-    """on_events: receives [(sink, event)] once per iteration, on the engine's thread. A sink identifies who asked."""
+    """on_events: receives [(sink, event)] once per iteration, on the engine's thread. A sink identifies the caller that
+    sent the request.
+    """
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Engine:
     def preemptions(self) -> int:
         return self._lifecycle.preemptions
 
-    # ---- from any thread ----
+    # ---- methods that any thread may call ----
     def submit(self, request: Request, sink: Any = None) -> None:
         self._inbox.post(lambda: self._lifecycle.submit(request, sink))
 
@@ -87,7 +89,7 @@ class Engine:
         self._inbox.post(lambda: self._lifecycle.abort(request_id, sink))
 
     def abort_all(self, sink: Any) -> None:
-        """Aborts every request that came with `sink`: nobody reads its events any more."""
+        """Aborts every request that came with `sink`, because nobody reads its events any more."""
         self._inbox.post(lambda: self._lifecycle.abort_all(sink))
 
     def release(self, trajectory: str) -> None:
@@ -102,11 +104,13 @@ class Engine:
         return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
 
     def status(self) -> dict[str, float]:
-        """Counts as of the last iteration; tokens in whole blocks. Only reads, so it answers during a long forward pass."""
+        """Counts as of the last iteration; tokens in whole blocks. It reads without posting an action, so it answers
+        during a long forward pass.
+        """
         for _ in range(8):
             try:
                 return self._status()
-            except RuntimeError:  # a dictionary changed while the loop ran
+            except RuntimeError:  # the engine's thread changed a dictionary during this read: read again
                 continue
         return self._inbox.ask(self._status).result(timeout=60)
 
@@ -116,12 +120,12 @@ class Engine:
 
     # ---- the loop ----
     def run(self) -> None:
-        """Iterates on the caller's thread until `close`."""
+        """Runs iterations on the caller's thread until `close`."""
         while not self._closed:
             self._inbox.wait(idle=not self.step())
 
     def step(self) -> bool:
-        """One iteration. False when there is nothing left to do."""
+        """Runs one iteration. Returns False when there is nothing left to do."""
         started = time.perf_counter()
         self._inbox.run_all()
         self._lifecycle.admit()
@@ -146,7 +150,9 @@ class Engine:
     def _append(
         self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, entropies: np.ndarray | None
     ) -> None:
-        """Appends what was sampled. Refuses rows whose logprob is NaN; then all keys are computed again."""
+        """Appends the sampled tokens to their rows. Refuses requests whose logprob is NaN; then all keys are computed
+        again.
+        """
         good = ~np.isnan(logprobs)
         if good.all():
             self._lifecycle.append(rows, tokens, logprobs, entropies)
@@ -154,7 +160,7 @@ class Engine:
         for row in rows[~good]:
             self._lifecycle.refuse(self.ledger.owner[row], "engine.not_finite", "the model's logits are not finite")
         self._lifecycle.append(rows[good], tokens[good], logprobs[good], None if entropies is None else entropies[good])
-        # Every kept or shared key may carry the same NaN.
+        # Every kept or shared key may carry the same NaN, so all of them are dropped.
         for trajectory in list(self.ledger.kept):
             self.ledger.drop(trajectory)
         with torch.inference_mode():

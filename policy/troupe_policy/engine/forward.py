@@ -1,7 +1,8 @@
-"""Forward passes of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic mode.
+"""Forward passes of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic
+mode.
 
-In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing where only the cache is filled.
-Invariant: in `fixed`, a token's logits and keys depend on the tokens before it alone, to the bit.
+In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing when only the cache is filled.
+Invariant: in `fixed`, a token's logits and keys depend only on the tokens before it, to the bit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from .kv import KvRows, Pass
 from .loaded_model import LoadedModel
 
-# Lengths are rounded up to a multiple of this, so that allocations of a few sizes are reused.
+# Lengths are rounded up to a multiple of this number of tokens, so that allocations of a few sizes are reused.
 LENGTH_STEP = 32
 
 
@@ -20,7 +21,7 @@ class Forward:
     def __init__(self, loaded: LoadedModel, store: KvRows) -> None:
         self._loaded, self._store = loaded, store
         base = loaded.model.base_model
-        # Without the head: a prefill needs no logits.
+        # The model without its head, for prefills, which need no logits.
         self._body = base if base is not loaded.model else loaded.model
 
     def decode(self, top: int, tokens: np.ndarray, positions: np.ndarray, active: np.ndarray) -> torch.Tensor:
@@ -36,7 +37,9 @@ class Forward:
         return out.logits[:, -1]
 
     def prefill(self, rows: np.ndarray, starts: np.ndarray, pieces: list[np.ndarray]) -> None:
-        """Writes the keys of pieces[i] (int32 [n]) into row rows[i] from position starts[i] on. All start at 0 or none does."""
+        """Writes the keys of pieces[i] (int32 [n]) into row rows[i] from position starts[i] on. Either all starts are 0
+        or none is.
+        """
         count, width = len(rows), max(len(piece) for piece in pieces)
         capacity = self._store.capacity
         tokens = np.zeros((count, width), np.int64)
@@ -50,9 +53,11 @@ class Forward:
         self._run(self._body, write, None if fresh else rows, positions, length, tokens)
 
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
-        """Any mixture of prefill and decode with one token per line, always `width` lines over the whole capacity.
+        """Computes any mixture of prefill and decode with one token per line, always `width` lines over the whole
+        capacity.
 
-        rows, positions, tokens: int [n], n ≤ width; several lines may belong to one row. Returns logits [width, vocabulary].
+        rows, positions, tokens: int [n], n ≤ width; several lines may belong to one row. Returns logits [width,
+        vocabulary].
         """
         def padded(values: np.ndarray, fill: int) -> np.ndarray:
             return np.concatenate([values.astype(np.int64), np.full(width - len(values), fill, np.int64)])

@@ -42,7 +42,7 @@ class Inbox:
             self._actions.popleft()()
 
     def wait(self, *, idle: bool) -> None:
-        """When idle, blocks until an action is posted or `wake` is called."""
+        """Blocks until an action is posted or `wake` is called; for an idle loop."""
         if idle:
             self._wake.wait()
         self._wake.clear()

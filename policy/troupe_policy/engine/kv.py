@@ -1,11 +1,13 @@
 """KV storage: one row per sequence, allocated once, plugged into transformers as a `Cache` and an attention function.
 
-In: a `Pass`, which says for each token of a forward pass its row and position. Out: keys and values written in place, and
-attention over rows with our mask instead of the model's.
-Invariants: no forward pass concatenates or reallocates a cache. Positions beyond a row's length are never attended to.
+In: a `Pass`, which gives the row and position of each token of a forward pass. Out: keys and values written in place,
+and attention over rows with our mask instead of the model's.
+Invariants: no forward pass concatenates or reallocates a cache. Positions beyond a row's length are never attended
+to.
 
-Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, where padding is written. A decode over
-the rows 0 to n - 1 is a view of that storage. On Linux, pages that were never written take no memory.
+Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, into which padding is
+written. A decode over the rows 0 to n - 1 is a view of that storage. On Linux, pages that were never written take no
+memory.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     if current.rows is None and (window is None or window >= width):
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
     elif width == 1:
-        # Heads that share keys become queries of one head, so no key is repeated.
+        # Query heads that share a key head become queries of that one head, so no key is repeated.
         grouped = query.reshape(batch, key.shape[1], groups, dim)
         if isinstance(current.rows, int) and query.device.type == "cpu" and query.dtype == torch.float32:
             out = _decode_on_cpu(grouped, key, value, current.bias(window), dim**-0.5 if scaling is None else scaling)
@@ -94,7 +96,9 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 
 
 def _decode_on_cpu(query, key, value, bias, scaling: float) -> torch.Tensor:
-    """Attention of few queries [b, kv_heads, groups, dim] on many keys: two batched products beat the fused kernel on a CPU."""
+    """Attention of few queries [b, kv_heads, groups, dim] on many keys: two batched products are faster than the fused
+    kernel on a CPU.
+    """
     batch, heads, groups, dim = query.shape
     keys, values = key.flatten(0, 1), value.flatten(0, 1)
     length = keys.shape[1]
@@ -107,7 +111,7 @@ AttentionInterface.register(ATTENTION, attend)
 
 
 class KvRows(Cache):
-    """The storage of all layers. shapes: (kv heads, key dim, value dim) of each layer."""
+    """Storage of the keys and values of all layers. shapes: (kv heads, key dim, value dim) of each layer."""
 
     def __init__(
         self,
@@ -134,11 +138,13 @@ class KvRows(Cache):
 
     @property
     def scratch(self) -> int:
-        """The row that padding is written to; nobody reads it."""
+        """Number of the scratch row, into which padding is written; no pass attends to it."""
         return self.rows
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        """Called by each layer: writes the new keys and values [b, heads, t, dim], returns those to attend to."""
+        """Writes the new keys and values [b, heads, t, dim] of a layer, and returns those to attend to. transformers
+        calls it in each layer.
+        """
         current: Pass = _local.current
         targets = current.targets(key_states.shape[1], self.capacity)
         for flat, new in ((self._flat_keys[layer_idx], key_states), (self._flat_values[layer_idx], value_states)):
@@ -151,7 +157,9 @@ class KvRows(Cache):
         return self._gather(keys, current.rows, 0), self._gather(values, current.rows, 1)
 
     def _gather(self, store: torch.Tensor, rows: torch.Tensor, which: int) -> torch.Tensor:
-        """Rows of keys (0) or values (1), copied into memory that every layer reuses: new pages would cost more than the copy."""
+        """Rows of keys (0) or values (1), copied into a buffer that every layer reuses: allocating new pages would cost
+        more than the copy.
+        """
         shape = (len(rows), *store.shape[1:])
         size = int(np.prod(shape))
         if self._gathered[which] is None or self._gathered[which].numel() < size:
@@ -170,12 +178,12 @@ class KvRows(Cache):
             store[target, :, :length].copy_(store[source, :, :length])
 
     def clear(self) -> None:
-        """Zeroes everything, since even a masked NaN would make a sum NaN."""
+        """Zeroes all keys and values: even a masked NaN would turn a sum into NaN."""
         for store in (*self.keys, *self.values):
             store.zero_()
 
     def run(self, model: torch.nn.Module, current: Pass, tokens: torch.Tensor):
-        """The model's output for tokens int64 [b, t] of one pass."""
+        """Runs the model on tokens int64 [b, t] of one pass and returns its output."""
         _local.current = current
         try:
             return model(input_ids=tokens, position_ids=current.positions, past_key_values=self, use_cache=True)
@@ -184,7 +192,7 @@ class KvRows(Cache):
 
 
 class ShapeProbe(Cache):
-    """Reads the shapes of a model's keys and values off one forward pass, whatever the config calls them."""
+    """Reads the shapes of a model's keys and values from one forward pass, since configs name them differently."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -199,7 +207,7 @@ class ShapeProbe(Cache):
 
 
 def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int, int, int]]:
-    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel where a layer does not use a Cache."""
+    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel if a layer does not use a Cache."""
     probe = ShapeProbe()
     zero = torch.zeros((1, 1), dtype=torch.long, device=device)
     _local.current = Pass(zero, None, zero, 1, next(model.parameters()).dtype)
@@ -216,6 +224,7 @@ def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's calloc: the kernel zeroes a page when it is first written; torch.zeros would write all pages now.
+    # numpy's zeros uses calloc: the kernel zeroes a page when it is first written; torch.zeros would write all pages
+    # now.
     size = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

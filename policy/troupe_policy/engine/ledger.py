@@ -1,6 +1,8 @@
-"""Ledger of the KV storage: which sequence or kept trajectory owns which row, and the blocks that it uses. Holds no tensors.
+"""Ledger of the KV storage: which sequence or kept trajectory owns which row, and the blocks that it uses. Holds no
+tensors.
 
-In: sequences that start and end, trajectories that are kept between turns. Out: rows, blocks in use, what to evict or preempt.
+In: sequences that start and end, trajectories that are kept between turns. Out: rows, blocks in use, rows to evict or
+preempt.
 Invariant: before every forward pass, running rows and kept rows together use at most the budget of blocks.
 """
 
@@ -13,13 +15,15 @@ import numpy as np
 
 from .requests import Sequence
 
-# Bound on the stop tokens of a request.
+# Upper bound on the number of stop tokens of a request.
 MAX_STOPS = 8
 
 
 @dataclass(eq=False)
 class Kept:
-    """A trajectory's keys and values, kept between two turns. waiters: waiting requests that will continue from it."""
+    """Keys and values of a trajectory, kept between two turns. waiters: number of waiting requests that will continue
+    from them.
+    """
 
     trajectory: str
     group: str | None
@@ -29,11 +33,12 @@ class Kept:
 
 
 class Ledger:
-    """Rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
+    """State of the rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
-    tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] where they are not reported.
-    The others are [rows]. context: tokens of the request's context; size: tokens known; filled: positions whose keys are valid;
-    limit: size at which the turn has used its budget; origin: size at which the turn's first token stands.
+    tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] if they are not
+    reported. The others are [rows]. context: tokens of the request's context; size: tokens known; filled: positions
+    whose keys are valid; limit: size at which the turn has used its budget; origin: size at which the turn's first
+    token stands.
     """
 
     def __init__(
@@ -61,10 +66,10 @@ class Ledger:
         self._running: np.ndarray | None = None
         self._clock = 0
 
-    # ---- what is in use ----
+    # ---- rows and blocks in use ----
     @property
     def running(self) -> np.ndarray:
-        """Rows with a running sequence, ascending."""
+        """Numbers of the rows with a running sequence, ascending."""
         if self._running is None:
             rows = [row for row, owner in enumerate(self.owner) if isinstance(owner, Sequence)]
             self._running = np.array(rows, np.int64)
@@ -74,7 +79,7 @@ class Ledger:
         return -(-tokens // self.block_tokens)
 
     def kept_blocks(self, awaited: bool | None = None) -> int:
-        """Blocks of kept rows: all, or those with (awaited True) or without (False) a waiting request."""
+        """Number of blocks of kept rows: all, or those with (awaited True) or without (False) a waiting request."""
         return sum(
             self.blocks(int(self.filled[kept.row]))
             for kept in self.kept.values()
@@ -87,7 +92,9 @@ class Ledger:
 
     # ---- rows ----
     def free_row(self) -> int | None:
-        """The lowest free row, since a decode computes every row up to the highest running one. None where none is free."""
+        """Number of the lowest free row, or None. The lowest, because a decode computes every row up to the highest
+        running one.
+        """
         for row, owner in enumerate(self.owner):
             if owner is None:
                 return row
@@ -113,12 +120,12 @@ class Ledger:
         self._own(row, sequence)
 
     def sampled(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of (tokens, logprobs, entropies) that were sampled in this row, each [n]."""
+        """Copies of the tokens, logprobs and entropies that were sampled in this row, each [n]."""
         start, end = int(self.context[row]), int(self.size[row])
         return tuple(array[row, start:end].copy() for array in (self.tokens, self.logprobs, self.entropies))
 
     def keep(self, row: int, sequence: Sequence) -> None:
-        """Keeps the row of a sequence that ended for its trajectory's next turn."""
+        """Keeps the row of an ended sequence for its trajectory's next turn."""
         self.drop(sequence.request.trajectory)
         self._clock += 1
         kept = Kept(sequence.request.trajectory, sequence.group, row, self._clock)
@@ -136,7 +143,7 @@ class Ledger:
         self._own(row, None)
 
     def drop(self, trajectory: str) -> None:
-        """Frees the row that is kept for a trajectory, where there is one."""
+        """Frees the row that is kept for a trajectory, if there is one."""
         kept = self.kept.get(trajectory)
         if kept is not None:
             self.free(kept.row)
@@ -147,7 +154,7 @@ class Ledger:
         return kept.row
 
     def move(self, source: int, target: int) -> None:
-        """Moves everything about a row to a free one. The caller copies the keys and values."""
+        """Moves a row's whole state to a free row. The caller copies the keys and values."""
         size = int(self.size[source])
         self.tokens[target, :size] = self.tokens[source, :size]
         self.logprobs[target, :size] = self.logprobs[source, :size]
@@ -188,7 +195,9 @@ class Ledger:
 
     # ---- making room ----
     def evict_one(self, even_awaited: bool) -> bool:
-        """Evicts the least recently used kept trajectory, unawaited ones first. even_awaited: awaited ones may go, too."""
+        """Evicts the least recently used kept trajectory that no request waits for. even_awaited: if there is none,
+        evicts an awaited one.
+        """
         candidates = [kept for kept in self.kept.values() if even_awaited or not kept.waiters]
         if not candidates:
             return False
@@ -196,7 +205,9 @@ class Ledger:
         return True
 
     def make_room(self, blocks: int, even_awaited: bool) -> bool:
-        """Evicts kept trajectories until `blocks` more fit. Returns False, with nothing evicted, where they cannot fit."""
+        """Evicts kept trajectories until `blocks` more blocks fit. Returns False, with nothing evicted, if they cannot
+        fit.
+        """
         used = self.running_blocks() + self.kept_blocks()
         evictable = self.kept_blocks() if even_awaited else self.kept_blocks(awaited=False)
         if used - evictable + blocks > self.total_blocks:
@@ -206,7 +217,9 @@ class Ledger:
         return True
 
     def shrink(self, preempt: Callable[[Sequence], None]) -> None:
-        """Before a forward pass: evicts, then preempts the last sequence in order (priority, arrival), until the budget holds."""
+        """Brings the blocks in use below the budget before a forward pass: evicts kept trajectories, then preempts
+        running sequences, the last in order (priority, arrival) first.
+        """
         while self.running_blocks() + self.kept_blocks() > self.total_blocks:
             if self.evict_one(even_awaited=True):
                 continue

@@ -1,8 +1,8 @@
 """The life of each request in the engine: refused or waiting, admitted, preempted, finished.
 
-In: requests, aborts, sampled tokens. Out: rows given and freed in the ledger, and events for whoever asked.
-Invariants: every request gets exactly one last event (Finished or Refused). A preempted sequence keeps its tokens and waits
-again; only its keys are computed again. Runs on the engine's thread alone.
+In: requests, aborts, sampled tokens. Out: rows allocated and freed in the ledger, and events for the callers.
+Invariants: every request gets exactly one last event (Finished or Refused). A preempted sequence keeps its tokens and
+waits again; only its keys are computed again. All methods run on the engine's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .requests import Event, Finished, Partial, Refused, Request, Sequence
 
 
 class Lifecycle:
-    """`version`: policy version that samples now. `events`: (sink, event) since the last `take_events`."""
+    """All requests that are waiting or running. `version`: policy version that samples now."""
 
     def __init__(self, ledger: Ledger, options: EngineOptions, vocabulary: int) -> None:
         self._ledger, self._options, self._vocabulary = ledger, options, vocabulary
@@ -37,14 +37,14 @@ class Lifecycle:
 
     @property
     def waiting(self) -> int:
-        """Requests without a row."""
+        """Number of requests that have no row yet."""
         return max(0, len(self._live) - len(self._ledger.running))
 
     def take_events(self) -> list[tuple[Any, Event]]:
         events, self._events = self._events, []
         return events
 
-    # ---- requests come and go ----
+    # ---- start and end of requests ----
     def submit(self, request: Request, sink: Any) -> None:
         refused = refusal(request, self._ledger, self._vocabulary) or self._refused_now(request, sink)
         if refused is not None:
@@ -56,7 +56,7 @@ class Lifecycle:
         self._wait(sequence)
 
     def _refused_now(self, request: Request, sink: Any) -> tuple[str, str] | None:
-        """(code, message) where the request cannot be taken at this moment."""
+        """(code, message) if the request cannot be accepted at this moment, else None."""
         if (id(sink), request.request_id) in self._live:
             return "engine.bad_request", f"request {request.request_id} is already running"
         if len(self._waiting) >= self._options.max_waiting:
@@ -85,7 +85,7 @@ class Lifecycle:
         while self._waiting and len(ledger.running) < self._options.max_sequences:
             _, sequence = self._waiting[0]
             if self._live.get((id(sequence.sink), sequence.request.request_id)) is not sequence:
-                heapq.heappop(self._waiting)  # aborted while it waited
+                heapq.heappop(self._waiting)  # the request was aborted while it waited
                 continue
             reused = place(sequence, ledger)
             if reused is None:
@@ -95,7 +95,9 @@ class Lifecycle:
                 sequence.cached_tokens, sequence.started_at = reused, _now()
 
     def preempt(self, sequence: Sequence) -> None:
-        """Takes a running sequence off its row and lets it wait. The only running one ends instead: nothing else can go."""
+        """Takes a running sequence off its row and lets it wait. If it is the only running one, it ends instead: nothing
+        else can make room.
+        """
         ledger, row = self._ledger, sequence.row
         if len(ledger.running) == 1:
             self._finish(sequence, "length")
@@ -127,7 +129,7 @@ class Lifecycle:
         )))  # fmt: skip
 
     def refuse(self, sequence: Sequence, code: str, message: str) -> None:
-        """Ends a running sequence without an answer."""
+        """Ends a running sequence with a refusal instead of an answer."""
         self._ledger.free(sequence.row)
         del self._live[(id(sequence.sink), sequence.request.request_id)]
         self._events.append((sequence.sink, Refused(sequence.request, code, message)))
@@ -165,7 +167,7 @@ class Lifecycle:
                 self._events.append((sequence.sink, Partial(sequence.request, np.array([token], np.int32))))
 
     def start_version(self, version: int) -> None:
-        """From now on, tokens of every live sequence are sampled by policy version `version`."""
+        """Sets the policy version that samples the next tokens of every live sequence."""
         self.version = version
         ledger = self._ledger
         for sequence in self._live.values():
@@ -175,5 +177,5 @@ class Lifecycle:
 
 
 def _now() -> float:
-    """Milliseconds since 1970."""
+    """Current time in milliseconds since 1970."""
     return time.time() * 1000

@@ -21,7 +21,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class WeightsError(RuntimeError):
-    """The weights cannot be applied; the model is unchanged."""
+    """New weights cannot be applied; the model is unchanged."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LoadedModel:
 
 
 def pick_device(name: str) -> torch.device:
-    """The torch device of this name; `auto` is the first GPU, or the CPU where there is none."""
+    """Torch device of this name; `auto` is the first GPU, or the CPU if there is no GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
@@ -46,7 +46,7 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel where keys and values in rows do not give the logits of a plain forward pass.
+    Raises UnsupportedModel if keys and values in rows do not give the logits of a plain forward pass.
     """
     target = pick_device(device)
     kind = DTYPES[dtype] if dtype != "auto" else (torch.float32 if target.type == "cpu" else torch.bfloat16)
@@ -73,7 +73,9 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
-    """Compares logits: six tokens at once, against the first three at once and the last three one by one. Raises UnsupportedModel."""
+    """Compares the logits of six tokens computed at once with those of the first three at once and the last three one by
+    one. Raises UnsupportedModel if they differ.
+    """
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary
     at = torch.arange(6, device=device)
@@ -133,7 +135,7 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "")
 
 
 def _update_converted(loaded: LoadedModel, path: Path) -> None:
-    """update_weights for architectures whose files name or split weights differently from the modules in memory."""
+    """Updates the weights of architectures whose files name or split weights differently from the modules in memory."""
     try:
         source = AutoModelForCausalLM.from_pretrained(str(path), dtype=loaded.dtype, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:

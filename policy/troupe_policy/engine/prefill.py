@@ -1,7 +1,7 @@
 """Prefill: computes the missing keys of contexts, many rows in one forward pass, and each group's common prompt once.
 
 In: rows that lack keys before their last token. Out: rows that are ready to decode.
-Invariant: the last token of a context is left to the decode, so every token is sampled in the same way.
+Invariant: the decode computes the last token of a context, so every token is sampled in the same way.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from .kv import KvRows
 from .ledger import Ledger
 from .requests import Sequence
 
-# A prefill of fewer than SMALL_PREFILL_TOKENS is delayed for at most this many iterations, so that others can join it.
+# Number of iterations by which a prefill of fewer than SMALL_PREFILL_TOKENS may be delayed, so that others can join
+# it.
 MAX_DELAY_ITERATIONS = 4
 SMALL_PREFILL_TOKENS = 512
 
 
 class Prefill:
-    """batch_tokens: bound on the padded tokens of one forward pass. `computed` counts tokens without padding.
+    """batch_tokens: upper bound on the padded tokens of one forward pass. `computed` counts tokens without padding.
 
-    copies: members of a group copy their common prompt. What is copied depends on the order of arrival, and answers report it
-    (cached_tokens), so a deterministic engine does not copy.
+    copies: members of a group copy their common prompt. Which keys are copied depends on the order of arrival, and
+    answers report it (cached_tokens), so a deterministic engine does not copy.
     """
 
     def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int, copies: bool) -> None:
@@ -61,7 +62,9 @@ class Prefill:
             pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
 
     def next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
-        """[(sequence, tokens to compute now)]. One member of a group is computed first; the others copy from it later."""
+        """[(sequence, number of tokens to compute now)]. One member of a group is computed first; the others copy from
+        it later.
+        """
         ledger = self._ledger
         batch: list[tuple[Sequence, int]] = []
         groups: set[str] = set()
@@ -81,7 +84,7 @@ class Prefill:
         return batch
 
     def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the group's row with the longest common prefix; rows do not share storage."""
+        """Copies keys from the row of the same group with the longest common prefix; rows do not share storage."""
         ledger, row = self._ledger, sequence.row
         sequence.shared = True
         context = ledger.tokens[row, : ledger.size[row] - 1]
@@ -101,7 +104,9 @@ class Prefill:
                 sequence.cached_tokens = max(sequence.cached_tokens or 0, best)
 
     def _fill(self, part: list[tuple[Sequence, int]]) -> int:
-        """Runs forward passes over rows of similar length, each within `batch_tokens` padded; returns the tokens computed."""
+        """Runs forward passes over rows of similar length, each within `batch_tokens` padded tokens; returns the number
+        of tokens computed.
+        """
         ledger, done = self._ledger, 0
         part = sorted(part, key=lambda item: -item[1])
         while part:

@@ -1,6 +1,7 @@
-"""Requests to an engine and its answers, without gRPC and torch.
+"""Requests to an engine and its answers, as types without gRPC and torch.
 
-In: nothing; these are the types that the engine's files share. Invariant: each Request gets exactly one Finished or Refused.
+In: nothing; these are the types that the engine's files share. Invariant: each Request gets exactly one Finished or
+Refused.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """Asks for a continuation of `context` (int32 [n]). Its last `resumed_tokens` were sampled earlier for this turn.
+    """Request for a continuation of `context` (int32 [n]). Its last `resumed_tokens` were sampled earlier for this turn.
 
-    trajectory: group/member; its kept keys are reused. seed: in [0, 2^32). priority: a smaller number is served first and
-    preempted last. keep: keep the keys and values for the next turn. stream: also report tokens as they are sampled.
+    trajectory: group/member; its kept keys are reused. seed: in [0, 2^32). priority: a smaller number is served first
+    and preempted last. keep: keep the keys and values for the next turn. stream: also report tokens as they are
+    sampled.
     """
 
     request_id: str
@@ -37,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens [start, end) of an answer were sampled under this policy version."""
+    """Segment [start, end) of an answer's tokens that were sampled under this policy version."""
 
     version: int
     start: int
@@ -46,18 +48,18 @@ class Segment:
 
 @dataclass(frozen=True)
 class Finished:
-    """The answer to a request.
+    """Answer to a request.
 
-    tokens: int32 [n], with the stop token. logprobs: float32 [n], natural log, under the distribution sampled from. entropies:
-    float32 [n], nats, of those distributions; [0] where they are not reported. cached_tokens: context tokens whose keys were
-    there already. Times are ms since 1970.
+    tokens: int32 [n], with the stop token. logprobs: float32 [n], natural log, under the distribution sampled from.
+    entropies: float32 [n], nats, of those distributions; [0] if they are not reported. cached_tokens: number of
+    context tokens whose keys were already computed. Times are ms since 1970.
     """
 
     request: Request
     tokens: np.ndarray
     logprobs: np.ndarray
     entropies: np.ndarray
-    finish: str  # stop | length | aborted
+    finish: str  # one of: stop | length | aborted
     segments: tuple[Segment, ...]
     cached_tokens: int
     preemptions: int
@@ -69,7 +71,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """The request gets no answer. code: engine.context_exceeded, engine.busy, engine.bad_request or engine.not_finite."""
+    """Refusal of a request. code: engine.context_exceeded, engine.busy, engine.bad_request or engine.not_finite."""
 
     request: Request
     code: str
@@ -89,7 +91,9 @@ Event = Finished | Refused | Partial
 
 @dataclass(eq=False)
 class Sequence:
-    """A request on its way through the engine. `row` is None while it waits; `versions` is [(policy version, first token)]."""
+    """State of a request inside the engine. `row` is None while it waits; `versions` is [(policy version, index of its
+    first token)].
+    """
 
     request: Request
     sink: Any
@@ -97,7 +101,7 @@ class Sequence:
     queued_at: float
     version: int
     row: int | None = None
-    # sampled before the last preemption
+    # tokens, logprobs and entropies that were sampled before the last preemption
     tokens: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     logprobs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     entropies: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -106,9 +110,9 @@ class Sequence:
     preemptions: int = 0
     started_at: float = 0.0
     first_token_at: float = 0.0
-    # true once the group's rows were searched for a common prefix
+    # True after the group's rows were searched for a common prefix
     shared: bool = False
-    # iterations that its prefill was delayed
+    # number of iterations by which the prefill was delayed
     waited: int = 0
 
     def __post_init__(self) -> None:
@@ -116,12 +120,14 @@ class Sequence:
 
     @property
     def order(self) -> tuple[int, int]:
-        """(priority, arrival): the smaller is served first and preempted last."""
+        """Sort key (priority, arrival): the smaller is served first and preempted last."""
         return (self.request.priority, self.arrival)
 
     @property
     def group(self) -> str | None:
-        """The trajectory's name up to its last slash (group/member). Members of a group share their prompt."""
+        """Name of the trajectory's group: its own name (group/member) up to the last slash. Members of a group share
+        their prompt.
+        """
         group, slash, _ = self.request.trajectory.rpartition("/")
         return group if slash else None
 
@@ -132,7 +138,8 @@ class Sequence:
         self.versions.append((version, sampled))
 
     def segments(self, sampled: int) -> tuple[Segment, ...]:
-        """Which policy version sampled which of `sampled` tokens; empty segments are left out."""
+        """Segments that state which policy version sampled which of the `sampled` tokens; empty segments are left out.
+        """
         ends = [start for _, start in self.versions[1:]] + [sampled]
         return tuple(
             Segment(version, start, end)

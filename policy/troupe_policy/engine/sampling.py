@@ -19,7 +19,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), on uint64 [n]."""
+    """Finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), on uint64 [n]."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_A
     x = (x ^ (x >> np.uint64(27))) * _MIX_B
     return x ^ (x >> np.uint64(31))
@@ -29,7 +29,7 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Uniform numbers in [0, 1), float32 [n]: a function of (seed, position) alone.
 
     seeds: uint64 [n]; positions: int64 [n], the index of the token within its turn.
-    They have 23 bits, so that their product with a float32 total is always below the total.
+    The numbers have 23 bits, so that their product with a float32 total is always below the total.
     """
     with np.errstate(over="ignore"):
         state = _mix(seeds * _GOLDEN + _GOLDEN) + positions.astype(np.uint64) * _GOLDEN
@@ -39,7 +39,9 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SamplingRows:
-    """Options per row: float32 [n], top_k int64 [n]. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 filter nothing."""
+    """Sampling options per row: float32 [n], top_k int64 [n]. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0
+    filter nothing.
+    """
 
     temperature: np.ndarray
     top_k: np.ndarray
@@ -52,16 +54,17 @@ class SamplingRows:
 
 
 def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids int64 [n] and their logprobs float32 [n] (natural log), for logits [n, vocabulary] and uniform float32 [n].
+    """Samples token ids int64 [n] and their logprobs float32 [n] (natural log), from logits [n, vocabulary] and uniform
+    float32 [n].
 
-    A greedy row is certain: its logprob is 0. A row whose logits are not finite has the logprob NaN.
+    A greedy row's token is certain: its logprob is 0. A row whose logits are not finite has the logprob NaN.
     """
     device = logits.device
     greedy = rows.temperature <= 0
     logits = _tempered(logits, rows)
     logp = torch.log_softmax(logits, dim=-1)
     cdf = logp.exp().cumsum_(-1)
-    # Strictly above: a token of probability 0 does not raise the sum, so it is never chosen.
+    # The comparison is strict: a token of probability 0 does not raise the sum, so it is never chosen.
     target = torch.from_numpy(uniform).to(device)[:, None] * cdf[:, -1:]
     chosen = torch.searchsorted(cdf, target, right=True).clamp_(max=logits.shape[-1] - 1)
     chosen_logp = logp.gather(-1, chosen).squeeze(-1)
@@ -92,7 +95,9 @@ def _tempered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
 
 
 def _filtered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """Logits with -inf for tokens that top_k, top_p and min_p exclude, applied in this order, each to what the one before left."""
+    """Logits with -inf for the tokens that top_k, top_p and min_p exclude. The filters apply in this order, each to the
+    tokens that the previous one left.
+    """
     device, vocabulary = logits.device, logits.shape[-1]
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(vocabulary, device=device)
@@ -102,7 +107,7 @@ def _filtered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     # A token is kept while the tokens before it sum to less than top_p, so the first is always kept.
     before = probability.cumsum(-1) - probability
     top_p = torch.from_numpy(rows.top_p.astype(np.float32)).to(device)[:, None]
-    # With rounding the sum may pass 1, so top_p 1 is tested separately.
+    # Rounding may raise the sum above 1, so top_p 1 is tested separately.
     dropped = (before >= top_p) & (top_p < 1)
     min_p = torch.from_numpy(rows.min_p.astype(np.float32)).to(device)
     dropped |= probability < min_p[:, None] * probability[:, :1]

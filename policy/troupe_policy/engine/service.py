@@ -1,7 +1,7 @@
-"""The Engine service of policy.proto, around one engine whose loop runs in a thread of its own.
+"""The Engine service of policy.proto, around one engine whose loop runs in its own thread.
 
-In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; requests of a lost stream
-are aborted. The events of one iteration cross from the engine's thread to the event loop in one call.
+In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; requests of a
+lost stream are aborted. The events of one iteration cross from the engine's thread to the event loop in one call.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from .requests import Event, Finished, Partial, Refused, Request
 
 
 class _Stream:
-    """The events of one Generate call, waiting to be sent. Their number is bounded by its requests, each with one last event."""
+    """Events of one Generate call that wait to be sent. Their number is bounded by the call's requests, each with one
+    last event.
+    """
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[list[Event] | None] = asyncio.Queue()
-        # Per streaming request: the tokens so far, and the number of characters of their text that were sent.
+        # Per streaming request: its tokens so far, and the number of characters of their text that were sent.
         self.partial: dict[str, tuple[list[int], int]] = {}
 
 
 class EngineService(rpc.EngineServicer):
-    """model: a name for people. on_failure: called when the engine's loop dies; the process must end then."""
+    """model: name of the model, shown to people. on_failure: called when the engine's loop dies; the process must end
+    then.
+    """
 
     def __init__(
         self, model: str, loaded: LoadedModel, tokens: Tokens, options: EngineOptions, on_failure: Callable[[], None]
@@ -55,7 +59,7 @@ class EngineService(rpc.EngineServicer):
             self._loop.call_soon_threadsafe(self._on_failure)
 
     def _events(self, events: list[tuple[_Stream, Event]]) -> None:
-        """Called on the engine's thread."""
+        """Hands the events of one iteration to their streams. The engine calls it on its own thread."""
         by_stream: dict[_Stream, list[Event]] = {}
         for stream, event in events:
             by_stream.setdefault(stream, []).append(event)
@@ -132,7 +136,7 @@ class EngineService(rpc.EngineServicer):
             reply.finished.CopyFrom(pb.Finished(
                 tokens=event.tokens.astype("<i4").tobytes(),
                 logprobs=event.logprobs.astype("<f4").tobytes(),
-                # Text of the whole turn, with the tokens that earlier attempts sampled.
+                # Decodes the text of the whole turn, including tokens that earlier attempts sampled.
                 text=self._tokens.decode(np.concatenate([resumed, event.tokens]).tolist()),
                 finish=event.finish,
                 segments=[pb.Segment(policy_version=s.version, start=s.start, end=s.end) for s in event.segments],
@@ -155,7 +159,7 @@ class EngineService(rpc.EngineServicer):
         return reply
 
     def _new_text(self, stream: _Stream, event: Partial) -> str:
-        """The text that the new tokens add. An incomplete character waits for a later token."""
+        """Text that the new tokens add. An incomplete character waits for a later token."""
         tokens, sent = stream.partial.get(event.request.request_id, ([], 0))
         tokens.extend(event.tokens.tolist())
         text = self._tokens.decode(tokens)
@@ -174,7 +178,7 @@ class EngineService(rpc.EngineServicer):
     async def Status(self, request, context):
         counts = self.engine.status()
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        # Linux counts kilobytes, macOS bytes.
+        # ru_maxrss is in kilobytes on Linux and in bytes on macOS.
         unit = 1 if sys.platform == "darwin" else 1024
         return pb.EngineStatus(**counts, cpu_ms=time.process_time() * 1000, max_rss_bytes=usage.ru_maxrss * unit)
 

@@ -1,1 +1,1 @@
-"""What the processes share: checkpoints, log-probabilities, tokenizers, new model directories."""
+"""Code that the processes share: checkpoints, log-probabilities, tokenizers, new model directories."""

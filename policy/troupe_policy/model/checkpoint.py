@@ -1,9 +1,9 @@
-"""Checkpoints: directories that `transformers` loads, complete or not there at all.
+"""Checkpoints: directories that `transformers` loads, either complete or absent.
 
-In: a model, its optimizer's state, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files and
-manifest.json; optimizer/state.safetensors and parts below adapter/ and reference/ where there are some.
-Invariants: the directory is published atomically (published_directory.py). Loading verifies the digest in the manifest. State that
-was saved and loaded is the same, bit for bit.
+In: a model, its optimizer's state, tokenizer files. Out: a directory with safetensors weights, config, tokenizer
+files and manifest.json; if present also optimizer/state.safetensors and files below adapter/ and reference/.
+Invariants: the directory is published atomically (published_directory.py). Loading verifies the digest in the
+manifest. State that was saved and loaded is the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from transformers.utils import logging as transformers_logging
 
 from .published_directory import published_directory
 
-# Progress bars of single calls would appear between a run's own lines.
+# Progress bars are off: they would appear between a run's own lines.
 transformers_logging.disable_progress_bar()
 
 MANIFEST = "manifest.json"
-# In a folder of its own, since engines load every safetensors file beside the config.
+# The optimizer's state lies in its own folder, since engines load every safetensors file beside the config.
 OPTIMIZER = "optimizer/state.safetensors"
 CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -49,7 +49,8 @@ COMPANIONS = (
 
 
 class CheckpointError(RuntimeError):
-    """The checkpoint is missing, damaged or another model's. `code` is for programs: trainer.no_checkpoint, …"""
+    """The checkpoint is missing, damaged or belongs to another model. `code` is for programs: trainer.no_checkpoint, …
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -57,12 +58,14 @@ class CheckpointError(RuntimeError):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The model's safetensors files, sorted by name, without the optimizer's, which earlier versions put beside them."""
+    """Paths of the model's safetensors files, sorted by name, without the optimizer's, which earlier versions put beside
+    them.
+    """
     return sorted(file for file in directory.glob("*.safetensors") if file.name != "optimizer.safetensors")
 
 
 def weights_digest(directory: Path) -> tuple[str, int]:
-    """(sha256 over the weight files' bytes in the order of their names, in hex; their size in bytes)."""
+    """(sha256 in hex over the bytes of the weight files in the order of their names, their total size in bytes)."""
     digest = hashlib.sha256()
     size = 0
     for file in weight_files(directory):
@@ -74,7 +77,9 @@ def weights_digest(directory: Path) -> tuple[str, int]:
 
 
 def read_companions(directory: Path) -> dict[str, bytes]:
-    """Tokenizer and generation files by name. Read at start, since the directory may be gone when a checkpoint is written."""
+    """Tokenizer and generation files by name. They are read at start, since the directory may be gone when a checkpoint
+    is written.
+    """
     return {name: (directory / name).read_bytes() for name in COMPANIONS if (directory / name).is_file()}
 
 
@@ -100,7 +105,7 @@ def save(
     target = Path(directory)
     with published_directory(target) as temporary:
         own = {} if weights is None else {"state_dict": dict(weights)}
-        # Written after save_pretrained: a user's own files win over those derived from the config.
+        # These files are written after save_pretrained: a user's own files replace those derived from the config.
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
         for name, content in companions.items():
             _parent_made(temporary / name).write_bytes(content)
@@ -132,7 +137,9 @@ def _write_part(part: Mapping[str, Tensor] | Path, file: Path) -> None:
 
 
 def read_manifest(directory: str | Path) -> dict | None:
-    """The manifest, or None for a model directory without one. Verifies the weights' digest. Raises CheckpointError."""
+    """Reads the manifest, or None for a model directory without one. Verifies the weights' digest. Raises
+    CheckpointError.
+    """
     path = Path(directory)
     if not path.is_dir():
         raise CheckpointError("trainer.no_checkpoint", f"there is no checkpoint directory {path}")
@@ -150,12 +157,14 @@ def read_manifest(directory: str | Path) -> dict | None:
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
-    """The weights of `directory` by the names that `model` has, float32. Raises CheckpointError where they do not fit `model`."""
+    """Reads the weights of `directory` by the names that `model` has, in float32. Raises CheckpointError if they do not
+    fit `model`.
+    """
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError("trainer.no_checkpoint", f"no model could be read from {directory}: {error}") from error
-    # With duplicates: a tied head must be tied in both.
+    # The names include duplicates: a tied head must be tied in both.
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     check_shapes(directory, given, wanted)

@@ -36,8 +36,8 @@ class Entropies:
     def of(self, tokens: Sequence[int], mask: Sequence[int], temperature: float) -> tuple[list[float], list[float]]:
         """Log-probabilities (natural log) and entropies (nats) of the tokens with mask 1, each [masked].
 
-        tokens, mask: [n]. Raises ValueError where the lengths differ, an id is outside the vocabulary, or mask[0] is 1: the first
-        token has no distribution.
+        tokens, mask: [n]. Raises ValueError if the lengths differ, an id is outside the vocabulary, or mask[0] is 1:
+        the first token has no distribution.
         """
         if len(tokens) != len(mask) or not tokens:
             raise ValueError(f"{len(tokens)} tokens and {len(mask)} mask entries: expected as many, and at least one")
@@ -60,7 +60,7 @@ class Entropies:
 
 
 def serve(model: Entropies, temperature: float, source: TextIO, sink: TextIO) -> None:
-    """Answers each line of `source` with a line on `sink`."""
+    """Reads JSON lines from `source` and writes an answer to each on `sink`."""
     for line in source:
         asked = json.loads(line)
         logprobs, entropies = model.of(asked["tokens"], asked["mask"], temperature)

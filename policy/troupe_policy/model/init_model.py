@@ -1,11 +1,12 @@
 """Makes a model directory: a small causal LM with random weights and its own tokenizer, or the model of a GGUF file.
 
-In: a specification (transformers config, corpus, chat template), or a GGUF file. Out: a directory with weights, config and
-tokenizer that `transformers` loads. Invariants: the same specification gives the same files, byte for byte; the tokenizer decodes
-what it encoded to the same text; the directory is complete or not there at all.
+In: a specification (transformers config, corpus, chat template), or a GGUF file. Out: a directory with weights,
+config and tokenizer that `transformers` loads. Invariants: the same specification gives the same files, byte for
+byte; the tokenizer decodes encoded text to the same text; the directory is complete or absent.
 
     python -m troupe_policy.model.init_model --out DIR --spec JSON|@FILE
-    python -m troupe_policy.model.init_model --out DIR --from-gguf FILE [--dtype float32|bfloat16] [--chat-template FILE]
+    python -m troupe_policy.model.init_model --out DIR --from-gguf FILE [--dtype float32|bfloat16] [--chat-template
+    FILE]
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ SPECIAL_TOKENS = (START, END, PAD)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The specification of `init_model`; in JSON the names are camelCase.
+    """Specification of a new model; in JSON the names are camelCase.
 
     config: a transformers config with `model_type`; vocabulary size and special ids are filled in from the tokenizer.
-    corpus: text to train the tokenizer on: a .jsonl file, whose string values count (keys do not), or the lines of any other file.
-    vocabulary: bound on the tokenizer's tokens, with special and added ones; at least 256 + 3 + the added ones.
-    chat_template: a file with a Jinja template, or None.
+    corpus: text to train the tokenizer on: a .jsonl file, whose string values count (keys do not), or the lines of
+    any other file. vocabulary: upper bound on the tokenizer's tokens, with special and added ones; at least 256 + 3 +
+    the added ones. chat_template: a file with a Jinja template, or None.
     added_tokens: texts that are one token each, such as '<tool_call>'; they decode like any other text.
     """
 
@@ -49,7 +50,7 @@ class ModelSpec:
 
     @staticmethod
     def from_json(text: str) -> ModelSpec:
-        """Reads a specification. Raises ValueError, which names missing and unknown fields."""
+        """Reads a specification. Raises ValueError that names missing and unknown fields."""
         fields = json.loads(text)
         known = {"config", "corpus", "vocabulary", "seed", "chatTemplate", "addedTokens"}
         wrong = [f"unknown field {name!r}" for name in fields if name not in known]
@@ -67,7 +68,7 @@ class ModelSpec:
 
 
 def digit_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Splits every digit into a piece of its own and the rest as GPT-2 does, over bytes."""
+    """Pre-tokenizer over bytes: makes every digit a separate piece and splits the rest as GPT-2 does."""
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
@@ -76,11 +77,11 @@ def digit_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 def train_tokenizer(
     corpus: Path, vocabulary: int, added_tokens: Sequence[str] = (), chat_template: str | None = None
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer trained on `corpus`, with single digits and ChatML's special tokens."""
+    """Trains a byte-level BPE tokenizer on `corpus`, with single digits and ChatML's special tokens."""
     floor = 256 + len(SPECIAL_TOKENS) + len(added_tokens)
     if vocabulary < floor:
         raise ValueError(f"a vocabulary of {vocabulary} cannot hold the {floor} byte, special and added tokens: set vocabulary to {floor} or more")
-    # One thread, so that counts are merged in one order.
+    # The trainer uses one thread, so that counts are merged in one order and the result is reproducible.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = digit_pre_tokenizer()
@@ -91,7 +92,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # Added tokens are removed from the corpus, so that no merge is spent on their inside.
+    # Added tokens are removed from the corpus, so that no BPE merge is spent on parts of them.
     tokenizer.train_from_iterator(_without(_texts(corpus), (*SPECIAL_TOKENS, *added_tokens)), trainer)
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added_tokens])
     fast = PreTrainedTokenizerFast(
@@ -131,8 +132,8 @@ def convert_gguf(
 ) -> int:
     """Writes the model of a GGUF file, dequantised, to `out` and returns the number of its parameters.
 
-    transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` the split of digits is
-    put back: the model was trained with it, and numbers would be other tokens without it.
+    transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` the split of
+    digits is restored: the model was trained with it, and without it numbers would become other tokens.
     """
     file = Path(gguf_file).absolute()
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
@@ -155,8 +156,8 @@ def convert_gguf(
 
 
 def gguf_field(file: Path, key: str) -> str | None:
-    """A text field of a GGUF file's header, or None where it has no such field."""
-    # late: gguf is needed for this alone
+    """Text field of a GGUF file's header, or None if the header has no such field."""
+    # imported late: only this function needs gguf
     from gguf import GGUFReader
 
     field = GGUFReader(file).get_field(key)

@@ -1,9 +1,9 @@
 """Log-probabilities of given tokens from hidden states and the language-model head, in chunks.
 
-In: hidden states [tokens, d], the head's weight [vocabulary, d], target ids. Out: log p of each target, and optionally the
-entropy of each distribution. Invariant: no [tokens × vocabulary] tensor outlives a chunk, in forward or backward: the backward
-pass computes a chunk's logits again from the saved hidden states and log-sum-exp.
-Cost: one matrix product of the head more than without chunks. Memory: chunk × vocabulary.
+In: hidden states [tokens, d], the head's weight [vocabulary, d], target ids. Out: log p of each target, and
+optionally the entropy of each distribution. Invariant: no [tokens × vocabulary] tensor outlives a chunk, in forward
+or backward: the backward pass computes a chunk's logits again from the saved hidden states and log-sum-exp.
+Cost: one more matrix product with the head than without chunks. Memory: chunk × vocabulary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ CHUNK_ELEMENTS = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Head:
-    """A head's parameters: logits = softcap(scale · (h Wᵀ + b)). weight: [vocabulary, d]. bias: [vocabulary] or None."""
+    """Parameters of a language-model head: logits = softcap(scale · (h Wᵀ + b)). weight: [vocabulary, d]. bias:
+    [vocabulary] or None.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -38,7 +40,9 @@ def chunk_rows(vocabulary: int) -> int:
 
 
 def _logits(hidden: Tensor, head_weight: Tensor, bias: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """Logits [rows, vocabulary] before the temperature, float32 (float64 for float64 input). New memory: callers change it in place."""
+    """Logits [rows, vocabulary] before the temperature, float32 (float64 for float64 input), in new memory: callers
+    change it in place.
+    """
     logits = nn.functional.linear(hidden, head_weight, bias)
     logits = logits.float() if logits.dtype != torch.float64 else logits
     if scale != 1.0:
@@ -98,7 +102,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         count = hidden.shape[0]
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        # Summed in float32 over chunks, whatever the head's dtype: bfloat16 sums would lose small terms.
+        # The sums over chunks are float32, whatever the head's dtype: bfloat16 sums would lose small terms.
         total_kind = torch.float64 if weight.dtype == torch.float64 else torch.float32
         grad_weight = torch.zeros_like(weight, dtype=total_kind) if need_weight else None
         grad_bias = torch.zeros_like(bias, dtype=total_kind) if need_bias and bias is not None else None
@@ -147,9 +151,9 @@ def chunked_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """log softmax(logits / temperature)[target] of each token, natural log.
 
-    hidden: [tokens, d]; the head is cast to its dtype. targets: int64 [tokens]. Returns logp float32 [tokens] (float64 for
-    float64 input) with a graph to hidden and the head, and the entropies [tokens] in nats without a graph, or None.
-    Raises ValueError where the temperature is not positive.
+    hidden: [tokens, d]; the head is cast to its dtype. targets: int64 [tokens]. Returns logp float32 [tokens]
+    (float64 for float64 input) with a graph to hidden and the head, and the entropies [tokens] in nats without a
+    graph, or None. Raises ValueError if the temperature is not positive.
     """
     if temperature <= 0:
         raise ValueError(f"the temperature is {temperature}: it must be positive")
@@ -162,7 +166,7 @@ def chunked_logprobs(
 
 
 def head_of(model: nn.Module) -> Head:
-    """The head of a transformers causal LM. Raises UnsupportedModel where it has no linear head."""
+    """Reads the head of a transformers causal LM. Raises UnsupportedModel if the model has no linear head."""
     layer = model.get_output_embeddings()  # type: ignore[operator]
     weight = getattr(layer, "weight", None)
     if weight is None or weight.dim() != 2:
@@ -178,9 +182,11 @@ def head_of(model: nn.Module) -> Head:
 
 
 def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function from ids int64 [batch, length] to the last hidden states [batch, length, d] of a transformers causal LM.
+    """Returns a function from ids int64 [batch, length] to the last hidden states [batch, length, d] of a transformers
+    causal LM.
 
-    Right-padded rows need no mask: attention is causal, so no token sees the padding after it. Raises UnsupportedModel.
+    Right-padded rows need no mask: attention is causal, so no token sees the padding after it. Raises
+    UnsupportedModel.
     """
     base = model.base_model
     if base is model:
@@ -189,10 +195,10 @@ def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], Tensor]) -> None:
-    """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel where they differ.
+    """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel if they differ.
 
-    Without this check, a head with an unknown transformation (another scaling, a mixture) would silently train on wrong
-    probabilities.
+    Without this check, a model whose head transforms logits in an unknown way (another scaling, a mixture) would
+    silently train on wrong probabilities.
     """
     device = head.weight.device
     ids = (torch.arange(8, device=device) * 7919 % head.weight.shape[0])[None]

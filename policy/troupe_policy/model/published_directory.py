@@ -1,7 +1,8 @@
-"""Publishes a directory atomically: readers see the old content or the new one, whole.
+"""Publishes a directory atomically: readers see the whole old content or the whole new one.
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
-Invariant: a crash at any point leaves the old target or the new one; the leftovers of dead processes are removed later.
+Invariant: a crash at any point leaves the old target or the new one; the leftovers of dead processes are removed
+later.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from pathlib import Path
 
 @contextmanager
 def published_directory(target: Path) -> Iterator[Path]:
-    """Yields a temporary directory beside `target`; when the block succeeds, it is fsynced and becomes `target`.
+    """Yields a temporary directory beside `target`; when the block succeeds, the directory is fsynced and becomes
+    `target`.
 
-    An older `target` is exchanged in one system call, then removed. When the block fails, only the temporary directory is
-    touched. Leftovers of processes that died while publishing are removed.
+    An older `target` is exchanged in one system call, then removed. When the block fails, only the temporary
+    directory is touched. Leftovers of processes that died while publishing are removed.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -30,14 +32,14 @@ def published_directory(target: Path) -> Iterator[Path]:
     try:
         yield temporary
         for file in sorted(temporary.rglob("*")):
-            # safetensors makes files that only their owner can read; an engine may run as another user.
+            # safetensors makes files that only their owner can read, but an engine may run as another user.
             file.chmod(0o755 if file.is_dir() else 0o644)
             _fsync(file)
         _fsync(temporary)
         _publish(temporary, target)
         _fsync(target.parent)
     finally:
-        # After an exchange this removes the old directory.
+        # After an exchange the temporary path holds the old directory, which is removed here.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -72,7 +74,7 @@ def _publish(temporary: Path, target: Path) -> None:
         return
     if _exchange(temporary, target):
         return
-    # Without an exchange on this system, the target is missing for a moment between the two renames.
+    # On systems without an atomic exchange, the target is missing for a moment between the two renames.
     aside = target.parent / f".{target.name}.{os.getpid()}.old"
     os.rename(target, aside)
     os.rename(temporary, target)
@@ -80,7 +82,8 @@ def _publish(temporary: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); False where the system has no such call."""
+    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); returns False if the system has no such call.
+    """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

@@ -1,4 +1,4 @@
-"""The tokenizer of a model directory, without torch: text to ids and back.
+"""Tokenizer of a model directory, without torch: text to ids and back.
 
 In: tokenizer.json, read by the `tokenizers` library; a directory without one is read through transformers.
 Out: token ids; text with special tokens kept. Invariant: `encode` inserts no token that is not in the text.
@@ -18,7 +18,9 @@ class TokensError(RuntimeError):
 
 
 class Tokens:
-    """`source`: the tokenizer's bytes, for digests. `settings`: tokenizer_config.json."""
+    """Tokenizer of one model. `source`: the tokenizer's bytes, for digests. `settings`: content of
+    tokenizer_config.json.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         path = Path(directory)
@@ -35,7 +37,7 @@ class Tokens:
         self._tokenizer.no_padding()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text. The texts of special tokens in it become those tokens."""
+        """Token ids of a text. Texts of special tokens in it become those tokens."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -46,7 +48,7 @@ class Tokens:
         return self._tokenizer.token_to_id(token)
 
     def special(self, name: str) -> str | None:
-        """The text of a special token by its role (eos_token, bos_token, pad_token, unk_token), or None."""
+        """Text of a special token by its role (eos_token, bos_token, pad_token, unk_token), or None."""
         value = self.settings.get(name)
         return value.get("content") if isinstance(value, dict) else value
 
@@ -55,7 +57,7 @@ class Tokens:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def _add_declared(self) -> None:
-        """Adds tokens that only tokenizer_config.json names. Raises TokensError where their ids cannot be had."""
+        """Adds tokens that only tokenizer_config.json names. Raises TokensError if their ids cannot be kept."""
         declared = self.settings.get("added_tokens_decoder") or {}
         for number, token in sorted(declared.items(), key=lambda item: int(item[0])):
             if self._tokenizer.token_to_id(token["content"]) is None:
@@ -70,7 +72,7 @@ def _json(file: Path) -> dict:
 
 
 def _through_transformers(path: Path) -> Tokenizer:
-    # late: transformers takes seconds to import, and few directories need it
+    # imported late: transformers takes seconds to import, and few directories need it
     from transformers import AutoTokenizer
 
     try:

@@ -1,5 +1,5 @@
-"""The error for a model whose architecture an engine or a trainer cannot run."""
+"""Error for a model whose architecture an engine or a trainer cannot run."""
 
 
 class UnsupportedModel(RuntimeError):
-    """The model computes something that our code does not; the message names it."""
+    """The model uses a computation that our code does not implement; the message names it."""

@@ -1,1 +1,1 @@
-"""The renderer process: text to token ids and back. Runs without torch."""
+"""The renderer process: text to token ids and back. It runs without torch."""

@@ -22,17 +22,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..model.tokens import Tokens
 
-# Placeholder for the model's turn, to find out what the template puts around it.
+# Placeholder for the model's turn, used to find the text that the template puts around it.
 PROBE = "\u2063troupe-probe\u2063"
 
 
 class RenderError(RuntimeError):
-    """The template is missing, fails, or cannot render the messages; the message says which."""
+    """The chat template is missing, fails, or cannot render the messages; the message says which."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A rendered text, its token ids [n], and a mask [n] with 1 on tokens that the model samples."""
+    """Rendered text, its token ids [n], and a mask [n] with 1 on tokens that the model samples."""
 
     text: str
     tokens: list[int]
@@ -40,7 +40,7 @@ class Piece:
 
 
 class Template:
-    """A chat template with the names that Hugging Face templates expect."""
+    """Compiles a chat template, with the functions and variables that Hugging Face templates expect."""
 
     def __init__(self, source: str, specials: dict[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
@@ -63,9 +63,10 @@ class Template:
 
 
 class Renderer:
-    """Renders for one model directory. template: file that replaces the directory's chat template.
+    """Renderer for one model directory. template: file that replaces the directory's chat template.
 
-    stop_tokens: ids that end a turn. digest: sha256 in hex over tokenizer and template. Raises RenderError, TokensError.
+    stop_tokens: ids that end a turn. digest: sha256 in hex over tokenizer and template. Raises RenderError,
+    TokensError.
     """
 
     def __init__(self, directory: str | Path, template: str | Path | None = None) -> None:
@@ -133,7 +134,7 @@ class Renderer:
         return self.tokens.decode(ids)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, for engines that return no ids. The ids that were sampled may differ."""
+        """Token ids of a text, for engines that return no ids. They may differ from the ids that were sampled."""
         return self.tokens.encode(text)
 
     def _context(self, text: str) -> Piece:
@@ -141,7 +142,7 @@ class Renderer:
         return Piece(text, ids, [0] * len(ids))
 
     def _turn(self) -> tuple[str, str]:
-        """(the text that the template puts after an assistant message, the stop token at its beginning)."""
+        """Text that the template puts after an assistant message, and the stop token with which that text begins."""
         if self._probed is None:
             asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
             whole = self._template.render(asked, None, False)
@@ -161,7 +162,7 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
     if file.is_file():
         return file.read_text(encoding="utf-8")
     declared = tokens.settings.get("chat_template")
-    if isinstance(declared, list):  # several templates, by name
+    if isinstance(declared, list):  # the directory has several templates, each with a name
         named = {entry["name"]: entry["template"] for entry in declared}
         declared = named.get("tool_use") or named.get("default")
     if not declared:
@@ -177,7 +178,7 @@ def _configured_stops(directory: Path) -> list[int]:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators=None, sort_keys=False) -> str:
-    # Jinja's own filter escapes for HTML, which a prompt must not be.
+    # Replaces Jinja's own filter, which escapes for HTML; a prompt must not be escaped.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,1 +1,1 @@
-"""The reward process: a user's own reward function."""
+"""The reward process: runs a user's own reward function."""

@@ -1,8 +1,10 @@
-"""`python -m troupe_policy.reward.process`: runs a user's reward function in a process of its own.
+"""`python -m troupe_policy.reward.process`: runs a user's reward function in its own process.
 
-In: lines {"id", "answer", "task"} on descriptor 3. Out: lines {"id", "score", "why"} or {"id", "fault", "why"} on descriptor 4.
-Invariants: every line is answered unless the function hangs or ends the process, which the parent sees. The function's prints go
-to stdout and stderr, never among the answers; its standard input is empty. The process ends with its parent.
+In: lines {"id", "answer", "task"} on descriptor 3. Out: lines {"id", "score", "why"} or {"id", "fault", "why"} on
+descriptor 4.
+Invariants: every line is answered unless the function hangs or ends the process, which the parent sees. The
+function's prints go to stdout and stderr, never among the answers; its standard input is empty. The process ends with
+its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Bound on the characters of a reason.
+# Upper bound on the characters of a reason.
 WHY_CHARS = 500
 
 
@@ -58,11 +60,11 @@ def main() -> None:
 
 
 def load(file: str | None, module: str | None, function: str) -> Callable[..., Any]:
-    """Imports the reward function. Raises what the import raises, and TypeError where the module has no such function."""
+    """Imports the reward function. Raises what the import raises, and TypeError if the module has no such function."""
     if file is not None:
         path = os.path.abspath(file)
         sys.path.insert(0, os.path.dirname(path))
-        name = "user_" + os.path.splitext(os.path.basename(path))[0]  # must not hide a library of the same name
+        name = "user_" + os.path.splitext(os.path.basename(path))[0]  # the prefix keeps it from hiding a library of that name
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path} is not a Python file")
@@ -82,7 +84,9 @@ def load(file: str | None, module: str | None, function: str) -> Callable[..., A
 
 
 def judged(reward: Callable[..., Any], answer: str, task: dict[str, Any]) -> dict[str, object]:
-    """{"score", "why"?} from the function's result, or {"fault", "why"} with the fault raised or no-number."""
+    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"} with the fault raised or
+    no-number.
+    """
     try:
         given = reward(answer, task)
         if inspect.iscoroutine(given):
@@ -107,7 +111,7 @@ def judged(reward: Callable[..., Any], answer: str, task: dict[str, Any]) -> dic
 
 
 def described(error: BaseException) -> str:
-    """The error with its innermost line, such as `ValueError: too small (reward.py:12)`."""
+    """Text of an error with its innermost line, such as `ValueError: too small (reward.py:12)`."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}"[:WHY_CHARS] + place
