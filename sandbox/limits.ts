@@ -22,7 +22,7 @@ const MAX_STDIN_BYTES = 64 * 1024 * 1024
 /** Least and greatest value of each limit in a request. */
 export const CALL_BOUNDS = {
   timeoutMs: [1, 3_600_000],
-  memoryMb: [32, 1_048_576], // in less than 32 MiB the interpreter itself does not fit
+  memoryMb: [32, 1_048_576], // The interpreter itself needs almost 32 MiB.
   maxProcesses: [0, 4096],
   maxOutputBytes: [0, 64 * 1024 * 1024],
 } as const satisfies Readonly<Record<string, Bounds>>

@@ -145,7 +145,8 @@ async function openZygotes(
   const zygotes = Array.from({ length: count }, (_, n) =>
     zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),
   )
-  firstCore += count // the next sandbox starts on other cores, so that several small ones do not share the first
+  // The next sandbox uses the next cores, so that several small sandboxes do not share the first core.
+  firstCore += count
   const pool = new ZygotePool({
     level: options.bare ? 'none' : level,
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,

@@ -41,7 +41,7 @@ export async function runBatch(
       throw error
     }),
   )
-  await Promise.allSettled(running) // waits for the other requests: none still runs when the error is thrown
+  await Promise.allSettled(running) // Waits for the other requests, so that none still runs when the error is thrown.
   if (failed.signal.aborted) throw failed.signal.reason
   return results
 }

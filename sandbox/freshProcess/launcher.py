@@ -10,7 +10,7 @@ and SIGHUP (from the kernel, when the thread that started the launcher has died)
 It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """
 
-import _signal as signal  # _signal, since the signal module builds enums, which costs as much as the fork
+import _signal as signal  # The signal module builds enums, which costs as much as the fork; _signal does not.
 import os
 import resource
 import sys
@@ -62,9 +62,10 @@ def main():
     c = libc()
     c("prctl", PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != call.parent:
-        os._exit(1)  # the parent died before prctl took effect
+        os._exit(1)  # The parent process died before prctl took effect, so no signal will report its death.
     c("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # a child of the same user cannot trace this process or open its descriptors
+    # Makes this process undumpable: a child of the same user cannot trace it or open its descriptors.
+    c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
         os.mkdir(call.directory, 0o700)
         descriptor = os.open(call.directory, DIRECTORY)
@@ -75,7 +76,7 @@ def main():
         os.write(CONTROL, f"failed {error}\n".encode())
         os._exit(1)
     if child == 0:
-        run(call, c, launcher, awaited)  # in the child: returns to the interpreter's own shutdown
+        run(call, c, launcher, awaited)  # The child returns from main to the interpreter's own shutdown.
         return
     os.write(CONTROL, b"begun %d\n" % child)
     ending = wait(child, started + call.timeout, awaited)
@@ -87,10 +88,11 @@ def main():
     try:
         os.write(CONTROL, line.encode())
     except OSError:
-        pass  # the worker thread that reads the report has died
+        pass  # The worker thread that reads the report has died.
     remove(call.directory, descriptor)
     if ending == "orphaned" and parent_dies(call.parent):
-        remove(call.base, os.open(call.base, DIRECTORY))  # the pool's process has died
+        # The pool's process has died, so the launcher removes the pool's directory.
+        remove(call.base, os.open(call.base, DIRECTORY))
     os._exit(0)
 
 
@@ -178,7 +180,7 @@ def remove(directory, descriptor):
         os.chdir("/")
         os.rmdir(directory)
     except OSError:
-        pass  # the pool removes what is left when it closes
+        pass  # The pool removes the remaining files when it closes.
 
 
 def empty():
@@ -200,7 +202,7 @@ def run(call, c, launcher, awaited):
     confine(call, c)
     os.chdir(call.directory)
     source = receive(call.code_bytes)
-    with open("main.py", "wb") as file:  # a file, so that a traceback shows the user's lines
+    with open("main.py", "wb") as file:  # The source is written to a file, so that a traceback shows the user's lines.
         file.write(source)
     os.closerange(CONTROL, 4096)
     sys.path[:] = [path for path in sys.path if path not in call.packages] + call.packages
@@ -216,14 +218,14 @@ def confine(call, c):
     limit(resource.RLIMIT_CORE, 0)
     if call.processes >= 0:
         limit(resource.RLIMIT_NPROC, call.processes)
-    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise this process's /proc files belong to root
+    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this, the /proc files of this process would belong to root.
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # when memory runs short, the kernel kills this process first
+            file.write("1000")  # When memory runs short, the kernel kills this process first.
     except OSError:
         pass
     c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.geteuid() == 0:  # without capabilities, root cannot trace the launcher, mount, or raise a limit
+    if os.geteuid() == 0:  # Without capabilities, root cannot trace the launcher, mount, or raise a limit.
         c("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
     os.umask(0o077)
 
@@ -264,7 +266,7 @@ def execute(source):
     except SystemExit:
         raise
     except BaseException as error:
-        trace = error.__traceback__.tb_next  # the trace without this function's frame
+        trace = error.__traceback__.tb_next  # Removes this function's frame from the traceback.
         error.__traceback__ = trace
         sys.excepthook(type(error), error, trace)
         sys.exit(1)

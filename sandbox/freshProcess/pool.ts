@@ -85,12 +85,15 @@ class ProcessPool implements Sandbox {
       minThreads: threads,
       maxThreads: threads,
       concurrentTasksPerWorker: Math.ceil(lanes / threads),
-      maxQueue: lanes, // never reached: calls wait in #waiting until a slot is free, so that an abort can remove them
-      atomics: 'disabled', // with atomics, an idle thread blocks its event loop, and with it the output of its processes
-      execArgv: [], // no options of this process: the threads load plain JavaScript
+      // Piscina's queue is never used: calls wait in #waiting until a slot is free, so that an abort can remove them.
+      maxQueue: lanes,
+      // With atomics, an idle thread would block its event loop, and with it the output of its processes.
+      atomics: 'disabled',
+      execArgv: [], // The threads load plain JavaScript, so they need no option of this process.
       env: {},
     })
-    this.#piscina.on('error', () => undefined) // piscina replaces dead idle threads; a busy one's calls reject
+    // Piscina replaces an idle thread that dies; the calls of a busy thread that dies reject.
+    this.#piscina.on('error', () => undefined)
     process.once('exit', this.#removeBase)
   }
 

@@ -182,7 +182,8 @@ function capture(stream: Readable, most: number) {
     total += chunk.length
     const room = most - keptBytes
     if (room <= 0) return
-    const head = Buffer.from(chunk.subarray(0, room)) // copied, since the chunk may be part of a large buffer
+    // The bytes are copied, since the chunk may be part of a large buffer.
+    const head = Buffer.from(chunk.subarray(0, room))
     kept.push(head)
     keptBytes += head.length
   })

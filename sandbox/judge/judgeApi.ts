@@ -149,10 +149,11 @@ export class JudgeApi {
     const client = clientOf(context.request)
     const count = submissionCount(body.value)
     const tooMany = this.#refusal(client, count)
-    if (tooMany) return tooMany // refused before any submission is checked
+    if (tooMany) return tooMany // A batch that is too long is refused before its submissions are checked.
     const batch = await batchOf(body.value)
     if (!('items' in batch)) return unprocessable(batch)
-    const refused = this.#refusal(client, count) // checked again: other requests may have been admitted meanwhile
+    // The bounds are checked again, since other requests may have been admitted during batchOf.
+    const refused = this.#refusal(client, count)
     if (refused) return refused
     const verdicts = await this.#dispatcher.judge(client, batch.items, waitMs, context.gone)
     return { status: 200, body: { sub_id: batch.subId, results: verdicts.map(shown) } }
@@ -234,7 +235,8 @@ export class JudgeApi {
       ...close,
       ...headers,
     })
-    request.socket.setTimeout(STALLED_MS) // then the server destroys the socket; after the answer, keep-alive sets its own
+    // The server destroys the socket after this timeout. Once the answer is sent, keep-alive sets its own timeout.
+    request.socket.setTimeout(STALLED_MS)
     response.end(bytes)
   }
 }

@@ -126,7 +126,8 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   await api.idle
   clearTimeout(late)
   server.closeIdleConnections()
-  const stalled = setTimeout(() => server.closeAllConnections(), 1000) // clients that do not read their answer
+  // One second later, connections of clients that do not read their answer are closed.
+  const stalled = setTimeout(() => server.closeAllConnections(), 1000)
   await closed
   clearTimeout(stalled)
 }

@@ -91,7 +91,8 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       clearInterval(watch)
       if (!refused) resolve({ bytes: Buffer.concat(chunks), taken })
     })
-    request.once('close', () => refused || refuse(400)) // closed before 'end': the client disconnected
-    request.on('error', () => undefined) // handled by 'close', which follows an error
+    // A request that closes before 'end' means that the client disconnected.
+    request.once('close', () => refused || refuse(400))
+    request.on('error', () => undefined) // An error needs no handling here: 'close' follows it.
   })
 }

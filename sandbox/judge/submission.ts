@@ -185,13 +185,14 @@ function echo(value: unknown): unknown {
   const counted = (key: string, inner: unknown) => {
     const shown = typeof inner === 'string' ? shortened(inner) : inner
     chars += key.length + (typeof shown === 'string' ? shown.length : 4)
-    if (chars > 4 * ECHO_CHARS) throw new Error('long') // stops at the bound, without visiting the whole value
+    // Throwing stops the walk at the bound, without visiting the whole value.
+    if (chars > 4 * ECHO_CHARS) throw new Error('long')
     return shown
   }
   try {
     return JSON.parse(JSON.stringify(value, counted) ?? 'null')
   } catch {
-    return '…' // the value is long, or nested too deeply to be printed
+    return '…' // The value is too long, or nested too deeply to be printed.
   }
 }
 

@@ -90,7 +90,7 @@ export class Sessions<Link> {
         this.#open--
         session.open--
         if (this.#sessions.get(id) !== session)
-          this.#releaseStates(session) // the session was ended while this cell ran
+          this.#releaseStates(session) // The session was ended while this cell ran or waited.
         else if (session.open === 0 && session.cells.length === 0) this.#sessions.delete(id)
       })
     session.turn = turn.catch(() => undefined)
@@ -144,7 +144,8 @@ export class Sessions<Link> {
       const why = `${missing}: give their code in session.history`
       return rejected(requestId, `session_unknown: ${why}`)
     }
-    for (const gone of cells.splice(cell)) this.#releaseState(gone) // this cell runs again: cells after it are void
+    // A cell that runs again makes the cells after it void.
+    for (const gone of cells.splice(cell)) this.#releaseState(gone)
     const next = newCell<Link>(id, cell, input)
     const notes: string[] = []
     for (let attempt = 1; ; attempt++) {
@@ -182,7 +183,8 @@ export class Sessions<Link> {
       this.#releaseState(cell)
       if (cell.void) this.#recordEnd(cell, cell.ended, parent, false)
       else {
-        const call = callOf({ id: 'rebuilt', ...cell.input }, 0) as Call // no fault: the cell's request was checked
+        // The cast is safe, since the cell's request was checked before.
+        const call = callOf({ id: 'rebuilt', ...cell.input }, 0) as Call
         const { result, orphan, kept } = await this.#run('rebuilt', cell, call, parent, signal)
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
@@ -219,7 +221,7 @@ export class Sessions<Link> {
   /** Runs a cell once no other cell runs in its parent's namespace: copies of a session share it. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
     if (!parent) return this.#runNow(id, cell, call, parent, signal)
-    parent.users++ // keeps the parent from being evicted meanwhile
+    parent.users++ // Counted as a user, the parent state is not evicted while this cell waits.
     let isDue = false
     const turn = parent.space.turn.then(() => {
       if (signal?.aborted) throw aborted(signal)
@@ -249,7 +251,7 @@ export class Sessions<Link> {
     signal: AbortSignal | undefined,
   ): Promise<Outcome<Link>> {
     const space = parent?.space
-    if (parent && !canFork(parent)) return orphan(id) // a cell that ran while this one waited changed the files
+    if (parent && !canFork(parent)) return orphan(id) // Another cell has changed the files while this cell waited.
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
     const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {

@@ -52,7 +52,7 @@ async function compileShim() {
         fs.renameSync(fresh, target)
         return target
       } catch {
-        fs.rmSync(fresh, { force: true }) // this compiler failed: the next one in the list is tried
+        fs.rmSync(fresh, { force: true }) // After a failure, the next compiler in the list is tried.
       }
     }
   }

@@ -20,7 +20,7 @@ PR_SET_DUMPABLE = 4
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
-INSIDE = 1000  # id of the user and group that code sees
+INSIDE = 1000  # Id of the user and group that code sees.
 SCRATCH, MOVED = "/tmp", "/packages"
 
 
@@ -72,7 +72,7 @@ def drop(uid):
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise /proc/self/uid_map of the children would belong to root
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this, /proc/self/uid_map of the children would belong to root.
 
 
 def change_root(config):
@@ -130,7 +130,7 @@ def seal_tree(root, bound):
     for path in bound:
         attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
         done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))
-        if done < 0:  # a kernel before Linux 5.12 has no mount_setattr
+        if done < 0:  # Kernels before Linux 5.12 have no mount_setattr.
             mount(None, root + path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
@@ -151,9 +151,9 @@ def landlock(readable):
     files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     attributes = struct.pack("=Q", files)
     if abi >= 4:
-        attributes += struct.pack("=Q", 3)  # network: denies bind and connect
+        attributes += struct.pack("=Q", 3)  # Landlock's network rights: bind and connect are denied.
     if abi >= 6:
-        attributes += struct.pack("=Q", 3)  # scope: denies abstract sockets of, and signals to, other processes
+        attributes += struct.pack("=Q", 3)  # Landlock's scopes: abstract sockets and signals do not leave the sandbox.
     ruleset = check(libc.syscall(SYS_LANDLOCK_CREATE, attributes, len(attributes), 0), "landlock")
     read_file, read_dir, write_file = 4, 8, 2
     rules = [(path, read_file | read_dir) for path in (*SYSTEM, *SETTINGS, *readable)]

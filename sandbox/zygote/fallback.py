@@ -114,7 +114,8 @@ def trim(call, now):
     captured = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
     for fd in (call.out, call.err):
         if os.fstat(fd).st_blocks * 512 > captured + SPARE_BYTES:
-            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(captured), ctypes.c_long(ANY_BYTES))  # also beyond the file's end
+            # The hole also reaches beyond the file's end.
+            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(captured), ctypes.c_long(ANY_BYTES))
             call.loud = True
 
 

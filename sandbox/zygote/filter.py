@@ -57,9 +57,10 @@ X86_64, X32 = 0xC000003E, 0x40000000
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
 FILE_BYTES = 64 << 20  # upper bound on truncate and fallocate; a stream may grow further by writes
-IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
-PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
-FCNTLS = (8, 10, 15, 1033)  # refused: F_SETOWN F_SETSIG F_SETOWN_EX (send signals), F_ADD_SEALS (only the zygote seals)
+# Allowed: TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+PRCTLS = (15, 16, 3, 23, 0x53564D41)  # Allowed: PR_SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
+FCNTLS = (8, 10, 15, 1033)  # Refused: F_SETOWN F_SETSIG F_SETOWN_EX (send signals), F_ADD_SEALS (only the zygote seals)
 RLIMIT_AS = 9
 CHANNEL = 4  # descriptor of the channel between a session's cells and the zygote: see shim/cells.h
 AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
@@ -104,7 +105,8 @@ def checks(processes, degraded, session):
         thread = fork + thread
     return {
         "clone": [*thread, ret(ALLOW)],
-        "clone3": [ret(ERROR | ENOSYS)],  # filters cannot read its flags in memory; the C library falls back to clone
+        # A filter cannot read clone3's flags, which are in memory; the C library falls back to clone.
+        "clone3": [ret(ERROR | ENOSYS)],
         "memfd_create": [ret(ERROR | ENOSYS)],
         "ftruncate": at_most(FILE_BYTES, at=1),
         "truncate": refuse if degraded else at_most(FILE_BYTES, at=1),

@@ -41,7 +41,8 @@ export class ZygoteLink<Job> {
     const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
     // atomics are disabled: with them an idle thread blocks its event loop, and with it the zygote's replies
     const piscina = new Piscina({ filename: this.filename, atomics: 'disabled', ...options })
-    piscina.on('error', () => undefined) // the port of a thread that dies closes; its 'close' handler is below
+    // When a thread dies, its port closes; the 'close' handler below deals with that.
+    piscina.on('error', () => undefined)
     this.#piscina = piscina
     const { port1, port2 } = new MessageChannel()
     this.#port = port1
@@ -53,7 +54,7 @@ export class ZygoteLink<Job> {
     port1.once('close', () => {
       if (this.#closing) return
       this.#down('its worker thread died')
-      void piscina.destroy() // otherwise piscina would give work to the thread that died
+      void piscina.destroy() // Without this, piscina would give work to the thread that died.
       this.#attach()
     })
     this.keepAlive(this.#held)

@@ -139,7 +139,8 @@ export class ZygotePool implements Sandbox {
         at: undefined,
         stopped: false,
       }
-      if (signal) setMaxListeners(0, signal) // one signal may abort many calls
+      // One signal may abort many calls, so Node must not warn about many listeners.
+      if (signal) setMaxListeners(0, signal)
       signal?.addEventListener('abort', onAbort, { once: true })
       this.#waiting.add(job)
       this.#dispatch()

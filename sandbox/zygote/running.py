@@ -21,7 +21,7 @@ from atexit import _run_exitfuncs
 from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
-TRACE_FRAMES = 1000  # as many frames as the interpreter itself prints at most
+TRACE_FRAMES = 1000  # Most frames of a traceback that the interpreter itself prints.
 libc = ctypes.CDLL(None)
 
 
@@ -66,7 +66,8 @@ def run_script(source, main):
         return exit_code(error)
     except BaseException as error:
         fault = error
-    return report_safely(report_error, fault)  # outside the handler, else an error in it would name `fault` as context
+    # The report runs outside the handler: inside, an error in it would name `fault` as its context.
+    return report_safely(report_error, fault)
 
 
 def run_cell(source, main):
@@ -119,7 +120,7 @@ def report_safely(report, error, *more):
 
 def report_error(error):
     """Passes an error to sys.excepthook if the code has set one; otherwise prints it as the interpreter does."""
-    trace = error.__traceback__.tb_next  # the trace without the sandbox's frame
+    trace = error.__traceback__.tb_next  # Removes the sandbox's frame from the traceback.
     error.__traceback__ = trace
     hook = getattr(sys, "excepthook", None)
     if hook is not sys.__excepthook__:

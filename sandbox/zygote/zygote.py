@@ -138,13 +138,14 @@ def main():
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
     if shim:
         functions = (shim.zygote_arena, shim.zygote_arena_free)
-        _ = (shim.zygote_block_signals, shim.zygote_pause)  # ctypes looks the functions up here once, for all children
+        # ctypes looks these functions up once, here, for all children.
+        _ = (shim.zygote_block_signals, shim.zygote_pause)
         arenas = Arenas(None, *(ctypes.cast(function, ctypes.c_void_p) for function in functions))
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
-        os._exit(1)  # the parent died before prctl took effect
+        os._exit(1)  # The parent process died before prctl took effect.
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
     own = set(sys.path)
@@ -176,14 +177,14 @@ def move_descriptors():
     for n, (name, fd) in enumerate(held.items()):
         os.dup2(fd, HELD + n, inheritable=False)
         held[name] = HELD + n
-    for fd in range(4):  # includes 3, on which a child finds its code
+    for fd in range(4):  # Descriptor 3 is included: a child finds its code there.
         os.dup2(os.memfd_create("stream"), fd)
     os.closerange(4, HELD)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
     sys.stdout = sys.__stdout__ = writer(1, "<stdout>", line_buffering=False)
     sys.stderr = sys.__stderr__ = writer(2, "<stderr>", line_buffering=True)
     held["self"] = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, HELD + len(held))
-    os.close(4)  # the number under which the kernel had opened the pidfd
+    os.close(4)  # 4 is the number under which the kernel had opened the pidfd.
     return held
 
 
@@ -284,7 +285,7 @@ def prepare_memory(config, held, shim):
             libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), PROT_READ | joined)
     try:
         with open(os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=config.proc), "w") as file:
-            file.write("800")  # when memory runs short, the kernel kills the largest of these processes first
+            file.write("800")  # When memory runs short, the kernel kills the largest of these processes first.
     except OSError:
         pass
     with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:

@@ -5,12 +5,14 @@
  * Invariant: everything is read from this process's /proc, which no cell can reach; nothing here is a cell's claim.
  */
 
-enum { CELLS = 128, CHANNEL = 4 }; /* CHANNEL: descriptor on which a stopped cell receives the next request; see filter.py */
+/* CHANNEL: descriptor on which a stopped cell receives the next request; see filter.py. */
+enum { CELLS = 128, CHANNEL = 4 };
 
-struct cell { int pid, inner; char state; uint32_t anonymous_kib; }; /* inner: pid in its namespace. state: as in /proc */
+/* Process of a session. inner: its pid in its namespace. state: as in /proc. */
+struct cell { int pid, inner; char state; uint32_t anonymous_kib; };
 struct memory { uint32_t own_kib; int shared; };
 
-static uint32_t zygote_kib; /* anonymous memory of the zygote, with which every first cell starts */
+static uint32_t zygote_kib; /* Anonymous memory of the zygote, which every first cell of a session starts with. */
 
 static long number_after(const char *text, const char *name) {
   const char *at = strstr(text, name);

@@ -42,7 +42,7 @@ static int flush(void) {
   while (done < out.used) {
     ssize_t n = write(config->out, out.at + done, out.used - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) exit(0); /* the pool has ended */
+    if (n < 0 && errno != EAGAIN) exit(0); /* The pool has closed its end, so the zygote ends. */
     if (n < 0) break;
     done += n;
   }

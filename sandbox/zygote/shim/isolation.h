@@ -63,7 +63,7 @@ static int confine(const struct request *request) {
   if (config->uid > 0 && !(config->layers & NAMESPACES) &&
       (syscall(SYS_setresgid, config->uid, config->uid, config->uid) || syscall(SYS_setresuid, config->uid, config->uid, config->uid)))
     return 4;
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* set again, since a change of the user clears the death signal */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* Sets the death signal again, since a change of the user clears it. */
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 5;
   if (config->layers & LANDLOCK && syscall(SYS_landlock_restrict_self, config->landlock, 0)) return 6;
   return 0;
@@ -124,7 +124,8 @@ static int isolate(struct call *c, int lane) {
   setsid();
   if (!step && config->layers & NAMESPACES) step = enter_namespaces(&c->request);
   if (!step && c->request.flags & SESSION) return begin_session(c, lane);
-  if (!step) step = set_streams(c->input, c->out, c->err, c->code); /* first, since confine limits descriptors */
+  /* The streams are set first, since confine limits the number of descriptors. */
+  if (!step) step = set_streams(c->input, c->out, c->err, c->code);
   if (!step) step = confine(&c->request);
   if (!step && syscall(SYS_close_range, 4u, ~0u, 0)) step = 8;
   if (!step) step = install_filter(&c->request);

@@ -5,7 +5,8 @@
  * Invariant: only the call writes to its streams. A reply has at most max_output bytes of each stream, and its true size.
  */
 
-enum { TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 }; /* 2 ms between two trims; bytes past the captured part that may stay */
+/* Time between two trims (2 ms); bytes past the captured part that may stay. */
+enum { TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 };
 /* Seals of the memory files. Unlike F_SEAL_WRITE, F_SEAL_FUTURE_WRITE lets code map its input. */
 enum { NEVER_WRITTEN = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL };
 
@@ -67,7 +68,7 @@ static struct reply *answer(struct call *c, int status, uint64_t cpu_us, uint64_
   uint32_t lengths[2];
   lengths[0] = collect(c->out, c->request.max_output, &totals[0]);
   lengths[1] = collect(c->err, c->request.max_output, &totals[1]);
-  struct reply *r = (struct reply *)(out.at + at); /* by offset: the buffer may have moved */
+  struct reply *r = (struct reply *)(out.at + at); /* The pointer is computed again, since the buffer may have moved. */
   r->bytes = out.used - at;
   r->status = status;
   r->timed_out = c->timed_out && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -100,7 +101,8 @@ static void trim(uint64_t at) {
       struct stat s;
       int fd = k ? c->err : c->out;
       if (fstat(fd, &s) || s.st_blocks * 512ull <= captured + SPARE_BYTES) continue;
-      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, captured, ANY_BYTES); /* also beyond the file's end */
+      /* The hole also reaches beyond the file's end. */
+      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, captured, ANY_BYTES);
       c->is_loud = 1;
     }
   }

@@ -35,7 +35,7 @@ int zygote_pause(int code, struct request *request) {
   } while (next > 0);
   if (next < 0) _exit(1);
   send_word(getpid());
-  for (int i = 0; i < 3; i++) close(i); /* frees the lowest numbers, which the received streams take */
+  for (int i = 0; i < 3; i++) close(i); /* Frees descriptors 0 to 2, which the received streams take. */
   char space[CMSG_SPACE(4 * sizeof(int))];
   struct iovec part = {request, sizeof *request};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
@@ -63,14 +63,14 @@ static void run_init(int events) {
     struct event e = {.pid = wait4(-1, &status, WUNTRACED | __WALL, &usage)};
     if (e.pid < 0) {
       if (errno == EINTR) continue;
-      char end; /* no cell is left: wait until the zygote closes the socket */
+      char end; /* No cell is left: waits until the zygote closes the socket. */
       if (recv(3, &end, 1, 0) <= 0) _exit(0);
       continue;
     }
     struct statfs tmp = {0};
     statfs(".", &tmp);
     e.status = status;
-    e.files = tmp.f_files - tmp.f_ffree > 1; /* more files than one, which is the directory itself */
+    e.files = tmp.f_files - tmp.f_ffree > 1; /* One file is the directory /tmp itself. */
     e.tmp_kib = (tmp.f_blocks - tmp.f_bfree) * tmp.f_bsize >> 10;
     e.cpu_us = cpu_us(&usage);
     e.rss_kib = usage.ru_maxrss;
@@ -95,7 +95,8 @@ static int begin_session(struct call *c, int lane) {
   if (!step) step = install_filter(&c->request);
   if (step) {
     stages[lane] = 1000 * step + errno;
-    kill(1, SIGKILL); /* without effect on init; the zygote reads the stage when this process's end is reported */
+    /* The kernel ignores this signal to init; the zygote reads the stage when init reports this process's end. */
+    kill(1, SIGKILL);
     _exit(1);
   }
   stages[lane] = 1;

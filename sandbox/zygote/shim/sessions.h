@@ -7,7 +7,7 @@
  * left in the namespace. A cell that misbehaves ends its whole session; the pool rebuilds the session from its recorded cells.
  */
 
-enum { GRACE_NS = 1000000000 }; /* time in which the processes that a cell left must die */
+enum { GRACE_NS = 1000000000 }; /* Time within which the processes that a cell left must die. */
 
 /* Sends a request and the descriptors of its streams and code to a stopped cell. */
 static int send_with(int socket, const struct request *request, const int *fds) {
@@ -123,7 +123,7 @@ static int kill_rest(int n, struct cell *paused) {
   int count = cells_of(s->init, cells), left = count == CELLS, pauses = s->over && WIFSTOPPED(s->end.status) && s->code >= 0;
   for (int i = 0; i < count; i++) {
     struct state *st = state_of(n, cells[i].inner, 0);
-    if (st && st->dropped) continue; /* killed already; the death of this state belongs to no cell */
+    if (st && st->dropped) continue; /* This state was killed already; its death belongs to no cell. */
     int stopped = cells[i].state == 'T';
     if (st && stopped) continue;
     if (!st && stopped && pauses && cells[i].inner == s->cell) {
@@ -162,7 +162,7 @@ static void drop_state(uint32_t key) {
   struct state *st = state_of(0, 0, key);
   if (!st) return;
   int n = st->session;
-  st->dropped = 1; /* the reported death of this state must not be taken for a running cell's */
+  st->dropped = 1; /* Marks the state: its reported death must not be taken for a running cell's. */
   syscall(SYS_pidfd_send_signal, st->pidfd, SIGKILL, 0, 0);
   if (sessions[n].lane < 0 && !states_of(n)) end_session(n);
 }
@@ -215,7 +215,7 @@ static void end_call(int n, const struct cell *paused) {
   uint32_t key = c->request.state;
   while (slot < STATES && states[slot].key) slot++;
   if (paused->pid && slot < STATES) pidfd = syscall(SYS_pidfd_open, paused->pid, 0);
-  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* no slot is free for the state */
+  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* No slot is free for the paused cell's state. */
   struct memory memory = pidfd < 0 ? (struct memory){0} : memory_of(paused->pid);
   s->lane = -1;
   struct reply *r = answer(c, status, s->end.cpu_us, s->end.rss_kib);
@@ -241,10 +241,10 @@ static void session_event(int n) {
   struct state *st = state_of(n, e.pid, 0);
   struct call *c = s->lane < 0 ? 0 : &lanes[s->lane];
   if (st && WIFSTOPPED(e.status)) {
-    if (!st->awake) return end_session(n); /* a process other than the zygote continued this state */
+    if (!st->awake) return end_session(n); /* A process other than the zygote continued this state. */
     st->awake = 0;
   } else if (st) {
-    if (st->awake && c) { /* the state could not fork: the namespace has too many processes */
+    if (st->awake && c) { /* The state could not fork: the namespace has too many processes. */
       stages[s->lane] = 11000 + EAGAIN;
       return end_session(n);
     }

@@ -49,49 +49,56 @@
 #define PR_GET_TID_ADDRESS 40
 #endif
 
-enum { LANES = 60, PENDING = 64, STATES = 512 }; /* most running calls, waiting calls, stopped processes */
+enum { LANES = 60, PENDING = 64, STATES = 512 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
 enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* flags of config.layers */
 enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* flags of request.flags */
 enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* values of request.kind */
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* values of reply.kind */
 enum { PAUSED = 1, FILES = 2 };                                 /* flags of reply.kept */
-enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 }; /* tags of epoll events; below LANES: a slot */
+/* Tags of epoll events; a tag below LANES is the index of a call's slot. */
+enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 };
 
-struct config { /* settings, filled by zygote.py before zygote_serve */
-  int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare; /* 5 descriptors, then numbers */
-  uint64_t base_bytes, file_bytes; /* address space of the warm interpreter; bound on a file's size */
+struct config { /* Settings of the zygote, filled by zygote.py before zygote_serve. */
+  /* Descriptors in, out, proc, self, landlock; then numbers. */
+  int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare;
+  uint64_t base_bytes, file_bytes; /* Bytes: address space of the warm interpreter; largest file of a call. */
   uint32_t open_files, tmp_mb, tmp_mb_processes, threads;
   const struct sock_filter *filter, *filter_processes, *filter_session;
-  uint32_t filter_length, filter_processes_length, filter_session_length, pid_at[4]; /* pid_at: see filter.py */
+  /* pid_at: indexes of filter instructions that need the child's own pid. */
+  uint32_t filter_length, filter_processes_length, filter_session_length, pid_at[4];
   char uid_map[32], gid_map[32], scratch[64];
 };
-struct request { /* head of a frame from the pool; the code and the standard input follow it */
+struct request { /* Head of a frame from the pool; the code and the standard input follow it. */
   uint32_t bytes, kind, id, flags, timeout_ms, processes, memory_mb, max_output, state, parent, seed[2], code_len, stdin_len;
 };
-struct reply { /* head of a frame to the pool; the captured output follows it */
+struct reply { /* Head of a frame to the pool; the captured output follows it. */
   uint32_t bytes, kind, id, status, timed_out, wall_us, cpu_us, rss_kib, out_len, err_len, out_total, err_total;
   uint32_t kept, kept_kib, held_kib, error, out_high, err_high; /* *_high: upper halves of the 64-bit totals */
 };
-struct call { /* one call, waiting in `pending` or running in `lanes` */
+struct call { /* Call of the pool, waiting in `pending` or running in `lanes`. */
   struct request request;
-  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session; /* session: index, or -1 */
-  uint64_t began, deadline, sampled, trimmed, cpu; /* times in ns */
+  /* session: index in `sessions`, or -1 for a call without a session. */
+  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session;
+  uint64_t began, deadline, sampled, trimmed, cpu; /* Times in ns; cpu: CPU time so far. */
 };
-struct event { /* report of a session's first process: the result of wait4, and the state of /tmp */
+struct event { /* Report of a session's first process: the result of wait4, and the state of /tmp. */
   int32_t pid, status, files, tmp_kib;
   uint64_t cpu_us, rss_kib;
 };
-struct session { /* namespace with a trusted first process, `init`; `far`: the namespace's ends of the two sockets */
+/* Session: a namespace with a trusted first process `init`. far: the namespace's ends of the two sockets. */
+struct session {
   int used, init, pidfd, events, cells, lane, far[2];
   uint32_t tmp_kib;
-  int cell, code;                /* pid inside and exit code of the running cell, as the cell claims */
-  int over, stopped;             /* 1 if the running cell has ended; 1 if the zygote killed it */
-  struct event end;              /* how the cell ended, as the kernel reports */
+  int cell, code;                /* Pid in the namespace and exit code of the running cell, as the cell claims them. */
+  int over, stopped;             /* over: the running cell has ended. stopped: the zygote killed it. */
+  struct event end;              /* Kernel's report of how the cell ended. */
 };
-struct state { /* stopped process of a cell: the next cell forks from it */
+struct state { /* Stopped process of a session's cell: the next cell forks from it. */
   uint32_t key;
-  int session, inner, pid, pidfd, awake, dropped; /* inner: pid in the namespace. awake: continued, so that it forks */
-  uint32_t anonymous_kib, changed_kib;            /* all anonymous memory; the part that replaced pages of the zygote */
+  /* inner: the process's pid in the namespace. awake: 1 if continued, so that it forks. */
+  int session, inner, pid, pidfd, awake, dropped;
+  /* All anonymous memory of the process; the part of it that replaced pages of the zygote. */
+  uint32_t anonymous_kib, changed_kib;
 };
 struct buffer { char *at; size_t size, used; };
 
