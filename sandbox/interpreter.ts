@@ -1,8 +1,8 @@
 /**
  * Finds the Python interpreter that runs the code, asks for its version and paths, and compiles the launcher for it.
  *
- * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind version managers'
- * shims
+ * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`
+ * out  the real executable, behind version managers' shims
  * Invariant: the base interpreter is used unless the caller names another. Packages of a project's virtual environment
  * are not for code that a model wrote.
  */

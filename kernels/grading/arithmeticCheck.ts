@@ -1,9 +1,10 @@
 /**
  * Checks an answer by floating-point arithmetic, independently of sympy and within microseconds.
  *
- * in   an answer and the truth, as LaTeX or in plain words        out  true or false: the same number or not;
- * undefined: undecidable If this check contradicts the grader, either the truth or the grader is wrong. `50 %` equals
- * both 50 and ½, as it does for math-verify.
+ * in   an answer and the truth, as LaTeX or in plain words
+ * out  true or false: the same number or not; undefined: undecidable
+ * If this check contradicts the grader, either the truth or the grader is wrong. `50 %` equals both 50 and ½, as it
+ * does for math-verify.
  */
 import { extractAnswer } from './answerExtraction'
 import { sameInteger } from './integers'

@@ -1,8 +1,8 @@
 /**
  * Finds the choice that an answer names: `C`, `(C)`, `\text{C}`, `C) carbon dioxide`, or the text of the choice itself.
  *
- * in   the extracted answer, and the choices' texts if they are known        out  one letter, or the reason that there
- * is none
+ * in   the extracted answer, and the choices' texts if they are known
+ * out  one letter, or the reason that there is none
  * Invariant: linear time, never throws. An answer that names two choices is refused.
  */
 import { normalizeUnicode } from './unicodeNormalization'

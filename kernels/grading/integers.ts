@@ -1,8 +1,8 @@
 /**
  * Reads integers in the notations that models use, and compares two of them.
  *
- * in   one or two answers        out  the integer in its shortest decimal form; true or false if both answers are
- * integers
+ * in   one or two answers
+ * out  the integer in its shortest decimal form; true or false if both answers are integers
  * Invariant: linear time, never throws. Returns undefined for anything but integers: math-verify decides those answers.
  */
 

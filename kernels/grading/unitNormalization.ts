@@ -1,10 +1,10 @@
 /**
  * Makes an answer and the truth comparable: LaTeX without markup and without units.
  *
- * in   an answer and the truth        out  both for math-verify, or their two units if these differ A unit is removed
- * if both texts have it, or if one has it and the other is a bare number. Units are never converted: `1 m` does not
- * equal `100 cm`, since a task that wants meters says so. A letter at the end of the truth, as in `4s`, is a variable
- * unless the answer has a unit as well.
+ * in   an answer and the truth        out  both for math-verify, or their two units if these differ
+ * A unit is removed if both texts have it, or if one has it and the other is a bare number.
+ * Units are never converted: `1 m` does not equal `100 cm`, since a task that wants meters says so.
+ * A letter at the end of the truth, as in `4s`, is a variable unless the answer has a unit as well.
  */
 
 import { stripMarkup } from './markup'

@@ -1,10 +1,11 @@
 /**
  * Parses the unit after a number: measures come from a list, counted things are recognised by their plural.
  *
- * in   the text after a number        out  its unit, the same for `m/s` and `meters per second`; '' for `units`;
- * undefined for no unit A noun that is not listed must be a plural. Words that change a value (`squared`, `factorial`,
- * `repeating`) hardly ever have a plural, and those that look like one (`plus`, `times`, `hundredths`) are listed. A
- * doubtful text counts as no unit.
+ * in   the text after a number
+ * out  its unit, the same for `m/s` and `meters per second`; '' for `units`; undefined for no unit
+ * A noun that is not listed must be a plural. Words that change a value (`squared`, `factorial`, `repeating`) hardly
+ * ever have a plural, and those that look like one (`plus`, `times`, `hundredths`) are listed. A doubtful text counts
+ * as no unit.
  * Invariant: linear time, never throws.
  */
 import { isNumberWord } from './numberWords'

@@ -1,9 +1,10 @@
 /**
  * Compares two answers of at most 200 characters as words. math-verify ignores case even in products (`AB` and `ab`).
  *
- * in   two answers        out  true: the same words; false: formulas that differ in the case of a product; undefined:
- * neither Case is ignored in words only: inside \text{}, and in letters that look like a word among words alone. A
- * difference in case makes an answer wrong only if its letters cannot be a word.
+ * in   two answers
+ * out  true: the same words; false: formulas that differ in the case of a product; undefined: neither
+ * Case is ignored in words only: inside \text{}, and in letters that look like a word among words alone.
+ * A difference in case makes an answer wrong only if its letters cannot be a word.
  * Invariant: linear time, never throws.
  */
 import { maxQuantityChars } from './quantityParser'

@@ -1,10 +1,10 @@
 /**
  * Estimates the demand for KV: how long trajectories become, and how many tokens each engine's trajectories will hold.
  *
- * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view By default demand is the
- * expected peak of the tokens held at once (forecast.ts, lengthModel.ts). If the option `quantile` is set, demand is
- * the sum of the lengths that trajectories may reach (the ledger's commitments): that quantile of the final length, or
- * the upper bound if it is null.
+ * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view
+ * By default demand is the expected peak of the tokens held at once (forecast.ts, lengthModel.ts). If the option
+ * `quantile` is set, demand is the sum of the lengths that trajectories may reach (the ledger's commitments): that
+ * quantile of the final length, or the upper bound if it is null.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerOptions } from './contract'

@@ -1,8 +1,8 @@
 /**
  * Forecasts the KV that an engine's trajectories will hold, now and while they grow.
  *
- * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak Some
- * trajectories end on the way and free their KV, so the peak is far below the sum of their possible lengths.
+ * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak
+ * Some trajectories end on the way and free their KV, so the peak is far below the sum of their possible lengths.
  * Invariant: sums are never negative, and equal a recount at most one second after a trajectory has grown.
  */
 import type { GroupId } from '../../messages/ids'

@@ -1,10 +1,12 @@
 /**
  * Accounts for the KV cache of one engine: the sums over all trajectories that it holds.
  *
- * in   holdings that are added and subtracted, reports of the engine        out  tokens referenced, cached, committed
- * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable. committed:
- * tokens that the placed trajectories are expected to need in total. A group's prompt counts once if the engine shares
- * prefixes, rounded down to whole blocks; the rest of each trajectory is rounded up to whole blocks.
+ * in   holdings that are added and subtracted, reports of the engine
+ * out  tokens referenced, cached, committed
+ * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable.
+ * committed: tokens that the placed trajectories are expected to need in total.
+ * A group's prompt counts once if the engine shares prefixes, rounded down to whole blocks; the rest of each trajectory
+ * is rounded up to whole blocks.
  * Invariant: every sum equals a recount over the holdings, and none is negative. Each operation is O(1), except
  * `correct`, which is O(groups on the engine).
  */

@@ -1,8 +1,8 @@
 /**
  * Tracks where every trajectory is: its phase, its queue and its engine, in step with the ledger and the forecasts.
  *
- * in   moves of single trajectories, as the scheduler orders them        out  the queues, the engines' states,
- * evictions
+ * in   moves of single trajectories, as the scheduler orders them
+ * out  the queues, the engines' states, evictions
  * Invariant: a member's phase, its queue, its holding in the ledger and its entry in a forecast always agree.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'

@@ -2,8 +2,8 @@
  * Implements a scheduler as plain state, without an actor: events change the state, and a policy is asked step by step.
  *
  * in   engines that join, leave and report; turns that are requested, start and end; trajectories that are released
- * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine The scheduler actor and
- * the simulator call it in the same way.
+ * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine
+ * The scheduler actor and the simulator call it in the same way.
  * Invariant: the same calls give the same decisions; an engine never runs more than its maxSequences; events that come
  * twice or late change nothing.
  */

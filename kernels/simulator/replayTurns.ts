@@ -39,7 +39,7 @@ interface Sequence {
 }
 
 /**
- * Replays the turns of one engine. @param turns by start; @returns the work per turn, in the same order
+ * Replays the turns of one engine. @param turns sorted by start; @returns the work per turn, in the same order
  */
 export function replayTurns(
   turns: readonly ReplayedTurn[],

@@ -1,8 +1,8 @@
 /**
  * Simulates one engine: it runs batches by the scheduling rules of its family (vLLM, SGLang).
  *
- * in   requests, and the present time        out  turns that ended, and the end of the present batch Consecutive steps
- * that only decode are one batch, computed in closed form; a request that arrives cuts it short.
+ * in   requests, and the present time        out  turns that ended, and the end of the present batch
+ * Consecutive steps that only decode are one batch, computed in closed form; a request that arrives cuts it short.
  * Invariant: a batch always ends at the end of a step, and a request that arrives during a step is scheduled after it.
  */
 import { decodeStepsMs, type EngineModel, stepMs } from './engineModel'

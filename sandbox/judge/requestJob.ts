@@ -1,8 +1,8 @@
 /**
  * RequestJob: the submissions of one request on their way through the dispatcher.
  *
- * in   submissions, verdicts in any order, the end of the wait      out  calls in order; all verdicts, once the last
- * has arrived
+ * in   submissions, verdicts in any order, the end of the wait
+ * out  calls in order; all verdicts, once the last has arrived
  * Invariant: a submission gets one verdict; later ones are ignored. After `drop` nothing is answered.
  */
 import { setMaxListeners } from 'node:events'

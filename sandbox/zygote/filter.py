@@ -100,7 +100,7 @@ def checks(processes, degraded, session):
     thread = [(LD, 0, 0, ARGUMENT), (JSET, 0, 1, NEW_NAMESPACE), ret(ERROR | EPERM)]
     if not processes:
         thread += [(JSET, 1, 0, CLONE_THREAD), ret(ERROR | EPERM)]
-    if session:  # allows the fork of a paused cell; the tid bits 0x01200000 may be set
+    if session:  # Allows the fork of a paused cell; the tid bits 0x01200000 may be set.
         fork = [(LD, 0, 0, ARGUMENT), (AND, 0, 0, 0xFEDFFFFF), (JEQ, 0, 1, CLONE_PARENT | SIGCHLD), ret(ALLOW)]
         thread = fork + thread
     return {

@@ -1,8 +1,8 @@
 /**
  * The queue of calls that no zygote has yet, and the choice of the next call and its zygote.
  *
- * in   new calls, calls to be repeated, aborted calls        out  the next call and a zygote that takes it, while there
- * is one
+ * in   new calls, calls to be repeated, aborted calls
+ * out  the next call and a zygote that takes it, while there is one
  * Invariant: first come, first served, with two exceptions: calls whose zygote died before they began come first, and a
  * session's cell waits for the zygote that has its state. A zygote never has more calls than worker slots (LANES).
  */

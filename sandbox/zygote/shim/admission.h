@@ -1,8 +1,8 @@
 /*
  * Admission: decides when the next waiting call may begin. Part of shim.c.
  *
- * in   CPU time and state of each running child, sampled every 4 ms      out  whether a slot is free; how long epoll
- * may wait
+ * in   CPU time and state of each running child, sampled every 4 ms
+ * out  whether a slot is free; how long epoll may wait
  * Invariant: on this core at most `runnable` fresh and `longest` long calls compute at once, and at most LANES calls
  * run.
  */
