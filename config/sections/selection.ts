@@ -13,6 +13,11 @@ export const selectionSection = z.strictObject({
   rejectEqual: z.boolean().default(true),
   errorRatio: z.boolean().default(true),
   answerFormat: z.boolean().default(true),
+  /**
+   * Number added to a positive's penalty p before the draw weighs it by 1 / (p + epsilon). At 1e-6 a rollout without a flaw
+   * outweighs one with p = 0.5 by 500,000, so the draw is nearly a sort; at 0.1 it outweighs it by 6.
+   */
+  epsilon: z.number().positive().default(1e-6),
   /** Upper bound on the groups that are requested in place of rejected ones, as a share of groupsPerStep. */
   refillShare: z.number().nonnegative().default(1),
 })

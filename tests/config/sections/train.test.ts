@@ -34,6 +34,12 @@ test('a recipe that says nothing has the clipped token mean of the paper, withou
   expect(selectionOf(resolve())).toMatchObject({ advantage: 'std', keep: 16 })
 })
 
+test('the epsilon of the draw is 1e-6 unless the recipe says another, and never 0', () => {
+  expect(selectionOf(resolve()).epsilon).toBe(1e-6)
+  expect(selectionOf(resolve('selection.epsilon=0.1')).epsilon).toBe(0.1)
+  expect(refusal('selection.epsilon=0')).toContain('selection.epsilon')
+})
+
 test.each([
   ['grpo', { objective: 'clip', lossNorm: 'sequences', clipHigh: 0.2 }, 'std'],
   ['dapo', { objective: 'clip', lossNorm: 'batch-tokens', clipHigh: 0.28 }, 'std'],

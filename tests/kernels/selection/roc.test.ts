@@ -194,6 +194,16 @@ test('a penalty of 0 weighs 1e6, not infinity, and stands in the explanation', (
   expect(selection.explain.generator).toBe('pcg32')
 })
 
+test('epsilon bounds how much a clean rollout outweighs one without a tool call: 500,000 at 1e-6, 6 at 0.1', () => {
+  const members = group(16, 32).map(one => ({ ...one, toolErrors: 0, toolCalls: one.member === 1 ? 0 : 4 }))
+  const ratio = (epsilon: number): number => {
+    const { members: explained } = selectGroup(members, { ...base, epsilon }).explain
+    return explained[0]!.weight! / explained[1]!.weight!
+  }
+  expect(ratio(1e-6)).toBeCloseTo(500_001, 0)
+  expect(ratio(0.1)).toBeCloseTo(6, 9)
+})
+
 test('without RoC, G members are kept uniformly, whatever their penalty and reward', () => {
   const members = group(4, 8).map(one => ({ ...one, toolErrors: one.member % 3 }))
   const counts = new Array<number>(8).fill(0)
