@@ -1,7 +1,6 @@
 /**
  * The public surface of the actors (`troupe/actors`): the behaviours, their ports, and functions that host them in a
- * process.
- * Importing this file loads no engine, sandbox or bus; each is loaded when it is first used.
+ * process. Importing this file loads no engine, sandbox or bus; each is loaded when it is first used.
  */
 import type { Role, Run, RunOptions } from './run/run'
 

@@ -1,11 +1,11 @@
 /**
  * Starts a process of troupe_policy (renderer, engine, trainer) and connects a gRPC client to it.
  *
- * in   a model directory, options, a deadline for the start       out  a client over a Unix socket; a promise of the
- * process's end
+ * in   a model directory, options, a deadline for the start
+ * out  a client over a Unix socket; a promise of the process's end
  * Invariant: the process ends with this one, even after kill -9 (its stdin is a pipe that we hold, and on Linux the
- * kernel
- * kills it). Its socket lies in a directory that only this user can enter. Restarting it is its supervisor's job.
+ * kernel kills it). Its socket lies in a directory that only this user can enter. Restarting it is its supervisor's
+ * job.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -53,8 +53,7 @@ interface PolicyClient {
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
   /**
    * Opens a stream in both directions. The caller must respect the result of `write` and 'drain', and must cancel a
-   * stream that
-   * it does not end.
+   * stream that it does not end.
    */
   stream<Out, In>(method: string): grpc.ClientDuplexStream<Out, In>
 }

@@ -2,17 +2,13 @@
  * Curriculum: decides which groups of rollouts make up a step or an evaluation, and when the run is over.
  *
  * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected,
- * evaluation.completed, curriculum.advanced,
- *      and the facts that stages.ts, tally.ts and alarms.ts fold
+ *      evaluation.completed, curriculum.advanced, and the facts that stages.ts, tally.ts and alarms.ts fold
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed,
- * tasks.measured,
- *      step.tallied, alarm.raised, run.finished
+ *      tasks.measured, step.tallied, alarm.raised, run.finished
  * Invariant: a group's task follows from the group's index alone, and exactly one group replaces each rejected one; so
- * two
- * runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are requested only while
+ * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are requested only while
  * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw (a batch of new groups) of
- * which
- * the log holds only some requests is completed before any other draw, with the same tasks and start orders.
+ * which the log holds only some requests is completed before any other draw, with the same tasks and start orders.
  */
 
 import type { Alarm } from '../../config'
@@ -59,8 +55,7 @@ export interface DrawRequest {
   readonly kind: 'draw'
   /**
    * train: for an optimizer step. eval: for an evaluation. measure: to count how often the policy solves each problem
-   * before a
-   * stage begins.
+   * before a stage begins.
    */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number
@@ -123,8 +118,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   /**
    * Requests the missing rollouts of a draw that the log holds only in part, with the tasks that the first attempt
-   * would have
-   * used. Groups after the last one in the log are left to a later draw, except for an evaluation, which is one draw.
+   * would have used. Groups after the last one in the log are left to a later draw, except for an evaluation, which is
+   * one draw.
    */
   function drawAgain(
     state: CurriculumState,

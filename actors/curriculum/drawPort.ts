@@ -78,8 +78,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     let cursor = request.cursor
     /**
      * Takes the next task. A training task whose prompt is too long is skipped; in an evaluation or measurement it is
-     * kept and
-     * counts as not solved.
+     * kept and counts as not solved.
      */
     const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
       for (let passed = 0; ; passed++) {

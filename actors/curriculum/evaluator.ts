@@ -1,15 +1,12 @@
 /**
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
- * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out
- * evaluation.completed
+ * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed
+ * out  evaluation.completed
  * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
- * failed
- * (also a sample that had not ended when its group closed), or without a reward; failed samples and samples without a
- * reward
- * are left out and counted, never taken as zero. For rewards between 0 and 1, pass@K is the mean over problems of the
- * best
- * sample. The standard error is that of the mean over problems, with n − 1.
+ * failed (also a sample that had not ended when its group closed), or without a reward; failed samples and samples
+ * without a reward are left out and counted, never taken as zero. For rewards between 0 and 1, pass@K is the mean over
+ * problems of the best sample. The standard error is that of the mean over problems, with n − 1.
  */
 import { OrderedMap } from 'immutable'
 import type { EvaluationCompleted } from '../../messages/facts'

@@ -4,10 +4,8 @@
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
  * out  the stage that is due; how often the policy solved the measured problems
  * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
- * decides
- * nothing. A problem's count of solutions is the number of its rollouts with a reward above the bound; a rollout that
- * failed
- * to run solved nothing.
+ * decides nothing. A problem's count of solutions is the number of its rollouts with a reward above the bound; a
+ * rollout that failed to run solved nothing.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -143,8 +141,7 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
 
 /**
  * Returns the next problems to measure for the next stage. At most two draws are open at a time, so that the second
- * draw
- * runs while the last rollouts of the first one finish.
+ * draw runs while the last rollouts of the first one finish.
  */
 export function nextMeasure(
   plans: readonly StagePlan[],

@@ -2,11 +2,10 @@
  * State of the curriculum: the groups drawn for each step, whether each was selected or rejected, and the steps done so
  * far.
  *
- * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps        out  the state after
- * them
+ * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps
+ * out  the state after them
  * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. Groups of finished
- * steps are
- * not kept.
+ * steps are not kept.
  */
 import { Map as Persistent } from 'immutable'
 import type { CurriculumAdvanced, RolloutRequested } from '../../messages/facts'
@@ -101,10 +100,8 @@ export function ask(state: CurriculumState, fact: RolloutRequested, { partition,
 
 /**
  * Returns the interrupted draw; undefined if no request is without a draw. Draws follow one another, and each begins at
- * the
- * start order that the previous one left. So all requests that no `curriculum.advanced` names belong to one draw; their
- * orders
- * give its first group, and every group up to the last one in the log is part of it.
+ * the start order that the previous one left. So all requests that no `curriculum.advanced` names belong to one draw;
+ * their orders give its first group, and every group up to the last one in the log is part of it.
  */
 export function partDraw({ asked, order }: CurriculumState): PartDraw | undefined {
   const [earliest] = asked.sortBy(one => one.order).entries()

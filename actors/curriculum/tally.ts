@@ -4,8 +4,7 @@
  * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
  * out  the metrics of a step that is over
  * Invariant: pure. A step is tallied once all of its groups are decided, so the result does not depend on the order in
- * which
- * topics are read. Each rollout counts once.
+ * which topics are read. Each rollout counts once.
  */
 import { Map as Persistent } from 'immutable'
 import { checkByArithmetic } from '../../kernels'
@@ -36,8 +35,7 @@ interface StepTally {
   readonly truths: Persistent<GroupId, string>
   /**
    * Check of the mathematics grader: number of answers that plain arithmetic can judge as well (`settled`), and of
-   * those on
-   * which arithmetic contradicts the grader (`differ`).
+   * those on which arithmetic contradicts the grader (`differ`).
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**

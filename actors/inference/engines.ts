@@ -1,11 +1,10 @@
 /**
  * The engines of a run, as its recipe names them: local processes, servers that somebody else started, or a file.
  *
- * in   the recipe's engine, the model's directory        out  for each engine its name, how to start it, its restart
- * policy
+ * in   the recipe's engine, the model's directory
+ * out  for each engine its name, how to start it, its restart policy
  * Invariant: a server that does not answer when the run begins, or does not match the model, ends the run with the
- * reason.
- * If a server goes away later, the run waits for it while the other engines go on.
+ * reason. If a server goes away later, the run waits for it while the other engines go on.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -64,8 +63,8 @@ const waitForServer: Partial<RestartPolicy> = {
 
 /**
  * Plans the engines and names them `<name>-<k>`; the default name is the engine's kind. `reader` decodes the tokens of
- * servers
- * and recorded files; by default this function starts a renderer with the first engine that needs it, and closes it.
+ * servers and recorded files; by default this function starts a renderer with the first engine that needs it, and
+ * closes it.
  */
 export function engines(
   options: EnginesOptions,
@@ -158,8 +157,7 @@ async function startServer(
 
 /**
  * Makes the first start fail at once when the server is unreachable: until it was up once, the address or the server is
- * wrong,
- * and waiting is pointless.
+ * wrong, and waiting is pointless.
  */
 function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
   let wasUp = false

@@ -1,13 +1,11 @@
 /**
  * Port of inference to its engine: one assignment, one answer.
  *
- * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied,
- * engine.status
+ * in   requests of the inference behaviour
+ * out  turn.completed | turn.interrupted, weights.applied, engine.status
  * Invariant: every generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends the older
- * one,
- * whose tokens so far are in its fact. But a newer attempt of the same turn from the same context takes over the
- * running
- * generation and writes the only fact; otherwise a slow turn that is asked again would never end.
+ * one, whose tokens so far are in its fact. But a newer attempt of the same turn from the same context takes over the
+ * running generation and writes the only fact; otherwise a slow turn that is asked again would never end.
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'

@@ -3,10 +3,8 @@
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
  * Invariant: engine.joined is in the log before the engine is driven, engine.left after the last turn. An engine that
- * the
- * scheduler removed (it sent no status, or turn after turn failed), or that could not load new weights, joins again
- * after a
- * pause. The caller owns the engine: this file neither watches nor closes it.
+ * the scheduler removed (it sent no status, or turn after turn failed), or that could not load new weights, joins again
+ * after a pause. The caller owns the engine: this file neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -106,8 +104,7 @@ export async function joinEngine(
 
   /**
    * Leaves because a weight update failed; otherwise all other engines would wait for it. The engine loads the weights
-   * when it
-   * joins again.
+   * when it joins again.
    */
   async function leaveFor(reason: string): Promise<void> {
     const retryAfterMs = restAfter(failedUpdates - 1)

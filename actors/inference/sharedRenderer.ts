@@ -3,8 +3,7 @@
  *
  * in   how to start a renderer        out  decode and encode, by the process that is alive
  * Invariant: the first call starts the process, and so does the first call after its death or failed start; a
- * renderer's
- * death therefore never breaks the engines for good.
+ * renderer's death therefore never breaks the engines for good.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -4,10 +4,9 @@
  * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
- * is
- * finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's facts
- * carry
- * the epoch of the latest claim; `fenced` hides from it the facts that an earlier learner writes after that claim.
+ * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
+ * facts carry the epoch of the latest claim; `fenced` hides from it the facts that an earlier learner writes after that
+ * claim.
  */
 
 import type { StageReset } from '../../backends/trainer/trainer'

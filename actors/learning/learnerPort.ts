@@ -4,8 +4,7 @@
  * in   cold-start and train requests
  * out  checkpoint.saved, weights.published and step.completed, or step.rejected
  * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state
- * (a
- * crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; the losses must equal the
+ * (a crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; the losses must equal the
  * recorded ones. `step.completed` is written last, after the weights and the checkpoint are durable.
  */
 import { readdir, rm } from 'node:fs/promises'
@@ -187,8 +186,7 @@ export async function resetTrainer(trainer: Trainer, reset: StageReset | undefin
 
 /**
  * Builds the trainer's sequences in the order of `step.started`; groups are numbered by their first member. A rollout
- * without
- * a sampled token is left out, so it counts in no normalisation of the loss.
+ * without a sampled token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,
@@ -224,8 +222,7 @@ const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metr
 
 /**
  * Reads the facts of a batch's trajectories, from the log positions where their groups begin. Facts written by replaced
- * owners
- * and replaced curricula are left out.
+ * owners and replaced curricula are left out.
  */
 async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
   const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))

@@ -1,11 +1,10 @@
 /**
  * Takes over a run's learner and curriculum; the process that held them before is fenced off.
  *
- * in   a journal        out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of
- * `trajectories`
+ * in   a journal
+ * out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of `trajectories`
  * Invariant: after the claim has resolved, no later request or draw of an earlier curriculum is valid, so a reader that
- * starts
- * afterwards finds every valid request in the log.
+ * starts afterwards finds every valid request in the log.
  */
 import { type Epoch, epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
@@ -31,10 +30,8 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
 
 /**
  * Calls `then` once when another process claims the learner after the epoch `own`. A process that was suspended in the
- * middle
- * of its claim may finish the claim after it lost the election; the elected process is then fenced off until it claims
- * again.
- * Resolves with a function that ends the watch.
+ * middle of its claim may finish the claim after it lost the election; the elected process is then fenced off until it
+ * claims again. Resolves with a function that ends the watch.
  */
 export async function whenReplaced(
   journal: Journal,

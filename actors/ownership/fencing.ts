@@ -1,14 +1,12 @@
 /**
  * Fencing for readers of owners' and learners' facts: curriculum, evaluator, learner, inference, and every reader that
- * waits
- * for the end of a run or shows a run, live or from its log.
+ * waits for the end of a run or shows a run, live or from its log.
  *
- * in   a behaviour        out  the same behaviour without the facts that an owner wrote after another process had
- * claimed its
- *      partition, and without those that a curriculum or evaluator wrote after another process had taken it over
+ * in   a behaviour
+ * out  the same behaviour without the facts that an owner wrote after another process had claimed its partition, and
+ *      without those that a curriculum or evaluator wrote after another process had taken it over
  * Invariant: a fact counts under the epoch of the latest claim before it in its own partition, which is the same in
- * every
- * refold. Claims themselves, and facts without an epoch, pass.
+ * every refold. Claims themselves, and facts without an epoch, pass.
  */
 import type { Message } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -31,8 +29,7 @@ export interface FencedState<S> {
 
 /**
  * Wraps a behaviour so that it folds only facts that count. `own`, the epoch of the behaviour's own claim, is added to
- * its facts;
- * once another process has claimed later, the behaviour produces nothing more.
+ * its facts; once another process has claimed later, the behaviour produces nothing more.
  */
 export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour
@@ -61,8 +58,7 @@ export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Beh
 
 /**
  * Makes a filter for readers. The reader passes it every entry in each partition's order; it returns true if the entry
- * counts,
- * that is, if no later owner or curriculum has replaced its writer.
+ * counts, that is, if no later owner or curriculum has replaced its writer.
  */
 export function fence(): (entry: Origin & { readonly message: Message }) => boolean {
   const claims = new Map<string, Claims>()

@@ -4,10 +4,8 @@
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
  * Invariant: no fact that curriculum, evaluator or learner still needs lies before that offset: the facts of steps that
- * no
- * checkpoint covers, of steps that are not tallied yet (if the run tallies steps), and of evaluations and measurements
- * without
- * a result. Each draw records where its partitions ended before it (`begins`).
+ * no checkpoint covers, of steps that are not tallied yet (if the run tallies steps), and of evaluations and
+ * measurements without a result. Each draw records where its partitions ended before it (`begins`).
  */
 import type { CurriculumAdvanced, Fact } from '../../messages/facts'
 

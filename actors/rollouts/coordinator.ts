@@ -2,11 +2,10 @@
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
  * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed,
- * context.appended, group.closed, reward.assigned
+ *      context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
  * Invariant: one attempt of one turn counts. The next action of a rollout follows from its state alone, so after a
- * refold
- * `pending` asks again, under new attempts, exactly for the turns, tool calls and rewards that have no answer.
+ * refold `pending` asks again, under new attempts, exactly for the turns, tool calls and rewards that have no answer.
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
@@ -55,8 +54,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   const clock = new ActiveClock()
   /**
    * Time of the latest request made for each rollout state. The facts of that request are not folded yet, so the
-   * coordinator must
-   * not emit them again.
+   * coordinator must not emit them again.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>

@@ -1,16 +1,13 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
  *
- * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed,
- * group.selected | group.rejected
+ * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks
+ * out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when all members have ended or at its deadline. It is decided once, from the
- * members'
- * indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose reward
- * failed, is
- * not a negative: it is left out of the selection. Evaluation groups are not selected from and have no deadline: all of
- * them
- * are requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own
- * deadlines.
+ * members' indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose
+ * reward failed, is not a negative: it is left out of the selection. Evaluation groups are not selected from and have
+ * no deadline: all of them are requested at once, so a deadline would cut off those that wait; their turns, calls and
+ * rewards have their own deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -39,8 +36,7 @@ export interface GatheredGroup {
   readonly size: number
   /**
    * Start and length of the group's deadline. A new owner of the partition replaces the object, which restarts the
-   * deadline,
-   * since nobody worked on the group in between.
+   * deadline, since nobody worked on the group in between.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
   /** Upper bound on the tokens of a rollout's responses, as the stage sets it; 0 if the request names none. */

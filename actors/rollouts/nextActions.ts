@@ -2,8 +2,8 @@
  * Computes the next action of a rollout: a turn, its tool calls, the rendering of their answers, its end, or its
  * reward.
  *
- * in   a rollout's state, the partition's epoch, the clock        out  facts, with the commands and requests that
- * belong to them
+ * in   a rollout's state, the partition's epoch, the clock
+ * out  facts, with the commands and requests that belong to them
  * Invariant: everything except the time follows from the rollout's state. A coordinator and a chat both use this file,
  * so their facts are the same; the coordinator puts the commands on the bus, a chat carries them out itself.
  */

@@ -3,8 +3,7 @@
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
  * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no
- * process
- * with other code, another recipe or another tokenizer takes part.
+ * process with other code, another recipe or another tokenizer takes part.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -104,8 +103,7 @@ export interface RunEnd {
 
 /**
  * Watches for `run.finished`, which the learner's process writes. A `run.finished` before the offset `since` is
- * ignored, because
- * the run was resumed after it.
+ * ignored, because the run was resumed after it.
  */
 export async function endOf(
   journal: Journal,

@@ -10,8 +10,7 @@ import { TroupeError } from '../../runtime/errors'
 
 /**
  * rest: the child pauses, since siblings do the same work (engines). escalate: nothing else does the child's work
- * (owners,
- * scheduler, trainer).
+ * (owners, scheduler, trainer).
  */
 export type WhenGivenUp = 'rest' | 'escalate'
 

@@ -3,9 +3,8 @@
  *
  * in   a role, the run's recipe        out  that role, running until the run is over
  * Invariant: a role that exists once in a run (scheduler, learner) is run by the elected process, and the others stand
- * by; of
- * every other role, any number of processes share the work. The learner announces the run; no other role makes its
- * model.
+ * by; of every other role, any number of processes share the work. The learner announces the run; no other role makes
+ * its model.
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -92,8 +91,7 @@ async function take(
 
 /**
  * Announces the run if it is not in the log yet, then starts the learner. Resolves with false if another process was
- * elected
- * meanwhile.
+ * elected meanwhile.
  */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope

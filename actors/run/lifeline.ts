@@ -1,8 +1,8 @@
 /**
  * Lifeline: a process actor in an actor system of its own, for code that keeps one process alive outside a run's tree.
  *
- * in   how to start the process        out  the process that is alive; calls to onUp after a start and onDown after a
- * death
+ * in   how to start the process
+ * out  the process that is alive; calls to onUp after a start and onDown after a death
  * Invariant: as for `processActor`. Deprecated: start a run's processes under its supervision tree (tree.ts).
  */
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'

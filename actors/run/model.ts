@@ -1,8 +1,8 @@
 /**
  * The model that a run begins with: a directory that `transformers` loads.
  *
- * in   the recipe's model, and demonstrations from which a tokenizer is made        out  the directory and the chat
- * template
+ * in   the recipe's model, and demonstrations from which a tokenizer is made
+ * out  the directory and the chat template
  * Invariant: a random model is made once for a run, from the recipe and its seed alone.
  */
 import { execFile } from 'node:child_process'

@@ -2,11 +2,10 @@
  * Process actor: a child that owns one outside process (an engine, a trainer, a renderer); each incarnation starts one
  * process.
  *
- * in   how to start the process; its death        out  the process that is alive; calls to onUp after a start and
- * onDown after an end
+ * in   how to start the process; its death
+ * out  the process that is alive; calls to onUp after a start and onDown after an end
  * Invariant: at most one process lives at a time. A death or a failed start is a failure of the actor, which starts
- * another
- * process with backoff. After too many failures the actor gives up, once, with the reason of the last one.
+ * another process with backoff. After too many failures the actor gives up, once, with the reason of the last one.
  */
 
 import { defaultRestartPolicy, type RestartPolicy } from '../../runtime/actor/restartPolicy'
@@ -31,8 +30,7 @@ export interface ProcessOptions<P extends Living> {
   start(signal: AbortSignal): Promise<P>
   /**
    * Called after every start, before `current` resolves. Children of `context` end with the process. `onFailed` takes
-   * their
-   * escalations: the process is started again, unless the error says that no restart can help.
+   * their escalations: the process is started again, unless the error says that no restart can help.
    */
   onUp?(process: P, context: ActorContext, onFailed: (error: Error) => void): Promise<void>
   /** Called at every end: before the process is closed if it was stopped, after it is closed if it failed. */
@@ -48,8 +46,7 @@ export interface ProcessActor<P extends Living> {
   make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
   /**
    * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`, with the
-   * error of a
-   * first start that can never succeed, or with `process.closed`.
+   * error of a first start that can never succeed, or with `process.closed`.
    */
   current(): Promise<P>
   /** Rejects the pending calls of `current`, because the child is being stopped. */
@@ -147,8 +144,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
 
 /**
  * True for a child's errors that a new process would meet as well: bus, config, and errors that are not retriable,
- * except that
- * the child has used up its own restarts.
+ * except that the child has used up its own restarts.
  */
 const noRestartHelps = (error: Error): boolean =>
   error instanceof TroupeError &&

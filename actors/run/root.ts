@@ -3,8 +3,7 @@
  *
  * in   a run's options        out  the run: its end, and how to end it early
  * Invariant: everything that is started here ends with the run or with this process, whichever is first. Actors that
- * answer
- * requests (engines, tools) are up before actors that send them, so that no request of a refold is lost.
+ * answer requests (engines, tools) are up before actors that send them, so that no request of a refold is lost.
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -52,8 +51,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
 
 /**
  * Error for a run that another process has taken over: the log ignores this process's draws, results and steps, so it
- * would
- * wait for ever.
+ * would wait for ever.
  */
 function takenOver(run: RunId): TroupeError {
   return new TroupeError('bus.run_taken_over', {

@@ -53,8 +53,7 @@ export interface Run {
   readonly finished: Promise<RunFinished>
   /**
    * Ends this process's part of the run. Running work is finished or recorded as far as it got; a resume, or another
-   * process,
-   * continues from there.
+   * process, continues from there.
    */
   close(): Promise<void>
 }

@@ -4,8 +4,7 @@
  *
  * in   the process actor of a renderer        out  the Renderer's calls
  * Invariant: a call rejects because the template refuses it, because time ran out, or because the process was given up
- * or
- * stopped; never because one process died. Rendering has no effect, so a call may be repeated.
+ * or stopped; never because one process died. Rendering has no effect, so a call may be repeated.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -2,15 +2,13 @@
  * The supervision tree of a run: which supervisor has which children, and what it does when one gives up.
  *
  *   root
- *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator and grouper, one per
- *   partition)
+ *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator, grouper) per partition
  *   ├─ inference      an actor per engine (owns its process) ── the inference behaviour · token-reader (process)
  *   ├─ tools          an actor per sandbox (owns its processes) ── the tool executor
  *   └─ learning       trainer (process) · evaluator · curriculum · learner
  *
  * A process with one role has root and the supervisors that the role needs; `startRun` has all of them. The functions
- * that
- * start the children are in roles/.
+ * that start the children are in roles/.
  * Invariant: every actor and every outside process of a run is in this tree. A child restarts alone, with backoff
  * (actor/restartPolicy.ts); a child that restarts too often gives up, and its supervisor acts as written here.
  */

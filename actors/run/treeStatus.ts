@@ -2,8 +2,8 @@
  * Writes the supervision tree's state to the run's log: `actor.status` on `telemetry`, for `troupe doctor --tree` in
  * any process.
  *
- * in   state changes of a process's actors      out  one record for each actor that has changed, at most 4 times a
- * second
+ * in   state changes of a process's actors
+ * out  one record for each actor that has changed, at most 4 times a second
  * Invariant: the log ends with the latest state of every actor, unless the process was killed. A bus failure loses
  * records of this kind and never harms the run.
  */

@@ -4,10 +4,8 @@
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
  * out  engines that take turns from now on; engines that have to leave, each named once
  * Invariant: an engine takes turns when it has joined, has weights, and has sent a status or a fact since this
- * scheduler
- * began, because the log may name an engine that died. Silence counts only while this scheduler was running: a
- * suspended
- * process receives nothing.
+ * scheduler began, because the log may name an engine that died. Silence counts only while this scheduler was running:
+ * a suspended process receives nothing.
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'

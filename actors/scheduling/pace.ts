@@ -3,9 +3,8 @@
  *
  * in   completed turns        out  a verdict on an engine each time it has completed `window` further turns
  * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
- * Turns
- * that waited for new weights or a preemption, and turns of few tokens, do not count: their time does not depend on the
- * engine.
+ * Turns that waited for new weights or a preemption, and turns of few tokens, do not count: their time does not depend
+ * on the engine.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'

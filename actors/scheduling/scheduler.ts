@@ -2,18 +2,14 @@
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed |
- * interrupted
+ *      interrupted
  * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take;
- * engine.left for an
- *      engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for every turn that ran on
- *      it
+ *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
+ *      every turn that ran on it
  * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
- * have
- * sent a sign of life since this scheduler began. The state is soft: a new scheduler learns the engines from the log
- * and from
- * their status, and the turns from the coordinators, which ask again. The queue and the ledger are mutable objects, so
- * a state
- * is a view of them and not a value of its own.
+ * have sent a sign of life since this scheduler began. The state is soft: a new scheduler learns the engines from the
+ * log and from their status, and the turns from the coordinators, which ask again. The queue and the ledger are mutable
+ * objects, so a state is a view of them and not a value of its own.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
@@ -146,8 +142,7 @@ function takeEarly(state: SchedulerState): void {
 
 /**
  * Lists engines to remove because they did not load the weights that waiting turns need: turns wait for all engines to
- * load
- * them, but not for ever.
+ * load them, but not for ever.
  */
 function behind({ early, fleet }: SchedulerState): readonly Rest[] {
   const asked = [...early.values()].map(({ minVersion }) => minVersion)

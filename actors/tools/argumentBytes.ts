@@ -1,7 +1,6 @@
 /**
  * Estimates the size of a tool call's arguments in bytes, for the bounds of queues and records. Text counts one byte
- * per
- * UTF-16 unit, which is exact for ASCII and therefore for most code; in UTF-8 a unit takes up to three bytes.
+ * per UTF-16 unit, which is exact for ASCII and therefore for most code; in UTF-8 a unit takes up to three bytes.
  */
 export function argumentBytes(value: unknown): number {
   let bytes = 0

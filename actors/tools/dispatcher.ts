@@ -3,13 +3,10 @@
  *
  * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
  * Invariant: according to its leases, an executor never holds more calls than it offered slots. A call stays assigned
- * until
- * an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second answer
- * does
- * no harm, since the coordinator takes one answer per attempt.
+ * until an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second
+ * answer does no harm, since the coordinator takes one answer per attempt.
  * The state is soft: executors report every second which slots they offer and which calls they hold, and coordinators
- * ask
- * again for lost calls. The state is a view of queues that change in place, not a value of its own.
+ * ask again for lost calls. The state is a view of queues that change in place, not a value of its own.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -21,10 +18,7 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /**
-   * Lease, ms: an executor without a report for this long is gone, and so is a call that its executor does not report
-   * as held.
-   */
+  /** Milliseconds without an executor's report after which the executor, or a call missing in its report, is lost. */
   readonly leaseMs?: number
   /** Upper bound on the number of waiting calls. A call above it is refused; its coordinator asks again. */
   readonly maxWaiting?: number
@@ -72,10 +66,7 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/**
- * Upper bounds on the calls in one command (DESIGN §7), and on the bytes of their arguments, so that the command fits
- * into a record.
- */
+/** Upper bounds on the calls in one command (DESIGN §7) and on their bytes, so that the command fits into a record. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
@@ -87,9 +78,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // Counts at most a quarter of a lease per input: after a suspension of a minute, the dispatcher must not take
-      // every executor
-      // for dead.
+      // At most a quarter of a lease per input: a dispatcher that was suspended must not drop every executor.
       clock: new ActiveClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -204,8 +193,7 @@ function hear(state: DispatcherState, offer: OfferSlots, leaseMs: number): void 
   const { leases } = executor
   executor.foreign = new Set()
   for (const key of offer.held) {
-    // An executor whose lease had ended still holds the call: the call is taken out of the queue, or another executor
-    // would run it too.
+    // After the executor's lease had ended, the call may be queued: without this, another executor would run it too.
     const call = leases.get(key)?.call ?? unqueue(state, key)
     if (call === undefined) executor.foreign.add(key)
     else leases.set(key, { call, until: now + leaseMs })
@@ -249,8 +237,7 @@ function reclaim(state: DispatcherState, executor: Executor, key: string): void 
   const lease = executor.leases.get(key)
   executor.leases.delete(key)
   if (lease === undefined || state.calls.get(placeOf(lease.call.ask)) !== lease.call) return
-  // Not bounded by `maxWaiting`: the call was accepted before, and the slots bound the number of calls that executors
-  // hold.
+  // Not bounded by `maxWaiting`: the call was accepted before, and slots bound the calls that executors hold.
   enqueue(state, lease.call, queue => queue.pushFirst(lease.call.ask.trajectory, lease.call))
 }
 
@@ -258,9 +245,7 @@ const free = (executor: Executor) => executor.slots - executor.leases.size - exe
 const load = (executor: Executor) => (executor.leases.size + executor.foreign.size) / executor.slots
 
 /**
- * Assigns each call to the executor with the smallest share of used slots, so that executors with more slots get more
- * calls
- * and all finish at about the same time.
+ * Assigns each call to the executor with the smallest share of used slots, so that all finish at about the same time.
  */
 function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   if (state.waiting === 0) return []
@@ -310,10 +295,7 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/**
- * Raises an alarm once for each tool that has waiting calls and no executor; again if the tool was offered or idle in
- * between.
- */
+/** Raises an alarm once for each tool with waiting calls and no executor; again after the tool was offered or idle. */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -3,10 +3,8 @@
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
  * Invariant: at most `lanes` (the number of worker slots) calls run at once, and at most the offered slots are held
- * (plus one
- * batch, should two dispatchers overlap). A call beyond that is dropped, and its lease ends; so does the lease of a
- * call that
- * cannot be run at all. No call begins after `leave`.
+ * (plus one batch, should two dispatchers overlap). A call beyond that is dropped, and its lease ends; so does the
+ * lease of a call that cannot be run at all. No call begins after `leave`.
  */
 import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
@@ -25,8 +23,7 @@ export interface ExecutorPortOptions {
   readonly run?: RunId
   /**
    * Milliseconds from the end of a call to the arrival of the next one in its slot: the way to the dispatcher and back.
-   * The
-   * executor asks in advance for the calls that its workers finish in this time, so that no worker idles. Default: 5.
+   * The executor asks in advance for the calls that its workers finish in this time. Default: 5.
    */
   readonly turnaroundMs?: number
 }
@@ -52,8 +49,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const held = new Set<string>()
   /**
    * Calls that wait for a worker, oldest first. The function is called with true when the call may begin, with false
-   * when the
-   * executor leaves first.
+   * when the executor leaves first.
    */
   const waiting = new Map<string, (begins: boolean) => void>()
   let running = 0

@@ -3,8 +3,7 @@
  *
  * in   arguments, as the model wrote them        out  the function's return value, or the reason why the call failed
  * Invariant: it resolves within the call's deadline, unless the function blocks the event loop. Arguments that do not
- * fit the
- * schema never reach the function.
+ * fit the schema never reach the function.
  */
 import { z } from 'zod'
 import type { ToolFunction } from '../../config'

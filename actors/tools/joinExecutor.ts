@@ -4,10 +4,8 @@
  *
  * in   tools by name, how many calls they take at once        out  executor.slots, tool.completed, tools.ended
  * Invariant: the executor offers no slot before it reads its inbox. After `leave`, calls that it had not begun go to
- * other
- * executors at once. The caller owns the tools, which are not closed here. Several executors need a `dispatcher` that
- * is hosted
- * on the same run, on the single partition of `tool-calls`.
+ * other executors at once. The caller owns the tools, which are not closed here. Several executors need a `dispatcher`
+ * that is hosted on the same run, on the single partition of `tool-calls`.
  */
 import type { ExecutorId } from '../../messages/ids'
 import type { Embedded } from '../../runtime/embed'
@@ -30,8 +28,7 @@ export interface JoinedExecutor {
 
 /**
  * Joins the executor; resolves once it reads its inbox. Throws `config.calls_partitioned` if the user's own topic has
- * several
- * partitions.
+ * several partitions.
  */
 export async function joinExecutor(
   { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,

@@ -3,10 +3,8 @@
  *
  * in   how to start the server, or its address        out  schemas; how calls ended
  * Invariant: a server that dies, or does not answer in time, fails only the calls that it had, each with its reason;
- * the next
- * call starts it again. A server that is late, or whose answer was lost, is pinged; if the ping has no answer, the
- * connection
- * is closed: over HTTP nothing else tells that the server went away or no longer knows our session.
+ * the next call starts it again. A server that is late, or whose answer was lost, is pinged; if the ping has no answer,
+ * the connection is closed: over HTTP nothing else tells that the server went away or no longer knows our session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'

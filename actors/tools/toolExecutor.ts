@@ -4,8 +4,7 @@
  *
  * in   tool.execute        out  tool.completed, through a request to the tool
  * Invariant: every call is answered once per attempt. The executor holds no state: the coordinator asks again for a
- * call
- * that is lost with its executor.
+ * call that is lost with its executor.
  */
 import type { ExecuteTool } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

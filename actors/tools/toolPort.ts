@@ -22,8 +22,7 @@ interface ToolLimits {
   readonly trajectory?: TrajectoryId
   /**
    * Key that is the same for every attempt of a call, and different for every other call: a tool with outside effects
-   * applies
-   * them once per key.
+   * applies them once per key.
    */
   readonly idempotencyKey?: string
   /** Notebook tool only: code of the trajectory's earlier cells. */

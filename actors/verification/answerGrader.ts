@@ -2,14 +2,12 @@
  * Decides whether an answer equals the truth: by rules in this process, and by math-verify in a sandbox where no rule
  * applies.
  *
- * in   an answer and the truth, as LaTeX or in plain words        out  the verdict, the rule that decided, and why in
- * words
+ * in   an answer and the truth, as LaTeX or in plain words
+ * out  the verdict, the rule that decided, and why in words
  * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group give
- * the
- * same answers.
+ * the same answers.
  * Invariant: every answer has a verdict within its deadline and its memory; an answer that cannot be decided is wrong,
- * and
- * the verdict says so. Only a grader that is itself broken rejects.
+ * and the verdict says so. Only a grader that is itself broken rejects.
  */
 import {
   compareWords,

@@ -3,11 +3,9 @@
  *
  * in   an answer and the truth, normalised        out  math-verify's verdict
  * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its
- * batch
- * is given to math-verify again, alone, under its own deadline.
+ * batch is given to math-verify again, alone, under its own deadline.
  * Invariant: every pair has a verdict within its deadline and its memory (math-verify hangs on towers of powers, and
- * eats
- * memory); a pair that cannot be decided is wrong and the verdict says so. Only a broken math-verify rejects.
+ * eats memory); a pair that cannot be decided is wrong and the verdict says so. Only a broken math-verify rejects.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
@@ -38,10 +36,9 @@ export type MathVerify = (answer: string, truth: string, signal?: AbortSignal) =
 
 /**
  * Python program that runs in the sandbox. It reads the pairs as one line of JSON from standard input, the only
- * untrusted
- * input, and prints one line for each pair as soon as it is decided. Parsed expressions are kept until the end, since
- * an
- * expression can hang in its destructor, too. Garbage collection is off: it would free little and cost 3 % of the time.
+ * untrusted input, and prints one line for each pair as soon as it is decided. Parsed expressions are kept until the
+ * end, since an expression can hang in its destructor, too. Garbage collection is off: it would free little and cost
+ * 3 % of the time.
  */
 const program = String.raw`
 import gc, json, os, re, sys
@@ -171,8 +168,7 @@ function inMathMode(text: string): string {
 
 /**
  * Matches letters at the end of a text. Real units were removed before, but math-verify would take some letters for a
- * unit:
- * `2ab` would be 2, and `x + 2s` would be x + 2. Braces around the letters prevent that.
+ * unit: `2ab` would be 2, and `x + 2s` would be x + 2. Braces around the letters prevent that.
  */
 const lastLetters = /(?<=[\d}\s])(?<!\\(?!pi\b)[A-Za-z]{1,20}\s?)(?!i$)([A-Za-z]{1,4})$/
 /** Matches the imaginary unit. math-verify recognises it only between blanks, so both texts get the blanks. */

@@ -3,8 +3,7 @@
  *
  * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
  * Invariant: each attempt has exactly one of these facts. The verifier holds no state: the coordinator asks again for a
- * reward
- * that does not come.
+ * reward that does not come.
  */
 import type { VerifyAnswer } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

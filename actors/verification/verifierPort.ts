@@ -3,10 +3,8 @@
  *
  * in   answer.verify        out  reward.assigned | reward.failed
  * Invariant: the grader decides within its own deadline and names the rule. If it cannot decide, the rollout gets no
- * reward
- * (which is not a reward of zero), and the log says why. A grader that throws is asked up to three times; after the
- * last try
- * the log gets reward.failed as well.
+ * reward (which is not a reward of zero), and the log says why. A grader that throws is asked up to three times; after
+ * the last try the log gets reward.failed as well.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 

@@ -3,8 +3,7 @@
  *
  * in   a function from a context to tokens, and the sizes that the scheduler plans with        out  an Engine
  * Invariant: the function's answers are checked and counted like a server's. An aborted request resolves without
- * tokens, however
- * the function ends. The engine keeps no cache between turns, so `release` has nothing to do.
+ * tokens, however the function ends. The engine keeps no cache between turns, so `release` has nothing to do.
  */
 import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
@@ -31,8 +30,7 @@ export interface CustomEngineOptions extends Sizes, Partial<Traits> {
   readonly model: string
   /**
    * Generates one turn. Called for at most `maxSequences` turns at once if a scheduler assigns them. It must return
-   * when the
-   * signal aborts, since the engine waits for it.
+   * when the signal aborts, since the engine waits for it.
    */
   readonly generate: (request: GenerateRequest, signal: AbortSignal) => Promise<Continuation>
   /** Loads published weights. Without this function the model stays the same under every policy version. */
@@ -47,8 +45,7 @@ interface Running {
 
 /**
  * Makes the engine. Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if
- * the function's
- * result is not a continuation, and any error that the function throws.
+ * the function's result is not a continuation, and any error that the function throws.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options

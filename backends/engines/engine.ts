@@ -22,8 +22,7 @@ export interface EngineCapabilities {
   readonly prefixSharing: boolean
   /**
    * Sign by which a request's `priority` decides which request is preempted first: -1 the largest value, 1 the
-   * smallest; 0 means
-   * that the engine ignores priorities.
+   * smallest; 0 means that the engine ignores priorities.
    */
   readonly prioritySign: -1 | 0 | 1
   /**
@@ -80,8 +79,7 @@ export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segmen
 
 /**
  * Error of an engine that failed in the middle of a generation. `cause` is the original error, with the same code;
- * `partial`
- * holds the tokens sampled before it.
+ * `partial` holds the tokens sampled before it.
  */
 export class GenerationLost extends TroupeError {
   constructor(
@@ -108,8 +106,7 @@ export interface Engine {
   readonly capabilities: EngineCapabilities
   /**
    * Generates one turn. Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable),
-   * `engine.failed`;
-   * as a `GenerationLost` if there are tokens to continue from.
+   * `engine.failed`; as a `GenerationLost` if there are tokens to continue from.
    */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
   /**
@@ -127,8 +124,7 @@ export interface Engine {
   status(): Promise<EngineStatus>
   /**
    * Frees the engine's memory for a trainer on the same device: running requests end and continue after `wake`, new
-   * ones wait.
-   * Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
+   * ones wait. Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
    */
   sleep?(): Promise<void>
   /** Allocates the freed memory again, with the weights of the last update. */

@@ -1,13 +1,11 @@
 /**
  * A user's reward function in Python, in processes of its own.
  *
- * in   an answer and its task        out  a score, or a fault: it raised, timed out, ended its process, returned no
- * number
+ * in   an answer and its task
+ * out  a score, or a fault: it raised, timed out, ended its process, returned no number
  * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs
- * or dies
- * costs only its current question; it is killed with all its child processes, and another takes its place. All
- * processes
- * end with this one.
+ * or dies costs only its current question; it is killed with all its child processes, and another takes its place. All
+ * processes end with this one.
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'

@@ -3,8 +3,8 @@
  *
  * in   a resolved recipe        out  options of an optimizer step, of fine-tuning, of the trainer's processes
  * Invariant: a live run and a replay both take their options from here, so both compute the same step. Only the
- * recipe's schema
- * has defaults: a request carries every option, and the trainer's process refuses a message that lacks one.
+ * recipe's schema has defaults: a request carries every option, and the trainer's process refuses a message that lacks
+ * one.
  */
 import type { RecipeConfig } from '../../config/schema'
 import { lossDefaults } from '../../config/sections/train'

@@ -50,22 +50,20 @@ export interface Trainer {
   ): Promise<Metrics>
   /**
    * Trains one GRPO step. Throws TroupeError with weights untouched: `trainer.not_finite`, `empty_batch`,
-   * `bad_sequence` and
-   * `context_exceeded` are faults of the batch; every other code is a fault of the trainer or its options.
+   * `bad_sequence` and `context_exceeded` are faults of the batch; every other code is a fault of the trainer or its
+   * options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
   /**
    * Writes weights, config and tokenizer as `transformers` loads them: to a temporary directory, fsynced, renamed. A
-   * trainer of
-   * adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
+   * trainer of adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
    */
   save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly adapter?: Saved }>
   /** Loads weights and, if the directory has them, the optimizer's state and the reference of the KL term. */
   load(directory: string): Promise<void>
   /**
    * Resets the trainer at the start of a stage. A checkpoint holds the state before a later reset, so after loading it,
-   * repeat the
-   * reset at the same step.
+   * repeat the reset at the same step.
    */
   reset(what: StageReset): Promise<void>
   readonly lost: Promise<Error>

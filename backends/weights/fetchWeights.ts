@@ -4,12 +4,9 @@
  *
  * in   the published version        out  a directory with the model's files
  * Invariant: if the weights are served, the returned directory is complete and has the published digest, even if other
- * files
- * exist here under the learner's path; without a server, the learner's path is returned. A fetch that was cut off
- * resumes at
- * its last byte (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end
- * it. The
- * most recently used versions are kept.
+ * files exist here under the learner's path; without a server, the learner's path is returned. A fetch that was cut off
+ * resumes at its last byte (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting
+ * does not end it. The most recently used versions are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
@@ -61,8 +58,7 @@ const attempts = 6
 const deadlineMs = 3_600_000
 /**
  * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds after which an
- * incomplete
- * fetch of a dead process is removed.
+ * incomplete fetch of a dead process is removed.
  */
 const kept = 4
 const partsKeptMs = deadlineMs
@@ -126,8 +122,7 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
 
 /**
  * Completes a fetch and checks its digest. @throws TroupeError engine.no_weights; engine.digest_differs, after which
- * the
- * incomplete directory is removed
+ * the incomplete directory is removed
  */
 async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
   await mkdir(part, { recursive: true })

@@ -1,11 +1,11 @@
 /**
  * Prepares published weights for a server that Troupe did not start: a directory with a model in it and nothing else.
  *
- * in   a published directory and the digest of its weights        out  that directory, or a view of it beside the
- * weights
+ * in   a published directory and the digest of its weights
+ * out  that directory, or a view of it beside the weights
  * Invariant: only bytes with the published digest are handed on. Checkpoints of earlier Troupe versions hold the
- * optimizer's
- * state as safetensors too, which such a server would load as the model's: the view links the model's files only.
+ * optimizer's state as safetensors too, which such a server would load as the model's: the view links the model's files
+ * only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'

@@ -2,8 +2,8 @@
  * Makes a recipe of a benchmark. The recipe only evaluates: a model answers each problem K times, as in training, and
  * is judged.
  *
- * in   the user's files, in the form in which the benchmark is published        out  a recipe whose tasks are the
- * problems
+ * in   the user's files, in the form in which the benchmark is published
+ * out  a recipe whose tasks are the problems
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -75,8 +75,7 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
 /**
  * Reads the problems of a file.
  * @throws TroupeError config.no_data if the file cannot be read or holds no problem; config.bad_data, with the line,
- * for an
- * id that is missing or occurs twice
+ * for an id that is missing or occurs twice
  */
 export async function readProblems(
   benchmark: Benchmark,

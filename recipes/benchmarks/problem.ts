@@ -1,11 +1,10 @@
 /**
  * Collects a benchmark's problems from the rows of a file.
  *
- * in   the text of a file        out  its rows with their line numbers; problems, and the number of dropped rows by
- * reason
+ * in   the text of a file
+ * out  its rows with their line numbers; problems, and the number of dropped rows by reason
  * Invariant: every row is a problem or counted under one reason. An id that occurs twice, or is missing while other
- * rows have
- * one, throws with the line, because an evaluation over the wrong rows has no meaning.
+ * rows have one, throws with the line, because an evaluation over the wrong rows has no meaning.
  */
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'

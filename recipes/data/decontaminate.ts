@@ -3,10 +3,8 @@
  *
  * in   texts of evaluation problems, then the texts to check        out  true for a text that overlaps
  * Invariant: pure. A word is a run of letters and digits, compared without case and in NFKC, so that spacing,
- * punctuation and
- * TeX's braces make no difference. In scripts without blanks between words, every letter is a word. A text of fewer
- * than n
- * words overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
+ * punctuation and TeX's braces make no difference. In scripts without blanks between words, every letter is a word. A
+ * text of fewer than n words overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
  */
 
 export interface Decontaminator {
@@ -19,8 +17,7 @@ export interface Decontaminator {
 
 /**
  * Matches letters of scripts without blanks between words. Hangul is not one: Korean separates words, and all Korean
- * problems
- * share word endings.
+ * problems share word endings.
  */
 const unspaced = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar']
   .map(s => `\\p{Script=${s}}`)

@@ -3,8 +3,7 @@
  *
  * in   rows, filters        out  problems in their order, and the number of rows by outcome
  * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows and seed decide the result. A
- * problem's
- * position in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
+ * problem's position in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
  */
 import { createHash } from 'node:crypto'
 import { normalizeInteger, sameInteger } from '../../kernels/grading/integers'
@@ -81,8 +80,7 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   for (const [key, candidate] of known) {
     counter.dropped('repeats the problem of an earlier row', candidate.again)
     // The set's name keeps ids apart when files of several sets are joined. A dropped problem keeps its id; otherwise
-    // another
-    // problem's id would depend on the filters.
+    // another problem's id would depend on the filters.
     const own = candidate.id === undefined ? [] : [candidate.id]
     const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
     const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
@@ -147,8 +145,7 @@ const punctuation =
 
 /**
  * Returns the key of a problem: two rows with one key hold the same problem. Blanks, dollars, punctuation and the case
- * of words
- * make no difference; the signs and powers of formulas, and the case of variables and of TeX commands, do.
+ * of words make no difference; the signs and powers of formulas, and the case of variables and of TeX commands, do.
  */
 function keyOf(problem: string): string {
   const form = problem.replace(/[^\p{No}\p{Lm}]+/gu, text => text.normalize('NFKC')).replace(/\\[,;:! $]/g, ' ')
@@ -160,8 +157,7 @@ function keyOf(problem: string): string {
 
 /**
  * Returns the text from which a problem's id and its position in the shuffle are made. It is coarser than the key, and
- * must
- * never change: files that users have already written depend on it.
+ * must never change: files that users have already written depend on it.
  */
 function nameOf(problem: string): string {
   const signs = problem.normalize('NFKC').toLowerCase().replace(/\s+/g, '')

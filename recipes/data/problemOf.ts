@@ -1,11 +1,10 @@
 /**
  * Reads a problem from a row of a published set.
  *
- * in   a row of JSON, the set's field names        out  problem, answer and sampled answers, or the reason why the row
- * has none
+ * in   a row of JSON, the set's field names
+ * out  problem, answer and sampled answers, or the reason why the row has none
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form; `other` rows have the form, but the
- * set's
- * declaration filters them out.
+ * set's declaration filters them out.
  */
 import { extractAnswer } from '../../kernels/grading/answerExtraction'
 import { normalizeInteger } from '../../kernels/grading/integers'

@@ -1,8 +1,8 @@
 /**
  * Counts the rows of a file by outcome.
  *
- * in   the outcome of each row        out  the number of rows, of broken rows (with the positions of the first 5) and
- * of dropped rows
+ * in   the outcome of each row
+ * out  the number of rows, of broken rows (with the positions of the first 5) and of dropped rows
  */
 export interface RowCounts {
   readonly rows: number

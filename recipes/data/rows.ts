@@ -3,8 +3,7 @@
  *
  * in   files, or directories of them        out  one row at a time with its position
  * Invariant: only a truncated parquet file or JSON array makes it throw; a line that is not JSON is a row of undefined.
- * One row
- * group of a parquet file is in memory at a time.
+ * One row group of a parquet file is in memory at a time.
  */
 import { createReadStream } from 'node:fs'
 import { open, readdir, readFile, stat } from 'node:fs/promises'

@@ -2,8 +2,7 @@
  * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
  * The packages (troupe setup environments) make the instances once, when the run begins, and judge the answers. Troupe
- * itself runs
- * the turns and tools. A YAML file that extends this recipe needs a model and families.
+ * itself runs the turns and tools. A YAML file that extends this recipe needs a model and families.
  * Invariant: the same seed gives the same instances, so that a resumed run continues with the same tasks.
  */
 import { join } from 'node:path'
@@ -44,9 +43,8 @@ export const environmentReward = {
   name: 'python',
   file: join(pythonDirectory, 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
-  // Long, because a process imports the package and makes the environment for its first answer, which takes 10 s or
-  // more on a
-  // busy machine.
+  // Long, because a process imports the package and makes the environment for its first answer, which takes 10 s or more
+  // on a busy machine.
   timeoutMs: 60_000,
 } as const
 

@@ -3,10 +3,8 @@
  *
  * in   a package, families with their options, a seed, a count       out  the instances of each family, in their order
  * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints
- * garbage is an
- * error that names the family and quotes the package. The process leads a process group of its own and ends with this
- * process;
- * its child processes are killed with it.
+ * garbage is an error that names the family and quotes the package. The process leads a process group of its own and
+ * ends with this process; its child processes are killed with it.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -34,8 +32,7 @@ export interface InstancesRequest {
   readonly split: 'train' | 'eval'
   /**
    * First seed: reasoning-gym makes instance i from `seed + i`, so two requests whose seeds differ by `count` or more
-   * share no
-   * instance.
+   * share no instance.
    */
   readonly seed: number
   /** Number of instances of each family; a family that has fewer returns all of them. */

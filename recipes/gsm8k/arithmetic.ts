@@ -3,8 +3,7 @@
  *
  * in   an expression of decimal numbers, + - * / and parentheses      out  its value as a fraction, or undefined
  * Invariant: never throws. Returns undefined if the text is anything else, divides by zero, nests deeper than 32 or is
- * longer
- * than 200 characters.
+ * longer than 200 characters.
  */
 
 /** A fraction in lowest terms; the denominator is positive. */

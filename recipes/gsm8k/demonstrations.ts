@@ -1,11 +1,10 @@
 /**
  * Makes cold-start demonstrations for GSM8K from the calculator notes in its worked answers.
  *
- * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that compute the notes, then
- * the answer
+ * in   a row with notes such as <<48/2=24>>, a seed
+ * out  a conversation: Python calls that compute the notes, then the answer
  * Invariant: pure. A row is used only if every note is arithmetic with the stated result, and the last result is the
- * row's
- * answer; so the last number that a demonstration prints is the truth. For other rows the reason is returned.
+ * row's answer; so the last number that a demonstration prints is the truth. For other rows the reason is returned.
  */
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import { toolResultText } from '../../kernels/toolCalls/toolText'
@@ -17,10 +16,8 @@ import type { Gsm8kRow } from './rows'
 
 /**
  * Kinds of demonstrations, with their shares in %. solves: one call. splits: one call for all notes but the last, and a
- * second
- * call for the last. repairs: a call that fails, then the right one. splits and repairs show the model more than one
- * call in a
- * trajectory. A row that cannot be split becomes `solves`.
+ * second call for the last. repairs: a call that fails, then the right one. splits and repairs show the model more than
+ * one call in a trajectory. A row that cannot be split becomes `solves`.
  */
 const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
 export type DemonstrationKind = keyof typeof demonstrationShares

@@ -47,8 +47,7 @@ export const gsm8k = defineRecipe({
     limits: { contextTokens: 512, responseTokens: 320, turns: 4, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
     // SmolLM2 solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at
-    // 0.6,
-    // 8 of 19 groups of 16 were mixed. A step needs 4 mixed groups and asks for up to 16.
+    // 0.6, 8 of 19 groups of 16 were mixed. A step needs 4 mixed groups and asks for up to 16.
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },

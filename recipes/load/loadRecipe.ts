@@ -1,8 +1,8 @@
 /**
  * Loads a recipe by its name in recipes/, or from a user's file (.ts, .js, .yaml).
  *
- * in   a name or a file, the `--set` overrides        out  the recipe, its resolved config, and the origin of each
- * value
+ * in   a name or a file, the `--set` overrides
+ * out  the recipe, its resolved config, and the origin of each value
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'

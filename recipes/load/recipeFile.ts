@@ -3,9 +3,8 @@
  *
  * in   a file        out  a recipe, and the layers of its config, lowest first
  * Invariant: a YAML file can set every field that `defineRecipe` can. `extends` names a recipe or a file relative to
- * this one;
- * without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer} writes no
- * code.
+ * this one; without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer}
+ * writes no code.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'

@@ -1,11 +1,10 @@
 /**
  * Makes a recipe from data alone: a file of {problem, answer} and the text around each problem.
  *
- * in   a recipe's config, files as `troupe data` writes them        out  a recipe; a YAML file without `extends` uses
- * it
+ * in   a recipe's config, files as `troupe data` writes them
+ * out  a recipe; a YAML file without `extends` uses it
  * Invariant: rows keep their order. The curriculum's cursor names a row by its position, so a resumed run continues in
- * the file
- * after the last row that it used.
+ * the file after the last row that it used.
  */
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -23,8 +22,7 @@ import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 export const problemsData = z.strictObject({
   /**
    * Path of the problems: JSONL of {problem, answer}, as `troupe data` writes it. The names `question`, `prompt` and
-   * `truth` are
-   * accepted, too.
+   * `truth` are accepted, too.
    */
   file: z.string().optional(),
   /**

@@ -3,8 +3,8 @@
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, answer
  * After imitating them the model knows the protocol, but every second first call is wrong, and it often guesses.
- * Reinforcement
- * learning has to repair that. Invariant: pure; the responses are those that the real tool gives to these calls.
+ * Reinforcement learning has to repair that. Invariant: pure; the responses are those that the real tool gives to these
+ * calls.
  */
 import { pcg32, type Random } from '../../kernels/random'
 import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls/toolCalls'

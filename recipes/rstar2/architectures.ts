@@ -1,7 +1,6 @@
 /**
  * transformers configs of the models that the paper trains, as their owners publish them. A dry run reads them to
- * estimate
- * memory and time without the weights.
+ * estimate memory and time without the weights.
  */
 
 /** Config of Qwen/Qwen3-14B-Base. */

@@ -98,8 +98,7 @@ const paper = {
     },
   ],
   // Evaluation of the paper's §5.1: 30K tokens, at most 30 turns, temperature 0.6, mean of 16 samples. AIME 24 and 25
-  // have 30
-  // problems each.
+  // have 30 problems each.
   evaluation: {
     ...{ problems: 60, samples: 16, temperature: 0.6, every: 50 },
     limits: { contextTokens: 32_768, responseTokens: 30_000, turns: 30 },
@@ -124,8 +123,7 @@ const on8Gpus = {
 
 /**
  * The paper's run on Qwen2.5-32B-Instruct (§5.2, table 3): stages 1 and 2, 700 steps. No SFT, because the model already
- * follows
- * instructions.
+ * follows instructions.
  */
 const { coldStart: _sft, ...withoutSft } = paper
 const at32b = {

@@ -4,8 +4,8 @@
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, the answer
  * Some demonstrations begin with a call that fails and is then repaired, so that the model has seen a failure and
- * reinforcement
- * learning has failed calls to reduce. Invariant: pure; the responses are the real tool's (a test compares).
+ * reinforcement learning has failed calls to reduce. Invariant: pure; the responses are the real tool's (a test
+ * compares).
  */
 import { pcg32 } from '../../kernels/random'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'

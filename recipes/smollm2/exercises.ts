@@ -3,8 +3,7 @@
  *
  * in   a stream of random numbers      out  a question, the Python that answers it, and its output
  * The exercises show how to use the tool, not how to reason: each is one expression on the question's own operands.
- * None belongs
- * to a family that the recipe trains or evaluates on (families.ts).
+ * None belongs to a family that the recipe trains or evaluates on (families.ts).
  * Invariant: pure; `printed` is CPython's output (a test runs every exercise).
  */
 import type { Random } from '../../kernels/random'

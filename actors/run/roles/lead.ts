@@ -1,11 +1,10 @@
 /**
  * Leader election for a role that only one process of a run may have: runs the role while elected, stands by otherwise.
  *
- * in   results of the election        out  the role started when this process is elected, ended when it loses the
- * election
+ * in   results of the election
+ * out  the role started when this process is elected, ended when it loses the election
  * Invariant: the role is started only after its previous incarnation in this process has ended. While it is unclear
- * which
- * process is elected, the role writes nothing (`mayAct`).
+ * which process is elected, the role writes nothing (`mayAct`).
  */
 import { type ElectedRole, joinElection } from '../../../runtime/bus/leaderElection'
 import { asError } from '../../../runtime/errors'

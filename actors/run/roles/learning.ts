@@ -3,8 +3,7 @@
  *
  * in   decided groups, finished evaluations        out  rollout requests, steps, weights; the run's end
  * Invariant: one process has this role at a time. It writes its claim first, so that facts which an earlier holder
- * writes
- * after the claim are ignored.
+ * writes after the claim are ignored.
  */
 import { pathToFileURL } from 'node:url'
 import type { Renderer } from '../../../backends/renderer/renderer'

@@ -10,8 +10,7 @@ import type { Scope } from './scope'
 export interface SchedulingOptions {
   /**
    * True if this process takes over from another one: once it receives requests it writes `scheduler.claimed`, and
-   * coordinators
-   * repeat their open requests. False if the whole run starts in this process.
+   * coordinators repeat their open requests. False if the whole run starts in this process.
    */
   readonly claims: boolean
 }

@@ -2,12 +2,11 @@
  * Scope: the part of a run that one process has: its behaviours and processes under the supervisors of the tree, and
  * their end.
  *
- * in   a run's options, an open embedding        out  hosted behaviours with bus groups of their own; `close`, which
- * ends them
+ * in   a run's options, an open embedding
+ * out  hosted behaviours with bus groups of their own; `close`, which ends them
  * Invariant: `close` ends the youngest first, each within the deadline of its supervisor, and supervisors after their
  * children. A host reads every partition of its feeds, whatever other processes run the same behaviour, unless its spec
- * says
- * that the partitions are divided among the processes: `owner`, or `shared`.
+ * says that the partitions are divided among the processes: `owner`, or `shared`.
  */
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'

@@ -119,8 +119,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     kvTokens: info.kvTokens,
     blockTokens: info.blockTokens,
     // The process takes a few more requests than it decodes at once, so that a waiting request replaces a finished one
-    // in the next
-    // decoding step, without a round trip over the bus to the scheduler.
+    // in the next decoding step, without a round trip over the bus to the scheduler.
     maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,

@@ -1,11 +1,10 @@
 /**
  * One completion of an OpenAI-compatible server: the request's body, and what each event of its stream adds.
  *
- * in   a prompt as text and how to sample, then the `data:` lines        out  a body of OpenAI's own fields; pieces of
- * text
+ * in   a prompt as text and how to sample, then the `data:` lines
+ * out  a body of OpenAI's own fields; pieces of text
  * Invariant: only fields of OpenAI's reference are sent. Options that the API lacks (top_k, min_p, more than four
- * stops) are
- * refused and not left out, because the answer would be sampled from another distribution.
+ * stops) are refused and not left out, because the answer would be sampled from another distribution.
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'

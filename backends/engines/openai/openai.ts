@@ -3,9 +3,8 @@
  *
  * in   generate, abort        out  generations whose token ids come from encoding the text with our tokenizer
  * Invariant: the engine is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and
- * mean
- * nothing, and it loads no weights. A turn that stopped gets a stop token of the recipe at its end, which such servers
- * leave out.
+ * mean nothing, and it loads no weights. A turn that stopped gets a stop token of the recipe at its end, which such
+ * servers leave out.
  * Source: OpenAI's API reference, "Create completion".
  */
 import { policyVersion } from '../../../messages/ids'
@@ -42,8 +41,7 @@ const tooLong = /context length|max_model_len|too long/i
 
 /**
  * Connects to a server and checks it. @throws TroupeError engine.not_trainable, engine.unfit (not retriable),
- * engine.lost,
- * engine.timeout, engine.failed
+ * engine.lost, engine.timeout, engine.failed
  */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
   const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options

@@ -3,8 +3,7 @@
  *
  * in   RUN or RUN@BUS, and the location of the current run's own log        out  the recorded run's journal
  * Invariant: nothing is written to the recorded log. On Kafka, a log beside the current run's own is read over the
- * current run's
- * connection; an lmdb log has a directory of its own and is opened separately.
+ * current run's connection; an lmdb log has a directory of its own and is opened separately.
  */
 import { dirname } from 'node:path'
 import { recordingAddress } from '../../../config/fileAddress'

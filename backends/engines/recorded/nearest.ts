@@ -2,11 +2,11 @@
  * Explains why a recording cannot answer a turn: finds the first token at which the request differs from the recorded
  * turns.
  *
- * in   a context that no recorded turn was asked with        out  an error that names the nearest recorded turn and the
- * token
+ * in   a context that no recorded turn was asked with
+ * out  an error that names the nearest recorded turn and the token
  * The nearest turn is of the same trajectory, if that was recorded; else of the trajectory in its group, or at the
- * start of the
- * log, that agrees with the most tokens. At most 64 trajectories are read, so an error costs no scan of the log.
+ * start of the log, that agrees with the most tokens. At most 64 trajectories are read, so an error costs no scan of
+ * the log.
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'

@@ -3,10 +3,9 @@
  *
  * in   a recorded run's journal, requests        out  the recorded tokens, logprobs, segments and finish reasons
  * A context is looked up by the digest of its token ids; tokens that earlier attempts sampled for the turn count as the
- * beginning
- * of its answer. Of several answers to one context the best fit is taken: same trajectory and seed, same seed, same
- * trajectory,
- * else number (seed mod n) in the order of the log. So the same request has the same answer every time.
+ * beginning of its answer. Of several answers to one context the best fit is taken: same trajectory and seed, same
+ * seed, same trajectory, else number (seed mod n) in the order of the log. So the same request has the same answer
+ * every time.
  * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the token at which it
  * differs.
  */

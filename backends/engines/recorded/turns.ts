@@ -1,13 +1,11 @@
 /**
  * The turns of a recorded run: the context that each was asked with, and the position of its tokens in the log.
  *
- * in   a run's journal, read once from end to end        out  turns by the digest of their context; their tokens on
- * request
+ * in   a run's journal, read once from end to end
+ * out  turns by the digest of their context; their tokens on request
  * Invariant: each turn is listed once, with the answers that counted: those to the latest attempt, in the order in
- * which they
- * came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first attempt.
- * Only
- * digests and offsets are held; tokens are read from the log each time.
+ * which they came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first
+ * attempt. Only digests and offsets are held; tokens are read from the log each time.
  */
 import type {
   ContextAppended,
@@ -233,8 +231,7 @@ const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
 
 /**
  * Joins the segments of a turn's attempts, each counted from its own first token; an attempt under the same policy
- * version
- * extends the last segment.
+ * version extends the last segment.
  */
 function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {
   const whole: PolicySegment[] = []

@@ -3,10 +3,8 @@
  *
  * in   the server        out  the reason why it is declared lost, once
  * Invariant: a server that reports a dead engine, or whose port refuses connections, is declared lost within seconds. A
- * slow
- * server has a minute, however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost
- * server
- * stays lost: if it comes back, it is another engine.
+ * slow server has a minute, however many requests fail meanwhile. A server that answers "too many requests" is alive. A
+ * lost server stays lost: if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -49,8 +47,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
 
   /**
    * Polls once; undefined means alive. dead: to be declared lost at once. slow: the poll timed out. failing: the server
-   * answers
-   * with an error.
+   * answers with an error.
    */
   async function ask(): Promise<{ readonly error: Error; readonly is: 'dead' | 'slow' | 'failing' } | undefined> {
     try {

@@ -3,8 +3,7 @@
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
  * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` if the connection
- * fails,
- * `engine.timeout` if no answer comes in time. Both are retriable; neither repeats a header's content.
+ * fails, `engine.timeout` if no answer comes in time. Both are retriable; neither repeats a header's content.
  */
 import {
   Agent,
@@ -100,8 +99,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
           if (isAnswered) return
           if (signal?.aborted) reject(asError(signal.reason))
           // The server closed an idle connection while this request was sent, so it never saw the request. Other kept
-          // connections may be
-          // as old: the retry opens a new one.
+          // connections may be as old: the retry opens a new one.
           else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
           else reject(error instanceof TroupeError ? error : lost(error))
         })

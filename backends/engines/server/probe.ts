@@ -1,11 +1,10 @@
 /**
  * Probe requests that are sent to every kind of inference server before it is used.
  *
- * in   a server, and what the run expects of it        out  its models, its decoding of ids, whether its logprobs can
- * be trained on
+ * in   a server, and what the run expects of it
+ * out  its models, its decoding of ids, whether its logprobs can be trained on
  * Invariant: no probe changes what the server does for other clients. A server whose answers are not those of an
- * inference server
- * is `engine.failed`; one whose answers do not fit the run is `engine.unfit`.
+ * inference server is `engine.failed`; one whose answers do not fit the run is `engine.unfit`.
  */
 import type { ServerExpectation } from './expectation'
 import type { ServerHttp } from './http'
@@ -56,10 +55,8 @@ const cold = 0.25
 
 /**
  * Returns true if a server's logprobs are those of the distribution that it samples from. At a temperature of T the
- * differences
- * between two tokens' logprobs are then 1/T times those at 1, and the probabilities still sum to at most 1. Raw
- * logprobs do not
- * change with T; logits do, but their exponentials sum to more than 1.
+ * differences between two tokens' logprobs are then 1/T times those at 1, and the probabilities still sum to at most 1.
+ * Raw logprobs do not change with T; logits do, but their exponentials sum to more than 1.
  */
 export async function givesProcessedLogprobs<Token>(
   url: string,

@@ -1,12 +1,11 @@
 /**
  * Runs requests on somebody else's server: begins, ends and counts them in one place for every kind of server.
  *
- * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded
- * errors
+ * in   `generate`, abort, close, the server's end; how this kind of server answers
+ * out  generations, or coded errors
  * Invariant: every `generate` settles: with its answer, with the tokens so far when aborted, or with an error, which is
  * `engine.lost` when the server is gone. The tokens of a failed request are attached to its error. A server that
- * answers 429 is
- * asked again for as long as a turn may wait for its first token, and never while the gate is closed.
+ * answers 429 is asked again for as long as a turn may wait for its first token, and never while the gate is closed.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../../messages/ids'
@@ -132,10 +131,8 @@ export class ServerRequests {
 
   /**
    * Sends the request and passes each event to `take`, which returns how the generation ended once an event says so; a
-   * connection
-   * that breaks after that does no harm. The end `aborted` is valid only if the caller ended the request or
-   * `mayBeEnded` returns
-   * true; a server that ends a request on its own has failed.
+   * connection that breaks after that does no harm. The end `aborted` is valid only if the caller ended the request or
+   * `mayBeEnded` returns true; a server that ends a request on its own has failed.
    */
   async ask(
     run: ServerRun,

@@ -3,9 +3,8 @@
  *
  * in   tokens, one by one        out  the partial generation; the whole generation once it has ended
  * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments
- * differ in
- * version. No more tokens than requested, none after a stop token, no end before either: an answer that breaks this is
- * dropped whole, since it is unknown which request its tokens were sampled for.
+ * differ in version. No more tokens than requested, none after a stop token, no end before either: an answer that
+ * breaks this is dropped whole, since it is unknown which request its tokens were sampled for.
  */
 import type { PolicyVersion } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'

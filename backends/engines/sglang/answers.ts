@@ -1,12 +1,10 @@
 /**
  * One generation on an SGLang server. It takes one request (a leg), or several if a pause ends a running leg, or if a
- * leg ends
- * at a token that is an end token only in the model's files.
+ * leg ends at a token that is an end token only in the model's files.
  *
  * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
  * Invariant: a leg begins while the gate is open, with all tokens of the earlier legs. No request of ours continues on
- * the
- * server after its leg: it is aborted until the server has ended it, or the connection is closed.
+ * the server after its leg: it is aborted until the server has ended it, or the connection is closed.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'

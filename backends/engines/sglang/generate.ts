@@ -1,12 +1,11 @@
 /**
  * One leg of a generation on an SGLang server: the request's body, and what each event of its stream adds.
  *
- * in   a context and how to sample, then the `data:` lines        out  a body that sets every sampling field; tokens,
- * logprobs, weights
+ * in   a context and how to sample, then the `data:` lines
+ * out  a body that sets every sampling field; tokens, logprobs, weights
  * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that
- * sampled it;
- * anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token; output_ids may
- * lack it.
+ * sampled it; anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token;
+ * output_ids may lack it.
  * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */
@@ -50,8 +49,7 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
       repetition_penalty: 1,
       stop_token_ids: stopTokens,
       // With ignore_eos SGLang ignores every stop token. So it is false when there are any, and the end tokens of the
-      // model's files
-      // end a leg too.
+      // model's files end a leg too.
       ignore_eos: stopTokens.length === 0,
       n: 1,
       skip_special_tokens: false,
@@ -145,10 +143,8 @@ type Entries = NonNullable<NonNullable<Event['meta_info']>['output_token_logprob
 
 /**
  * Returns the entries of the tokens that earlier events did not have. Servers repeat all tokens in each event, or send
- * only the
- * new ones (--incremental-streaming-output); the total number tells which. A request that was aborted in the queue has
- * no
- * entries.
+ * only the new ones (--incremental-streaming-output); the total number tells which. A request that was aborted in the
+ * queue has no entries.
  */
 function freshOf(
   url: string,

@@ -3,8 +3,7 @@
  *
  * in   GET /v1/loads, or /get_load of older servers        out  running and waiting requests, KV cache in tokens
  * Invariant: counts are whole numbers of at least 0; anything else is `engine.failed`. The server publishes them every
- * few
- * iterations, so they lag: to be sure that the server is idle, ask twice.
+ * few iterations, so they lag: to be sure that the server is idle, ask twice.
  * Source: srt/entrypoints/v1_loads.py and srt/managers/load_snapshot.py of sgl-project/sglang.
  */
 import type { ServerHttp } from '../server/http'

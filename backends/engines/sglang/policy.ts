@@ -3,8 +3,7 @@
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
  * Invariant: nothing is sent while the server is paused. Weights that this engine did not load are an error; the
- * weights that
- * the server was started with have no version until an update names it.
+ * weights that the server was started with have no version until an update names it.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'

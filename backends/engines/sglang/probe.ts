@@ -3,10 +3,8 @@
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
  * Invariant: no probe changes or harms what the server does for other clients. The server is never paused, and resumed
- * only if
- * it is paused already. No token id outside its vocabulary is sent, since that would crash a server on a GPU. A server
- * that a
- * run cannot be trained on is refused before its first turn.
+ * only if it is paused already. No token id outside its vocabulary is sent, since that would crash a server on a GPU. A
+ * server that a run cannot be trained on is refused before its first turn.
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of
  * sgl-project/sglang.
  */
@@ -136,10 +134,8 @@ function checkPreferred(url: string, preferred: unknown): void {
 
 /**
  * Checks the vocabulary's size with a logit bias of 0 on token id -1. A server that checks ids refuses it and names the
- * range of
- * ids; a server that does not applies it to the last id, which changes nothing. An id beyond the vocabulary would be a
- * memory
- * error on a GPU.
+ * range of ids; a server that does not applies it to the last id, which changes nothing. An id beyond the vocabulary
+ * would be a memory error on a GPU.
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
@@ -151,10 +147,8 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
 
 /**
  * Resumes a server that answers no generation within a second: a run that died during a weight update left it paused,
- * and no
- * endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may resume it:
- * that run
- * updates the weights, so no other run does.
+ * and no endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may resume
+ * it: that run updates the weights, so no other run does.
  */
 async function awaken(http: ServerHttp): Promise<void> {
   const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // an error is ignored: the generation below reports it
@@ -200,8 +194,7 @@ async function takesPost(http: ServerHttp, path: string): Promise<boolean> {
 
 /**
  * Sends a generation with a field that older servers do not know. Such a server answers 500 every time, but only
- * because of the
- * field; that is checked with a generation without it.
+ * because of the field; that is checked with a generation without it.
  */
 async function askWith(http: ServerHttp, field: object): Promise<{ readonly takes: boolean; readonly text: string }> {
   let reply = await ask(http, field)

@@ -1,13 +1,12 @@
 /**
  * The SGLang engine: a server that somebody else has started, over its native HTTP API.
  *
- * in   generate, abort, new weights, sleep and wake        out  generations, as token ids with logprobs and the weights
- * that sampled them
+ * in   generate, abort, new weights, sleep and wake
+ * out  generations, as token ids with logprobs and the weights that sampled them
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
- * which is
- * `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights that this
- * engine did not load are an error. It was only ever tested against a strict stand-in of ours, never against a real
- * SGLang.
+ * which is `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights
+ * that this engine did not load are an error. It was only ever tested against a strict stand-in of ours, never against
+ * a real SGLang.
  */
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
@@ -26,8 +25,7 @@ import type { SglangPause } from './weights'
 export interface SglangEngineOptions extends ServerEngineOptions {
   /**
    * How the server is paused for new weights. Default: `abort`; the others need a server that reports which tokens
-   * which weights
-   * sampled.
+   * which weights sampled.
    */
   readonly pause?: SglangPause
 }

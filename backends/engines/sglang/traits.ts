@@ -15,10 +15,8 @@ import type { ServerTraits } from '../server/traits'
 export interface SglangTraits extends ServerTraits {
   /**
    * Sign by which the server reads `priority`. -1: the request with the largest value waits longest and is preempted
-   * first; 1: the
-   * request with the smallest; 0: the server was started to ignore priorities. When the KV cache is full, SGLang
-   * preempts by the
-   * tokens generated so far, whatever the priority.
+   * first; 1: the request with the smallest; 0: the server was started to ignore priorities. When the KV cache is full,
+   * SGLang preempts by the tokens generated so far, whatever the priority.
    */
   readonly prioritySign: -1 | 0 | 1
   /** Server's label of the weights that it was started with. */

@@ -1,16 +1,13 @@
 /**
  * Loads new weights into a running SGLang server, and frees its memory for a while.
  *
- * in   a directory that the server can read, a label        out  the server samples from the weights and reports the
- * label
+ * in   a directory that the server can read, a label
+ * out  the server samples from the weights and reports the label
  * Invariant: the server is told to continue whatever happens here, also if the answer to a pause is lost. The cache is
- * flushed
- * by its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a server
- * that is not
- * idle (an assertion in srt/managers).
+ * flushed by its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a
+ * server that is not idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause,
- * update,
- * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
+ * update, continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -23,8 +20,7 @@ const { must, failed } = serverUpdate('SGLang')
 
 /**
  * What a pause does to running requests. `abort`: ends them; the engine sends them again with their tokens. `retract`:
- * puts them
- * back into the queue and computes their KV cache again. `in_place`: freezes them with their KV cache.
+ * puts them back into the queue and computes their KV cache again. `in_place`: freezes them with their KV cache.
  */
 export type SglangPause = 'abort' | 'retract' | 'in_place'
 

@@ -1,11 +1,10 @@
 /**
  * The simulated engine: runs an engine model in real time, to rehearse actors and the scheduler without a model or GPU.
  *
- * in   an engine model (DESIGN §9), requests        out  meaningless tokens, at the times at which such an engine would
- * sample them
+ * in   an engine model (DESIGN §9), requests
+ * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
- * clock;
- * tokens come from turnDrawer. Simulated time never runs ahead of the clock, and a late timer costs no simulated time.
+ * clock; tokens come from turnDrawer. Simulated time never runs ahead of the clock; a late timer costs none of it.
  * Invariant: a turn's tokens follow from its seed and context, whatever other requests run; every `generate` settles.
  */
 import {

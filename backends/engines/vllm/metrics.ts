@@ -3,13 +3,10 @@
  *
  * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
  * Invariant: a missing metric is an error that names it, never a zero. Servers with several engines inside (data
- * parallel)
- * label each metric by engine: sizes and counters are summed, the use of the cache is averaged by size.
+ * parallel) label each metric by engine: sizes and counters are summed, the use of the cache is averaged by size.
  * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config
- * is
- * written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens of
- * one
- * (v1/engine/core_client.py, config/cache.py).
+ * is written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens
+ * of one (v1/engine/core_client.py, config/cache.py).
  */
 import { TroupeError } from '../../../runtime/errors'
 

@@ -141,8 +141,7 @@ async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> 
 
 /**
  * Generates one token as a turn does, and checks that its id and logprob come: a server, or a proxy before it, may drop
- * fields
- * that it does not know.
+ * fields that it does not know.
  */
 async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   const { url } = http

@@ -22,8 +22,7 @@ export interface VllmExpectation extends ServerExpectation {
 export interface VllmTraits extends ServerTraits {
   /**
    * Sign by which the server reads `priority`. -1: it preempts requests with the largest value first; 0: it was started
-   * to ignore
-   * priorities.
+   * to ignore priorities.
    */
   readonly prioritySign: -1 | 0
   /** True if the run trains adapters and the server can load adapters while it runs. */

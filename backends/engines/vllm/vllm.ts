@@ -1,14 +1,12 @@
 /**
  * The vLLM engine: a server that somebody else has started, over its HTTP API.
  *
- * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled
- * from
+ * in   generate, abort, new weights
+ * out  generations, as token ids with logprobs under the distribution sampled from
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
- * which is
- * `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only while the
- * server
- * is paused, after every earlier token has arrived; with adapters, if the server takes them, between two requests.
- * vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
+ * which is `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only
+ * while the server is paused, after every earlier token has arrived; with adapters, if the server takes them, between
+ * two requests. vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
  */
 import { type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { systemEffects } from '../../../runtime/effects'

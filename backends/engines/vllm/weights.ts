@@ -3,10 +3,8 @@
  *
  * in   a directory that the server can read, a version        out  the server samples from them
  * Invariant: running requests are frozen, not ended, while the weights change. The server is told to resume whatever
- * happens
- * here, also if the answer to the pause is lost. Unless KV is kept, the KV cache of frozen requests is computed again
- * and the
- * prefix cache is emptied.
+ * happens here, also if the answer to the pause is lost. Unless KV is kept, the KV cache of frozen requests is computed
+ * again and the prefix cache is emptied.
  * Source: vllm/entrypoints/rl/online/api_router.py and serve/dev of 0.32. `clear_cache` of /pause does nothing when
  * requests are kept, so the cache is reset by its own endpoint, after the weights have changed.
  */
@@ -30,8 +28,8 @@ const askMs = 30_000
 
 /**
  * Loads new weights. `onLoaded` is called when they are loaded and all tokens of the older ones have arrived, before
- * the server
- * resumes. @throws TroupeError engine.update_failed if the server cannot load them; engine.lost, engine.timeout
+ * the server resumes. @throws TroupeError engine.update_failed if the server cannot load them; engine.lost,
+ * engine.timeout
  */
 export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
   const { version, directory, keepKv } = update
@@ -40,8 +38,7 @@ export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded:
     const rpc = { method: 'reload_weights', kwargs: { weights_path: directory } }
     await must(http, '/collective_rpc', rpc, loadMs, `could not load the weights in ${directory}`)
     // When the pause is confirmed, the last tokens of the older weights may still be on their way. After one more round
-    // trip and two
-    // turns of this process's event loop they have been read.
+    // trip and two turns of this process's event loop they have been read.
     await http.get('/is_paused', askMs)
     await setImmediate()
     await setImmediate()

@@ -55,8 +55,7 @@ const idOf = (row: Readonly<Record<string, unknown>>) => {
 
 /**
  * Returns the text of a baseline's answer: `choices[0].turns[0].content`, or the last of `messages` (the form of the
- * benchmark's
- * second version).
+ * benchmark's second version).
  */
 function answerOf(row: unknown): string | undefined {
   if (!isObject(row)) return undefined

@@ -3,8 +3,7 @@
  *
  * in   chat messages        out  the model's text
  * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses is
- * retried; a
- * final refusal throws an error with the server's own message, which never contains the key.
+ * retried; a final refusal throws an error with the server's own message, which never contains the key.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'

@@ -4,11 +4,9 @@
  *
  * in   calls {name, arguments}, the described functions, the possible answers        out  the first difference in words
  * Invariant: pure. A call matches if its name is right, no required argument is missing, no argument is unknown, and
- * each value
- * has its declared type and is a possible one. A variable (a value of the answers' type instead) must equal an answer
- * exactly. `''`
- * among the answers makes an argument optional. Texts compare without case, blanks and punctuation; calls match in any
- * order.
+ * each value has its declared type and is a possible one. A variable (a value of the answers' type instead) must equal
+ * an answer exactly. `''` among the answers makes an argument optional. Texts compare without case, blanks and
+ * punctuation; calls match in any order.
  */
 import { isDeepStrictEqual } from 'node:util'
 
@@ -126,8 +124,7 @@ function areOfType(value: unknown, declared: string | undefined, answers: readon
 
 /**
  * Returns the type of a value. The leaderboard takes a value that has the answers' type instead of the declared one for
- * the name
- * of a variable.
+ * the name of a variable.
  */
 const kindOf = (value: unknown) =>
   Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value

@@ -1,8 +1,8 @@
 /**
  * Runs the model's calls and the expected calls, and compares their results: the leaderboard's executable check.
  *
- * in   the model's calls, the expected calls as Python text, the functions' source        out  the first difference in
- * words
+ * in   the model's calls, the expected calls as Python text, the functions' source
+ * out  the first difference in words
  * Invariant: all functions run in the sandbox. An expected call that fails or hangs throws, since it proves nothing
  * about the model.
  */
@@ -11,8 +11,7 @@ import type { FunctionCall } from './astCheck'
 
 /**
  * Python program that runs both kinds of calls and compares the results. exact_match: equal. structural_match: same
- * type and keys,
- * or length. real_time_match: numbers within 20 %.
+ * type and keys, or length. real_time_match: numbers within 20 %.
  */
 const program = `
 import json, sys

@@ -1,14 +1,12 @@
 /**
  * BFCL v3, single turn: judges which functions a model calls with which arguments, on the leaderboard's own files.
  *
- * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the
- * expected ones
+ * in   rows {id, question, function} and {id, ground_truth}
+ * out  problems; a reward: 1 iff the calls are the expected ones
  * The id's beginning names the category: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed),
- * or
- * irrelevance (the right answer calls no function).
+ * or irrelevance (the right answer calls no function).
  * Invariant: the prompt describes the functions as the hermes template does. The model's first turn is judged; no
- * function runs
- * while the model writes.
+ * function runs while the model writes.
  */
 import { readFile } from 'node:fs/promises'
 import type { RewardFunction } from '../../../config'

@@ -1,8 +1,8 @@
 /**
  * Checks IFEval's 25 instructions (arXiv 2311.07911, Table 1), one rule for each instruction id.
  *
- * in   the instruction's arguments (`kwargs` of a row), a response        out  true iff the response follows the
- * instruction
+ * in   the instruction's arguments (`kwargs` of a row), a response
+ * out  true iff the response follows the instruction
  * Invariant: pure, and strict: the response is not normalised before. A missing argument throws with its name.
  * Source: the paper's descriptions of the instructions.
  */
@@ -74,8 +74,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   },
   'detectable_content:number_placeholders': (text, args) =>
     // A placeholder runs from `[` to the next `]` of its line. Without a `]` the pattern matches to the line's end,
-    // which keeps the
-    // search linear.
+    // which keeps the search linear.
     (text.match(/\[[^\]\n]*\]?/g) ?? []).filter(found => found.endsWith(']')).length >=
     numberOf(args, 'num_placeholders'),
   'detectable_content:postscript': (text, args) => {

@@ -3,8 +3,7 @@
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have the form, but are
- * not
- * wanted: they hold reasoning, or no function to call.
+ * not wanted: they hold reasoning, or no function to call.
  */
 import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'

@@ -28,8 +28,7 @@ def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float
     a little.
 
     Some scoring functions raise on an answer that they cannot read. That answer is wrong, and `why` says so. A
-    function that also
-    raises on the right answer is broken, and its error is raised here.
+    function that also raises on the right answer is broken, and its error is raised here.
     """
     if answer == "":
         return 0.0

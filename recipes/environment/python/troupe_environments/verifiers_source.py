@@ -1,10 +1,8 @@
 """Instances and rewards of `verifiers` environments: packages with a `load_environment` (PyPI verifiers, 0.2).
 
 In: an environment's id (the family's name) and load_environment's arguments (its options). Out: rows of its data set,
-and the
-score of its rubric. Troupe itself runs the turns and tools. So an environment whose reward needs state from the
-environment's
-own rollouts cannot be used: its reward raises, and the caller shows the error.
+and the score of its rubric. Troupe itself runs the turns and tools. So an environment whose reward needs state from
+the environment's own rollouts cannot be used: its reward raises, and the caller shows the error.
 """
 
 from __future__ import annotations
