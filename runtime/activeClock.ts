@@ -1,19 +1,22 @@
 /**
- * A clock of active time, for deadlines: it stands still while the process is suspended (a sleeping laptop, SIGSTOP), when
+ * A clock of active time, for deadlines: it stops while the process is suspended (a sleeping laptop, SIGSTOP), when
  * nobody could have answered, and it ignores changes of the wall clock.
  *
- * in   things that are waited for, checked often      out  how long each has been waited for, ms
- * Invariant: it never runs backwards, and a gap between two checks counts at most `longestNapMs`. Things that exist at the
- * first check are dated by their fact, since nothing else is known of them: so a replay, which checks once, takes a deadline
- * as the log has it.
+ * in   requests whose answer is awaited, checked often      out  how long each has been awaited, ms
+ * Invariant: the clock never runs backwards, and a gap between two checks counts at most `longestNapMs`. For requests
+ * that exist at the first check, the wait counts from their fact's time: so a replay, which checks once, applies a
+ * deadline as the log has it.
  */
 import type { Effects } from '../runtime/effects'
 
-/** Owners check every 250 ms, so a longer gap means that the process was suspended. */
+/**
+ * Upper bound on a normal gap between two checks, ms. Owners check every 250 ms, so a longer gap means that the process
+ * was suspended.
+ */
 const usualNapMs = 5000
 
 export class ActiveClock {
-  /** Time on this clock, ms. */
+  /** Current time on this clock, ms. */
   now = 0
   private looks = 0
   private elapsed = 0
@@ -30,7 +33,7 @@ export class ActiveClock {
     this.wall = fx.now()
   }
 
-  /** Wait for `one` so far, ms. `at`: the time at which its fact says that it was asked for, ms since 1970. */
+  /** Milliseconds for which the request `one` has been awaited. `at`: time of its fact, ms since 1970. */
   waited(one: object, at: number): number {
     let since = this.since.get(one)
     if (since === undefined) {
@@ -40,7 +43,7 @@ export class ActiveClock {
     return this.now - since
   }
 
-  /** Starts the wait for `one` anew. */
+  /** Restarts the wait for the request `one` at 0. */
   restart(one: object): void {
     this.since.set(one, this.now)
   }

@@ -1,8 +1,9 @@
 /**
- * Batches calls: combines items that are submitted at the same time into one call, where a call costs more than its items.
+ * Batches calls: combines items that are submitted at the same time into one call, for calls that cost more than their
+ * items.
  *
  * in   items, one by one        out  each item's result
- * Invariant: one call runs at a time, with its items in the order of submission; items that come meanwhile wait for the
+ * Invariant: one call runs at a time, with its items in the order of submission; items submitted meanwhile wait for the
  * next call. Each caller waits for its own result, so the queue is bounded by the number of callers.
  */
 import { asError } from './errors'
@@ -14,13 +15,13 @@ interface Asked<T, R> {
 }
 
 export interface BatchOptions {
-  /** Most items per call. */
+  /** Upper bound on the items of one call. */
   readonly most: number
-  /** True if a failed call is retried item by item, because one item may be to blame for all. */
+  /** True for an error that one item may have caused for all; the failed call's items are then retried one by one. */
   readonly isOfOne: (error: Error) => boolean
 }
 
-/** `call` resolves with as many results as it got items, in their order. */
+/** Returns the function that submits an item. `call` must resolve with one result for each item, in their order. */
 export function batchCalls<T, R>(
   call: (items: readonly T[]) => Promise<readonly R[]>,
   { most, isOfOne }: BatchOptions,

@@ -1,6 +1,6 @@
 /**
  * Collects the versions of Troupe, Node, Python and the Python packages, for run.started.
- * It reads the packages' metadata instead of importing them: importing torch takes seconds.
+ * The packages' metadata is read instead of importing them: importing torch takes seconds.
  */
 import { execFileSync } from 'node:child_process'
 import { version } from '../package.json'

@@ -1,4 +1,4 @@
-/** Concatenates typed arrays in their order. */
+/** Concatenates typed arrays in the given order. */
 export function concatArrays<T extends Int32Array | Float32Array>(
   make: new (length: number) => T,
   parts: readonly T[],

@@ -1,15 +1,15 @@
 /**
- * Digests under which a run's facts came about: of the code, and of any plain data.
- * Two runs with equal digests decide alike on equal facts.
+ * Digests of what determines a run's facts: of the code, and of any plain data.
+ * Two runs with equal digests take equal decisions on equal facts.
  */
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
-/** Folders whose code decides: a change elsewhere does not change a fact. */
+/** Folders whose code takes decisions: a change elsewhere changes no fact. */
 const deciding = ['messages', 'kernels', 'policy', 'runtime', 'config', 'backends', 'actors']
 
-/** sha256 over the deciding sources (or their build), hex. */
+/** Computes sha256 over the sources of the deciding folders (or their build), hex. */
 export function codeDigest(): string {
   const hash = createHash('sha256')
   for (const folder of deciding) hashFolder(resolve(__dirname, '..', folder), hash)
@@ -25,7 +25,7 @@ function hashFolder(folder: string, hash: ReturnType<typeof createHash>): void {
   }
 }
 
-/** sha256 of plain data, independent of the order of its keys, hex. */
+/** Computes sha256 of plain data, independent of the order of its keys, hex. */
 export function dataDigest(data: unknown): string {
   return createHash('sha256').update(JSON.stringify(data, sortedKeys)).digest('hex')
 }

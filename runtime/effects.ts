@@ -5,11 +5,11 @@
 import { createHash, randomUUID } from 'node:crypto'
 
 export interface Effects {
-  /** ms since 1970. */
+  /** Current time, ms since 1970. */
   now(): number
-  /** Monotonic ms, for durations. */
+  /** Monotonic time in ms, for durations. */
   elapsed(): number
-  /** A unique name. */
+  /** Returns a name that no other call returns. */
   unique(): string
 }
 
@@ -19,7 +19,7 @@ export const systemEffects: Effects = {
   unique: () => randomUUID(),
 }
 
-/** Effects for tests: a clock that moves by `advance` only, ids that count. */
+/** Creates effects for tests: a clock that moves only by `advance`, and ids that count up. */
 export function manualEffects(start = 0): Effects & { advance(ms: number): void } {
   let time = start
   let ids = 0
@@ -33,7 +33,7 @@ export function manualEffects(start = 0): Effects & { advance(ms: number): void 
   }
 }
 
-/** A seed in [0, 2^31) that depends only on its parts: the run's seed, and its use in the run. */
+/** Derives a seed in [0, 2^31) that depends only on its parts: the run's seed, and the seed's use in the run. */
 export function deriveSeed(...parts: readonly (string | number)[]): number {
   return createHash('sha256').update(parts.join('\u0000')).digest().readUInt32LE(0) & 0x7fffffff
 }

@@ -26,33 +26,36 @@ export interface EmbedOptions {
   readonly bus: string | Bus
   /** Name of the run. It is part of the names of topics, `troupe.<run>.<topic>`, and of consumer groups. */
   readonly run: string
-  /** Names on the bus for topics that the caller created. Existing topics are not changed. */
+  /** Names on the bus of topics that the caller created. Existing topics are not changed. */
   readonly topics?: TopicsOnBus
-  /** Partitions of new topics that are not single. Default 1. */
+  /** Number of partitions of new topics that may have several. Default 1. */
   readonly partitions?: number
-  /** Store for values larger than a record. Default: beside the log, or in memory; required for Kafka and for an open durable bus. */
+  /**
+   * Store for values larger than a record. Default: in files beside an lmdb log, or in memory; required for Kafka and
+   * for an open durable bus.
+   */
   readonly blobs?: BlobStore
   readonly fx?: Effects
   /** Receives the actors' metrics: mailbox depths, waits, handling times, restarts, dead letters. */
   readonly metrics?: MetricsRegistry
-  /** Default: warnings and errors on stderr. */
+  /** Receives log lines. Default: warnings and errors on stderr. */
   readonly log?: Log
-  /** Called when a host is given up. Default: the error is logged. */
+  /** Called when a host has used up its restarts and is given up. Default: the error is logged. */
   readonly onFailed?: (error: Error) => void
-  /** Gets every change in the life of every actor. */
+  /** Receives every state change of every actor. */
   readonly onLife?: (life: ActorLife) => void
 }
 
-/** A host's options, without those that the embedding supplies. */
+/** A host's options, without those that `openTroupe` supplies. */
 export type HostSpec<S, I extends Message, R> = Omit<
   HostOptions<S, I, R>,
   'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'
 > & {
-  /** Default: the behaviour's. */
+  /** Name of the host. Default: the behaviour's. */
   readonly name?: string
-  /** The actor that the host's actor becomes a child of. Default: the top of the embedding. */
+  /** Parent of the host's actor. Default: the top of the embedding's actor tree. */
   readonly under?: HostOptions<S, I, R>['system']
-  /** Takes the host's escalation. Default: the embedding's `onFailed`. */
+  /** Receives the host's escalation. Default: the embedding's `onFailed`. */
   readonly onFailed?: (error: Error) => void
 }
 
@@ -63,11 +66,14 @@ export interface Embedded {
   readonly log: Log
   /** Starts a behaviour. Await its `live` before appending commands: earlier commands are ignored. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
-  /** Starts an actor at the top of the embedding; it ends with it. */
+  /** Starts a top-level actor of the embedding; it ends with the embedding. */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
-  /** Recorded entries of these topics, then new ones; with 'latest' only new ones. `close` ends the loop. */
+  /**
+   * Iterates over the recorded entries of these topics, then new ones; with 'latest' only new ones. `close` ends the
+   * loop.
+   */
   entries(topics: readonly TopicName[], from?: 'oldest' | 'latest'): AsyncGenerator<Entry, void, undefined>
-  /** Closes everything, once; then throws the first error, if there was one. */
+  /** Closes everything, once; then throws the first error of closing, if any. */
   close(options?: CloseOptions): Promise<void>
 }
 

@@ -19,7 +19,7 @@ export type Boundary =
 
 export interface ErrorDetails {
   readonly boundary: Boundary
-  /** True where the same call may succeed later with nothing changed. */
+  /** True if the same call may succeed later with nothing changed. */
   readonly retriable: boolean
   readonly message: string
   /** The next step for a person. */

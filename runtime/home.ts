@@ -1,4 +1,4 @@
-/** Directory for what belongs to the user and not to a run: TROUPE_HOME, else the user's cache. */
+/** Directory for files that belong to the user and not to a run: TROUPE_HOME, else the user's cache. */
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 

@@ -1,5 +1,5 @@
 /**
- * Public surface of `troupe/runtime`: bus, journal, host, actors, effects.
+ * Public exports of `troupe/runtime`: bus, journal, host, actors, effects.
  * Heavy packages (lmdb, nact, pino, prom-client) load at their first use, so that each part costs only its own.
  */
 export { defaultRestartPolicy, type RestartPolicy } from './actor/restartPolicy'

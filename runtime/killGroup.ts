@@ -1,4 +1,4 @@
-/** Ends a process that leads a process group of its own (`detached`), with everything that it started in that group. */
+/** Kills a process that leads its own process group (`detached`), with everything that it started in that group. */
 import type { ChildProcess } from 'node:child_process'
 
 export function killGroup(child: ChildProcess): void {

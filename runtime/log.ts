@@ -2,8 +2,8 @@
  * Logs to stderr, since stdout carries data. The only file that imports pino, which loads at the first log.
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
- * Invariant: a field whose name looks like a secret's is redacted at any depth. Text of a model or a tool cannot move the
- * cursor: control characters are escaped.
+ * Invariant: a field whose name looks like a secret's is redacted at any depth. Text of a model or a tool cannot move
+ * the cursor: control characters are escaped.
  *
  * TROUPE_LOG sets the level: trace, debug, info (default), warn, error, silent.
  */
@@ -16,13 +16,13 @@ export interface Log {
   info(fields: object, text: string): void
   warn(fields: object, text: string): void
   error(fields: object, text: string): void
-  /** A log with these fields in every line. */
+  /** Creates a log with these fields in every line. */
   child(fields: object): Log
 }
 
 export interface LogOptions {
   readonly level?: string
-  /** Readable lines instead of JSON. Default: true where stderr is a terminal. */
+  /** true: readable lines; false: JSON. Default: true if stderr is a terminal. */
   readonly pretty?: boolean
   readonly write?: (line: string) => void
 }
@@ -64,7 +64,7 @@ function adapt(logger: Logger): Log {
   }
 }
 
-/** Copies a value with secrets redacted and errors as plain fields, down to `maxDepth`, which also ends cycles. */
+/** Copies a value, with secrets redacted and errors as plain fields, down to `maxDepth`, which also cuts cycles. */
 function redact(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value
   if (depth >= maxDepth) return '[…]'
@@ -73,7 +73,7 @@ function redact(value: unknown, depth: number): unknown {
   if (value instanceof Error) return redact(errorFields(value), depth)
   const shown: Record<string, unknown> = {}
   for (const [key, one] of Object.entries(value)) {
-    // Only strings are redacted: a reference to a secret ({env: NAME}) and numbers (maxTokens) may be shown.
+    // Only strings are redacted: a reference to a secret ({env: NAME}) and numbers (maxTokens) are harmless.
     const hidden = secret.test(key) && typeof one === 'string'
     shown[key] = hidden ? '[redacted]' : redact(one, depth + 1)
   }

@@ -3,8 +3,8 @@
  * first registry.
  *
  * in   counts and durations, by name and labels          out  `render()`: the text of a scrape
- * Invariant: a name is registered once; a second registration returns the same series. Labels have few values: actors,
- * engines, reasons, never trajectories.
+ * Invariant: a name is registered once; a second registration returns the same series. Labels have few values, such as
+ * actors, engines and reasons; never trajectories.
  */
 import type { Registry } from 'prom-client'
 
@@ -35,7 +35,7 @@ export interface MetricsRegistry {
   histogram(name: string, help: string, labels: readonly string[], buckets: readonly number[]): Histogram
   /** Registers metrics of the process: CPU, memory, event loop delay. */
   processMetrics(): void
-  /** The metrics in text exposition format. */
+  /** Returns the metrics in Prometheus's text exposition format. */
   render(): Promise<string>
   readonly contentType: string
 }

@@ -24,7 +24,8 @@ export interface RunContext {
 }
 
 /**
- * Directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else that of the default bus.
+ * Returns the directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else the
+ * directory of the default bus.
  */
 export function directoryOf(address: string, given?: string): string {
   return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
@@ -47,7 +48,7 @@ export async function openRun(
 
 /**
  * Opens a run that does not exist yet, for writing.
- * @throws TroupeError run.bad_name, run.exists: another run's facts are never touched
+ * @throws TroupeError run.bad_name; run.exists, since an existing run's facts are never changed
  */
 export async function openNewRun(address: string, name: string, given?: string): Promise<RunContext> {
   checkNewRun(address, name)
@@ -57,13 +58,13 @@ export async function openNewRun(address: string, name: string, given?: string):
   throw runExists(name)
 }
 
-/** Checks what can be checked before the bus is opened. @throws TroupeError run.bad_name, run.exists */
+/** Checks a new run's name before the bus is opened. @throws TroupeError run.bad_name, run.exists */
 export function checkNewRun(address: string, name: string): void {
   runNamed(name)
   if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
 }
 
-/** @throws TroupeError run.bad_name */
+/** Converts a run's name to its id. @throws TroupeError run.bad_name */
 export function runNamed(name: string): RunId {
   try {
     return runId(name)
@@ -73,7 +74,7 @@ export function runNamed(name: string): RunId {
       boundary: 'config',
       retriable: false,
       message,
-      hint: 'name another with --as',
+      hint: 'give another name with --as',
     })
   }
 }
@@ -83,18 +84,19 @@ const runExists = (run: string) =>
     boundary: 'config',
     retriable: false,
     message: `run '${run}' exists already`,
-    hint: 'name another with --as',
+    hint: 'give another name with --as',
   })
 
 /** Makes the journal of a run that is only read: unreadable records are left out, with a line each on stderr. */
 export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'blobs' | 'run'>): Journal {
   return openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
-    process.stderr.write(`left out ${topic}:${partition}:${offset}, which cannot be read: ${error.message}\n`)
+    process.stderr.write(`skipped the unreadable record ${topic}:${partition}:${offset}: ${error.message}\n`)
   })
 }
 
 /**
- * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a shared bus. `given`: as in directoryOf.
+ * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a shared bus. `given`: directory of
+ * the run's files, as in directoryOf.
  */
 export async function openForReading(
   address: string,
@@ -148,13 +150,13 @@ async function withFiles(
   return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs, mode) }
 }
 
-/** Names of the runs whose topics a bus holds; on Kafka they are listed nowhere else. */
+/** Returns the names of the runs whose topics a bus holds; on Kafka no other list of runs exists. */
 export async function runsOn(bus: Bus): Promise<readonly string[]> {
   const names = (await bus.listTopics()).map(({ topic }) => /^troupe\.(.+)\.runs$/.exec(topic)?.[1])
   return names.filter(name => name !== undefined).sort()
 }
 
-/** Picks the run for a command without --run: the only one, or the newest. */
+/** Picks the run for a command without --run: the only run, or the newest. */
 export function chooseRun(address: string, given: string | undefined): string {
   if (given !== undefined) return given
   checkReadable(address)
@@ -164,7 +166,10 @@ export function chooseRun(address: string, given: string | undefined): string {
   return newest
 }
 
-/** @throws TroupeError bus.bad_address, before a run is looked for where the default bus has its own */
+/**
+ * Checks that a run can be read from this address. @throws TroupeError bus.bad_address, before the default bus is
+ * searched
+ */
 function checkReadable(address: string): void {
   if (address.startsWith('kafka:') || (address.startsWith('lmdb:') && address !== 'lmdb:')) return
   const isGone = address === 'memory:'
@@ -172,20 +177,20 @@ function checkReadable(address: string): void {
     boundary: 'config',
     retriable: false,
     message: isGone
-      ? 'a memory bus is gone with the process that had it: there is nothing to look at'
-      : `${JSON.stringify(address)} is no address of a bus`,
+      ? 'a memory bus ends with its process, so no run can be read from it'
+      : `${JSON.stringify(address)} is not a valid bus address`,
     hint: 'use lmdb:DIRECTORY or kafka://HOST:PORT',
   })
 }
 
-/** Error of a run that does not exist. */
+/** Creates the error for a run that is not in `directory`. */
 export function noRun(directory: string, name: string | undefined): TroupeError {
   return noRunOn(join(directory, 'runs'), runsOf(directory), name)
 }
 
-/** The same as `noRun` for a place that holds `runs`. */
+/** Creates the error for a run that is not among the `runs` of `place`, a directory or a bus. */
 export function noRunOn(place: string, runs: readonly string[], name: string | undefined): TroupeError {
-  const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
+  const known = runs.length === 0 ? 'no runs are there' : `runs there: ${runs.slice(-8).join(', ')}`
   return new TroupeError('run.not_found', {
     boundary: 'config',
     retriable: false,

@@ -1,18 +1,18 @@
 /**
- * Paths of the torch side: the interpreter of the venv that set-up made, and the folder that holds troupe_policy.
+ * Finds the Python side: the interpreter of the venv that `troupe setup` made, and the folder that holds troupe_policy.
  *
  * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
- * Invariant: it looks where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
+ * Invariant: the search covers where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
  */
 import { accessSync, constants, existsSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { TroupeError } from './errors'
 import { troupeHome } from './home'
 
-/** Folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
+/** Returns the folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
 export function packageRoot(): string {
   const sources = join(__dirname, '..')
-  // dist mirrors the sources, down to a package.json: only a checkout's sources lie beside a tsconfig.json.
+  // dist mirrors the sources, including package.json: only a checkout's sources lie beside a tsconfig.json.
   return existsSync(join(sources, 'tsconfig.json')) ? sources : dirname(sources)
 }
 
@@ -21,15 +21,18 @@ export function isCheckout(): boolean {
   return existsSync(join(packageRoot(), 'tsconfig.json'))
 }
 
-/** Venvs in the order in which they are tried: TROUPE_VENV alone if it is set, else the checkout's, then the user's. */
+/**
+ * Returns the venvs in the order in which they are tried: TROUPE_VENV alone if it is set, else the checkout's, then the
+ * user's.
+ */
 export function venvCandidates(env: NodeJS.ProcessEnv = process.env): readonly string[] {
   if (env.TROUPE_VENV) return [resolve(env.TROUPE_VENV)]
   return [...(isCheckout() ? [join(packageRoot(), '.venv')] : []), join(troupeHome(env), 'venv')]
 }
 
 /**
- * Path of the venv's interpreter.
- * @throws TroupeError process.no_python if set-up has not run
+ * Returns the path of the venv's interpreter.
+ * @throws TroupeError process.no_python if `troupe setup` has not run
  */
 export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const tried = venvCandidates(env)
@@ -43,12 +46,18 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   })
 }
 
-/** Folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds proto/policy.proto. */
+/**
+ * Returns the folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds
+ * proto/policy.proto.
+ */
 export function policyDirectory(): string {
   return resolve(__dirname, '../policy')
 }
 
-/** Venv of the environment packages, made by `troupe setup environments`; cli/setup/environments.js looks there. */
+/**
+ * Returns the venv of the environment packages, made by `troupe setup environments`; cli/setup/environments.js looks
+ * there.
+ */
 export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_ENVIRONMENTS_VENV) return resolve(env.TROUPE_ENVIRONMENTS_VENV)
   if (isCheckout()) return join(packageRoot(), '.venv-environments')
@@ -56,8 +65,8 @@ export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
 }
 
 /**
- * Path of the interpreter with reasoning-gym and verifiers.
- * @throws TroupeError process.no_environments if that part was not set up
+ * Returns the path of the interpreter with reasoning-gym and verifiers.
+ * @throws TroupeError process.no_environments if `troupe setup environments` has not run
  */
 export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const python = join(environmentsVenv(env), 'bin/python')
@@ -72,7 +81,7 @@ export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): st
 
 function isExecutable(file: string): boolean {
   try {
-    accessSync(file, constants.X_OK) // follows links: a venv whose interpreter was removed does not count
+    accessSync(file, constants.X_OK) // the check follows links: a venv whose interpreter was removed does not count
     return true
   } catch {
     return false

@@ -5,10 +5,10 @@ import type { RunId } from '../messages/ids'
 
 export interface RunDirectory {
   readonly root: string
-  /** The embedded bus. */
+  /** Directory of the embedded bus. */
   readonly log: string
   readonly blobs: string
-  /** The model that the run made to begin with. */
+  /** Directory of the initial model, if the run made one. */
   readonly model: string
 }
 
@@ -17,7 +17,7 @@ export function runDirectory(directory: string, run: RunId): RunDirectory {
   return { root, log: join(root, 'log'), blobs: join(root, 'blobs'), model: join(root, 'model') }
 }
 
-/** Runs of a directory, newest name last. */
+/** Lists the names of the runs in a directory, the newest last. */
 export function runsOf(directory: string): readonly string[] {
   const runs = join(resolve(directory), 'runs')
   return existsSync(runs) ? readdirSync(runs).sort() : []

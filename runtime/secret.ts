@@ -1,5 +1,5 @@
 /**
- * Secrets are references: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs carry the reference.
+ * References to secrets: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs contain only the reference.
  * The value is read where it is used and never stored. Errors name the reference, not its value.
  */
 import { readFileSync } from 'node:fs'
@@ -8,7 +8,7 @@ import { TroupeError } from './errors'
 
 export const secretSchema = z.union(
   [z.strictObject({ env: z.string().min(1) }), z.strictObject({ file: z.string().min(1) })],
-  { error: 'a secret is a reference, {env: NAME} or {file: PATH}, never the value itself' },
+  { error: 'expected a reference to the secret, {env: NAME} or {file: PATH}, never the value itself' },
 )
 export type SecretRef = Readonly<z.infer<typeof secretSchema>>
 
@@ -17,7 +17,10 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
   if ('env' in ref) {
     const value = env[ref.env]
     if (value) return value
-    throw missing(`the environment variable ${ref.env} is not set`, 'set it, or refer to a file: {file: PATH}')
+    throw missing(
+      `the environment variable ${ref.env} is not set`,
+      'set the variable, or refer to a file: {file: PATH}',
+    )
   }
   let text: string
   try {
@@ -26,7 +29,7 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
     throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and its permissions', cause)
   }
   if (text) return text
-  throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into it')
+  throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into the file')
 }
 
 function missing(message: string, hint: string, cause?: unknown): TroupeError {

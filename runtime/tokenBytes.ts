@@ -1,6 +1,6 @@
 /**
- * Converts token ids and logprobs to and from the bytes of policy.proto: little-endian.
- * Invariant: a result is a copy of its own, aligned, and independent of gRPC's buffer.
+ * Converts token ids and logprobs to and from the little-endian bytes of policy.proto.
+ * Invariant: a result is an aligned copy, independent of gRPC's buffer.
  */
 
 export function bytesOfTokens(tokens: Int32Array): Buffer {

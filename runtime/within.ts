@@ -1,5 +1,5 @@
 /**
- * A deadline for work that cannot be cancelled.
+ * Puts a deadline on work that cannot be cancelled.
  * in   a promise, ms, the error to reject with      out  the promise's outcome, or that error
  */
 export async function within<T>(work: T | Promise<T>, deadlineMs: number, late: () => Error): Promise<T> {

@@ -1,6 +1,6 @@
 /**
- * What the package exports as `troupe/runtime`: the runtime, and the backends under the name that they had before
- * `troupe/backends` existed, so that earlier imports go on working.
+ * Exports of the package's entry `troupe/runtime`: the runtime, and the backends, which older programs import from here
+ * because `troupe/backends` did not exist yet.
  */
 export * from '../../backends'
 export * from '../../runtime'

@@ -1,4 +1,4 @@
-/** Errors of actors: each names the actor by its path. */
+/** Creates the errors of actors; each names the actor by its path. */
 import { TroupeError } from '../errors'
 
 export type ActorErrorCode =
@@ -17,7 +17,7 @@ export type ActorErrorCode =
   | 'actor.stopped'
   | 'actor.tell_timeout'
 
-/** Codes after which the same call may succeed later, with nothing changed. */
+/** Error codes after which the same call may succeed later, with nothing changed. */
 const retriable: ReadonlySet<ActorErrorCode> = new Set<ActorErrorCode>([
   'actor.ask_timeout',
   'actor.overloaded',

@@ -1,11 +1,12 @@
 /**
- * A cell: the life of one actor, from its first start over any number of restarts to its end.
+ * The life of one actor (its "cell"), from its first start over any number of restarts to its end.
  *
  * in   messages, failures of handlers and children, requests to stop
  * out  calls of the handler, one at a time; dead letters; an escalation
  * Invariant: at most one of `start`, a handler and a hook runs at any time, across restarts too. A message that was
- * accepted is handled, or is a dead letter. Nothing here rejects unheard or throws into nact.
- * The file is longer than 320 lines because the states of one life lose their order when they are spread over files.
+ * accepted is handled, or becomes a dead letter. No rejection of this file stays unhandled, and nothing throws into
+ * nact. The file is longer than 320 lines because the states of one life lose their order when they are spread over
+ * files.
  */
 import { asError, TroupeError } from '../errors'
 import { within } from '../within'
@@ -29,7 +30,7 @@ import type {
   TellOptions,
 } from './spec'
 
-/** The system that a cell lives in. */
+/** Parts of the actor system that its actors use. */
 export interface Host extends Pick<NactTree, 'carry'> {
   elapsed(): number
   readonly log: { warn(fields: object, text: string): void; error(fields: object, text: string): void }
@@ -38,17 +39,18 @@ export interface Host extends Pick<NactTree, 'carry'> {
   readonly onLife: ((life: ActorLife) => void) | undefined
 }
 
-/** The place that a cell hangs from: a system (without a carrier), or an incarnation of another cell. */
+/** Parent of an actor: the actor system itself (without a carrier), or an incarnation of another actor. */
 export interface Parent {
   readonly path: string
   readonly carrier: Carrier<never> | undefined
-  /** Takes the escalation of a child whose spec does not take it. */
+  /** Receives the escalation of a child whose spec has no `onEscalate`. */
   failed(path: string, error: TroupeError): void
 }
 
 /**
- * Envelopes that nact carries together, in the mailbox's order: nact takes a turn of the event loop for each of its
- * messages, so what arrives before a bundle is begun joins it. An empty bundle makes the cell look at its own state.
+ * Envelopes that go through nact together, in the mailbox's order: nact takes a turn of the event loop for each of its
+ * messages, so envelopes that arrive before a bundle is begun join it. An empty bundle makes the actor check its own
+ * state.
  */
 type Bundle<M> = Envelope<M>[]
 
@@ -72,12 +74,12 @@ export class Cell<M> implements ActorRef<M> {
   #carrier: Carrier<Bundle<M>> | undefined
   #abort = new AbortController()
   #handler: Handler<M> | undefined
-  /** The latest bundle, as long as nact has not begun it. */
+  /** The latest bundle, until nact has begun it; undefined afterwards. */
   #open: Bundle<M> | undefined
   #failures: Failures = []
   #restarts = 0
   #lastError: TroupeError | undefined
-  /** A failure that came from outside a handler; acted on between two messages. */
+  /** A failure that came from outside a handler; the actor acts on it between two messages. */
   #failure: TroupeError | undefined
   #stopping: { readonly drain: boolean } | undefined
   #over = false
@@ -102,7 +104,7 @@ export class Cell<M> implements ActorRef<M> {
       this.#resolveStarted = resolve
       this.#rejectStarted = reject
     })
-    this.started.catch(() => {}) // an actor that cannot start escalates; whoever waits for it awaits this
+    this.started.catch(() => {}) // an actor that cannot start escalates; its starter awaits this promise
     this.ended = new Promise(resolve => {
       this.#resolveEnded = resolve
     })
@@ -130,11 +132,15 @@ export class Cell<M> implements ActorRef<M> {
     this.#inbox.close()
     if (!drain) {
       this.#abort.abort()
-      if (this.#backoff) this.#begin() // nothing is gained by sitting it out
+      if (this.#backoff) this.#begin() // a stop ends the backoff early
     }
     this.#dispatch()
     const timer = setTimeout(() => {
-      const error = actorError('actor.stop_timeout', this.path, `was still busy ${deadlineMs} ms after it had to stop`)
+      const error = actorError(
+        'actor.stop_timeout',
+        this.path,
+        `was still busy ${deadlineMs} ms after it was told to stop`,
+      )
       void this.#end('stopped', error)
     }, deadlineMs)
     return this.ended.then(error => {
@@ -164,7 +170,10 @@ export class Cell<M> implements ActorRef<M> {
     for (const envelope of this.#inbox.mailbox.contents()) this.#dispatch(envelope)
   }
 
-  /** Hands an envelope to nact, or nothing but the wish to be looked after. Between two incarnations the mailbox keeps it. */
+  /**
+   * Sends an envelope through nact, or, without one, an empty bundle. Between two incarnations the mailbox keeps
+   * envelopes.
+   */
   #dispatch(envelope?: Envelope<M>): void {
     if (envelope === undefined) this.#carrier?.dispatch([])
     else if (this.#carrier === undefined) return
@@ -175,7 +184,7 @@ export class Cell<M> implements ActorRef<M> {
     }
   }
 
-  /** Handles a bundle. Throws what the actor fails with: nact hands it to `#crashed`. */
+  /** Handles a bundle. Throws the error that the actor fails with; nact passes it to `#crashed`. */
   async #receive(bundle: Bundle<M>): Promise<void> {
     if (this.#open === bundle) this.#open = undefined
     if (this.#over) return
@@ -187,11 +196,11 @@ export class Cell<M> implements ActorRef<M> {
         this.#inbox.mailbox.done()
         continue
       }
-      // One message a bundle is timed: under load a sample, else every one.
+      // One message of a bundle is timed: a sample under load, else every message.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
-        // Not awaited where there is nothing to wait for: a sender that waits for room would be let in one by one.
+        // Awaited only if there is something to await: otherwise senders waiting for room would be admitted one by one.
         if (pending !== undefined) await pending
       } catch (thrown) {
         this.#meter?.handled(handled)
@@ -222,7 +231,7 @@ export class Cell<M> implements ActorRef<M> {
     this.#resolveStarted()
   }
 
-  /** Counts the crash against the message, and puts the message aside after too many. */
+  /** Counts the crash against the message; after too many crashes the message becomes a dead letter. */
   #failedOn(envelope: Envelope<M>, thrown: unknown): TroupeError {
     const text = `failed on a message: ${asError(thrown).message}`
     const error = actorError('actor.handler_failed', this.path, text, { cause: thrown })
@@ -236,14 +245,14 @@ export class Cell<M> implements ActorRef<M> {
     return error
   }
 
-  /** Supervises after a crash: nact's `onCrash`. */
+  /** Decides about a restart after a crash; this is nact's `onCrash`. */
   async #crashed(thrown: unknown): Promise<void> {
     if (this.#over) return
     try {
       const known = thrown === this.#failure || isOfActor(thrown)
       await this.#fail(known ? (thrown as TroupeError) : this.#defect(thrown))
     } catch (error) {
-      // Nothing in #fail should throw: a defect there ends the actor rather than the process.
+      // #fail should not throw; a defect in it ends the actor rather than the process.
       await this.#end('escalated', this.#defect(error)).catch(() => {})
     }
   }
@@ -255,7 +264,7 @@ export class Cell<M> implements ActorRef<M> {
   #context(): ActorContext {
     const carrier = this.#carrier
     const failed = (error: TroupeError) => {
-      if (this.#carrier !== carrier || this.#failure) return // the first failure of an incarnation counts
+      if (this.#carrier !== carrier || this.#failure) return // only the first failure of an incarnation counts
       this.#failure = error
       this.#dispatch()
     }
@@ -274,7 +283,7 @@ export class Cell<M> implements ActorRef<M> {
     }
   }
 
-  /** True once a stop was asked for that does not handle what is queued. */
+  /** True once a stop without drain was requested, so queued messages will not be handled. */
   #leaving(): boolean {
     return this.#stopping !== undefined && !this.#stopping.drain
   }
@@ -297,11 +306,11 @@ export class Cell<M> implements ActorRef<M> {
     this.#live('restarting')
     await this.#close('restarting', error)
     if (this.#over) return
-    this.#failure = undefined // a child's, from before it was stopped
+    this.#failure = undefined // a child's failure from before the child was stopped
     this.#backoff = setTimeout(() => this.#begin(), this.#leaving() ? 0 : verdict.afterMs)
   }
 
-  /** Ends the incarnation: its feeds, its children, what `start` took, its nact actor. */
+  /** Ends the incarnation: stops its feeds, its children and its nact actor, and releases what `start` took. */
   async #close(reason: StopReason, error: TroupeError | undefined): Promise<void> {
     this.#abort.abort()
     const carrier = this.#carrier
@@ -347,7 +356,7 @@ export class Cell<M> implements ActorRef<M> {
   }
 
   #escalate(error: TroupeError): void {
-    // A fatal failure is the news of whoever takes the escalation.
+    // Only used-up restarts are logged here; a fatal failure is reported by the receiver of the escalation.
     if (error.code === 'actor.escalated') {
       this.#host.log.error({ actor: this.path, err: error }, 'actor used up its restarts')
     }
@@ -389,5 +398,5 @@ export class Cell<M> implements ActorRef<M> {
   }
 }
 
-/** Errors that this file makes carry what was thrown as their cause; everything else that reaches nact is a defect. */
+/** Errors made in this file carry the thrown error as their cause; any other error that reaches nact is a defect. */
 const isOfActor = (thrown: unknown): boolean => thrown instanceof TroupeError && thrown.boundary === 'actor'

@@ -1,8 +1,8 @@
 /**
- * The children of an actor, or of a system.
+ * The children of an actor, or of an actor system.
  *
- * Invariant: no two have one name. Their number has no bound here: nactTree.ts nests nact's actors by itself. What is
- * many and short-lived (rollouts, requests) stays state in one actor all the same.
+ * Invariant: no two children have one name. Their number is not bounded here: nactTree.ts nests nact's actors by
+ * itself. Numerous, short-lived things (rollouts, requests) should be state inside one actor all the same.
  */
 import { actorError } from './actorError'
 import type { ActorRef, StopOptions } from './spec'
@@ -14,14 +14,14 @@ export class Family {
 
   constructor(readonly path: string) {}
 
-  /** Adds what `make` makes, until it ends. */
+  /** Adds the child that `make` creates; removes it when it ends. */
   add<M>(name: string, make: () => ActorRef<M>): ActorRef<M> {
     if (!nameable.test(name)) {
       const hint = 'use letters, digits, dots, dashes and underscores'
       throw actorError('actor.bad_name', this.path, `cannot have a child named '${name}'`, { hint })
     }
     if (this.#members.has(name)) {
-      throw actorError('actor.name_taken', this.path, `has a child named '${name}' already`)
+      throw actorError('actor.name_taken', this.path, `already has a child named '${name}'`)
     }
     const member = make()
     this.#members.set(name, member)
@@ -29,7 +29,10 @@ export class Family {
     return member
   }
 
-  /** Stops all, the youngest first. Returns the faults; everything has ended all the same. */
+  /**
+   * Stops all children, the youngest first. Returns the errors of those that did not stop in time; they have ended all
+   * the same.
+   */
   async stop(options: StopOptions): Promise<unknown[]> {
     const faults: unknown[] = []
     for (const member of [...this.#members.values()].reverse()) {

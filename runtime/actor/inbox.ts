@@ -1,9 +1,9 @@
 /**
- * The senders' side of an actor: tryTell, tell and ask over a bounded mailbox.
+ * The sending side of an actor: tryTell, tell and ask over a bounded mailbox.
  *
  * in   messages from anyone in the process          out  envelopes in the mailbox, or an error to the sender
- * Invariant: every sender learns the outcome: accepted, or refused with a reason. After `close` nothing is accepted, and
- * whatever is still sent is a dead letter.
+ * Invariant: every sender learns the outcome: accepted, or refused with a reason. After `close` nothing is accepted,
+ * and later messages become dead letters.
  */
 import type { TroupeError } from '../errors'
 import { actorError } from './actorError'
@@ -13,20 +13,20 @@ import type { AskOptions, Reply, TellOptions } from './spec'
 
 export interface Envelope<M> {
   readonly message: M
-  /** Time of sending on the host's monotonic clock; 0 where nobody measures. */
+  /** Time of sending on the host's monotonic clock, ms; 0 when metrics are off. */
   readonly at: number
   readonly question: Question<never> | undefined
-  /** Crashes of the actor on this message. */
+  /** Number of times that the actor crashed on this message. */
   attempts: number
 }
 
 /** The actor that an inbox belongs to. */
 export interface InboxOwner<M> {
   readonly path: string
-  /** The envelope has its place in the mailbox. */
+  /** Called when the envelope is in the mailbox. */
   arrived(envelope: Envelope<M>): void
   deadLetter(message: M, error: TroupeError): void
-  /** Returns the time for a new envelope. */
+  /** Returns the sending time for a new envelope. */
   stamp(): number
 }
 
@@ -40,18 +40,22 @@ export class Inbox<M> {
 
   constructor(owner: InboxOwner<M>, capacity: number, waiting = Math.max(capacity, 64)) {
     if (!Number.isInteger(capacity) || capacity < 1) {
-      throw actorError('actor.bad_capacity', owner.path, `cannot have a mailbox for ${capacity} messages`)
+      throw actorError(
+        'actor.bad_capacity',
+        owner.path,
+        `cannot have a mailbox for ${capacity} messages; expected a whole number from 1`,
+      )
     }
     this.#owner = owner
     this.mailbox = new Mailbox(capacity, waiting)
   }
 
-  /** Accepts nothing from here on. What was accepted, or waits for room, stays. */
+  /** Refuses all messages from here on. Accepted messages, and senders that wait for room, stay. */
   close(): void {
     this.#closed = true
   }
 
-  /** Removes what was accepted and what waited; the senders that waited are refused. */
+  /** Removes all accepted and waiting messages; the senders that waited are refused with `error`. */
   empty(error: TroupeError): Envelope<M>[] {
     return this.mailbox.clear(error)
   }

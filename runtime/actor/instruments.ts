@@ -1,13 +1,14 @@
 /**
  * Metrics of actors: waiting and handling times of messages, depths of mailboxes, restarts, dead letters.
- * Invariant: the cost arises once a bundle, not once a message: counts are added up, and one message a bundle is timed.
+ * Invariant: the cost arises once a bundle of messages, not once a message: counts are summed, and one message of a
+ * bundle is timed.
  */
 import type { MetricsRegistry } from '../metrics'
 
 export interface ActorMeter {
-  /** Adds messages that were handled since the last call. */
+  /** Adds the number of messages handled since the last call. */
   handled(messages: number): void
-  /** Records one message: ms in the mailbox, ms in the handler. */
+  /** Records the times of one message: ms in the mailbox, ms in the handler. */
   timed(waitMs: number, handleMs: number): void
   restarted(): void
   deadLetter(reason: string): void

@@ -1,9 +1,10 @@
 /**
- * A bounded queue with credits: a message gives its credit back when it has been handled, not when it is taken out.
+ * A bounded queue with back-pressure: a message occupies its place until it has been handled, not only until it is
+ * taken out.
  *
  * in   offers of messages, each at once or waiting for room      out  the same messages, first come first served
  * Invariant: the queue holds at most `capacity` messages, at most `maxWaiting` senders wait, and no offer overtakes a
- * sender that waits.
+ * waiting sender.
  */
 import type { TroupeError } from '../errors'
 
@@ -14,7 +15,9 @@ interface Waiter<E> {
 }
 
 export class Mailbox<E> {
-  /** A ring whose length is a power of two, so that an index is masked. Grows up to the capacity. */
+  /**
+   * Ring buffer whose length is a power of two, so that an index is computed by masking. It grows up to the capacity.
+   */
   #ring: (E | undefined)[] = new Array(16)
   #head = 0
   #size = 0
@@ -33,7 +36,7 @@ export class Mailbox<E> {
     return this.#waiters.size
   }
 
-  /** Accepts the envelope, unless there is no room or a sender waits for room. */
+  /** Accepts the envelope; returns false when there is no room or a sender already waits for room. */
   offer(envelope: E): boolean {
     if (this.#size >= this.capacity || this.#waiters.size > 0) return false
     this.#push(envelope)
@@ -41,8 +44,8 @@ export class Mailbox<E> {
   }
 
   /**
-   * Queues the sender of the envelope; one of the callbacks runs, unless the sender leaves first. Returns the function that
-   * leaves, or false where too many senders wait.
+   * Queues the sender of the envelope; later one of the callbacks runs, unless the sender gives up first. Returns a
+   * function by which the sender gives up, or false when too many senders wait.
    */
   wait(envelope: E, admitted: () => void, refused: (error: TroupeError) => void): (() => void) | false {
     if (this.#waiters.size >= this.maxWaiting) return false
@@ -51,12 +54,12 @@ export class Mailbox<E> {
     return () => this.#waiters.delete(waiter)
   }
 
-  /** Returns the oldest message, which keeps its place until `done`. */
+  /** Returns the oldest message, which still occupies its place until `done`. */
   peek(): E | undefined {
     return this.#ring[this.#head]
   }
 
-  /** Removes the oldest message; its credit goes to the sender that waits longest. */
+  /** Removes the oldest message; the sender that has waited longest gets its place. */
   done(): void {
     this.#ring[this.#head] = undefined
     this.#head = (this.#head + 1) & (this.#ring.length - 1)
@@ -64,12 +67,15 @@ export class Mailbox<E> {
     if (this.#waiters.size > 0) this.#admit()
   }
 
-  /** Returns the accepted messages, the oldest first. */
+  /** Returns the accepted messages, oldest first. */
   contents(): E[] {
     return Array.from({ length: this.#size }, (_, i) => this.#ring[(this.#head + i) & (this.#ring.length - 1)] as E)
   }
 
-  /** Empties the queue, and refuses all senders that wait with `error`. Returns the messages of both, the oldest first. */
+  /**
+   * Empties the queue, and refuses all waiting senders with `error`. Returns the accepted and the waiting messages,
+   * oldest first.
+   */
   clear(error: TroupeError): E[] {
     const left = this.contents()
     const waiters = [...this.#waiters]

@@ -1,14 +1,16 @@
 /**
- * nact's part of an actor system: one nact actor for each incarnation of an actor, below the nact actor of its parent.
+ * Wraps the library nact: one nact actor for each incarnation of an actor, below the nact actor of its parent.
  *
- * in   bundles of envelopes for one actor      out  the bundles in the order of dispatch, one at a time; what a receiver threw
- * Invariant: no nact actor has more than 64 children, because nact copies the list of children for every bundle; further
- * children hang below branch actors that nobody sees. `onCrash` answers `stop` always, after our own supervision has acted.
- * This is the only file that imports nact. docs/architecture.md lists nact's faults and what stands between them and a user.
+ * in   bundles of envelopes for one actor      out  the bundles in the order of dispatch, one at a time; errors of a
+ * receiver
+ * Invariant: no nact actor has more than 64 children, because nact copies the list of children for every bundle;
+ * further children hang below internal branch actors. `onCrash` always answers `stop`, after Troupe's own supervision
+ * has acted. This is the only file that imports nact. docs/architecture.md lists nact's faults and what protects users
+ * from them.
  */
 import type { ActorSystemRef, Ref } from 'nact'
 
-/** What an incarnation does with its bundles. */
+/** The incarnation's side: handles bundles and crashes. */
 export interface Receiver<B> {
   /** Handles one bundle. A rejection is a crash of the incarnation. */
   receive(bundle: B): Promise<void>
@@ -16,16 +18,16 @@ export interface Receiver<B> {
   crashed(error: unknown): Promise<void>
 }
 
-/** The nact actor of one incarnation. */
+/** Handle on the nact actor of one incarnation. */
 export interface Carrier<B> {
-  /** Puts the bundle into nact's mailbox. After `dispose` nact drops it without a word. */
+  /** Puts the bundle into nact's mailbox. After `dispose` nact drops the bundle silently. */
   dispatch(bundle: B): void
   /** Ends the nact actor; no bundle is received after this. Its children end by their own `dispose`. */
   dispose(): void
 }
 
 export interface NactTree {
-  /** Spawns a nact actor below `parent`'s, or below the system's root. */
+  /** Spawns a nact actor below that of `parent`, or below the system's root. */
   carry<B>(parent: Carrier<never> | undefined, name: string, receiver: Receiver<B>): Carrier<B>
   stop(): void
 }
@@ -35,9 +37,9 @@ interface Branch {
   readonly ref: Ref<unknown>
   readonly above: Branch | undefined
   readonly branches: Branch[]
-  /** Children that are no branches. */
+  /** Number of direct children that are not branches. */
   children: number
-  /** Children here and in all branches below. */
+  /** Number of children here and in all branches below. */
   total: number
 }
 
@@ -48,13 +50,13 @@ let systems = 0
 
 export function createNactTree(name: string): NactTree {
   const nact = require('nact') as typeof import('nact')
-  // nact keeps systems in a table of the whole process, by name, and lets a second one replace the first.
+  // The name must be unique: nact keeps systems in one table of the process, where a second one replaces the first.
   const root = branch(
     (nact.start as unknown as (options: { name: string }) => ActorSystemRef)({ name: `${name}-${++systems}` }),
   )
   const branches = new WeakMap<Carrier<never>, Branch>()
 
-  /** Finds a nact actor with room for one more child; adds a branch where there is none. */
+  /** Finds a nact actor with room for one more child; adds a branch when none has room. */
   function withRoom(from: Branch): Branch {
     if (from.children < mostChildren - mostBranches) return from
     if (from.branches.length < mostBranches) {

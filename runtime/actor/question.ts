@@ -1,8 +1,8 @@
 /**
- * A question: the asker's side of `ask`.
+ * A pending `ask` of an actor, on the asker's side.
  *
  * in   an answer, a failure, a deadline, an abort: whichever comes first        out  one settled promise
- * Invariant: a question settles once; its timer and its listener are removed then. Nobody waits for the message after that.
+ * Invariant: a question settles once; its timer and its listener are removed then, and later answers are ignored.
  */
 import { asError, type TroupeError } from '../errors'
 import { actorError } from './actorError'
@@ -48,7 +48,7 @@ export class Question<R> implements Reply<R> {
     this.#settle(asError(error))
   }
 
-  /** Ends a question that nobody will answer: with the handler's failure where there was one, else with `error`. */
+  /** Settles a question that will get no answer: with the handler's failure if it had one, else with `error`. */
   abandon(error: TroupeError): void {
     this.fail(this.#crash ?? error)
   }

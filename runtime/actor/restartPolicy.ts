@@ -1,17 +1,19 @@
 /**
  * Restart decisions: what to do when an actor, or a process that an actor owns, has failed.
  *
- * in   a policy, the failures so far, the time         out  restart after a while, or escalate; the failures to remember
- * Invariant: pure. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts for ever.
+ * in   a policy, the failures so far, the time         out  restart after a delay, or escalate; the failures to
+ * remember
+ * Invariant: pure functions. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts
+ * for ever.
  */
 export interface RestartPolicy {
-  /** Restarts that are allowed within `withinMs`; one more failure escalates. */
+  /** Number of restarts that are allowed within `withinMs`; one more failure escalates. */
   readonly maxRestarts: number
   readonly withinMs: number
-  /** Wait before the first restart; doubles with every failure that is still within `withinMs`. */
+  /** Delay before the first restart, ms; it doubles with every failure that is still within `withinMs`. */
   readonly backoffMs: number
   readonly maxBackoffMs: number
-  /** Crashes on one message after which the message is a dead letter. */
+  /** Number of crashes on one message after which it becomes a dead letter. */
   readonly attemptsPerMessage: number
 }
 
@@ -30,7 +32,7 @@ export type Verdict =
   | { readonly do: 'restart'; readonly afterMs: number; readonly failures: Failures }
   | { readonly do: 'escalate'; readonly failures: Failures }
 
-/** What follows from a failure at `nowMs`, after the `failures` before it. */
+/** Decides about a failure at time `nowMs`, given the `failures` before it. */
 export function onFailure(policy: RestartPolicy, failures: Failures, nowMs: number): Verdict {
   const counted = [...failures.filter(at => nowMs - at < policy.withinMs), nowMs]
   if (counted.length > policy.maxRestarts) return { do: 'escalate', failures: counted }

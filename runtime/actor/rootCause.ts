@@ -1,6 +1,6 @@
 /**
- * Finds the error that was thrown below the errors that name the actors on its way up.
- * in   an error of an actor      out  the first cause that is none
+ * Finds the original error below the actor errors that wrapped it on its way up the tree.
+ * in   an error of an actor      out  its first cause that is not an actor error
  */
 import { TroupeError } from '../errors'
 

@@ -1,5 +1,5 @@
 /**
- * The vocabulary of runtime/actor/system.ts, as types alone: what an actor is made of, how others talk to it, how it ends.
+ * The types of runtime/actor/system.ts: what an actor consists of, how others send to it, how it ends.
  * Invariant: an actor's state lives in the closure that `start` returns. Nothing that a handler returns replaces it.
  */
 import type { TroupeError } from '../errors'
@@ -11,12 +11,12 @@ export type Handler<M> = (message: M) => void | Promise<void>
 export type StopReason = 'stopped' | 'restarting' | 'escalated'
 
 export interface ActorSpec<M> {
-  /** Unique among its siblings; letters, digits and dashes. */
+  /** Name of the actor, unique among its siblings; letters, digits, dots, dashes and underscores. */
   readonly name: string
-  /** The actor's kind, for whoever shows the tree. Default `actor`. */
+  /** Kind of the actor, shown in the supervision tree. Default `actor`. */
   readonly kind?: string
   readonly mailbox: {
-    /** Upper bound on messages that were accepted and are not handled yet, the one in hand included. */
+    /** Upper bound on the messages that are accepted but not handled yet, including the one being handled. */
     readonly capacity: number
     /** Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: the capacity, at least 64. */
     readonly waiting?: number
@@ -27,23 +27,29 @@ export interface ActorSpec<M> {
    */
   start(context: ActorContext): Handler<M> | Promise<Handler<M>>
   /**
-   * Runs first when an incarnation ends, while its children still live: the place to stop feeding them. `error` is the
-   * failure that ended the incarnation. Runs only after `start` has resolved.
+   * Runs first when an incarnation ends, while its children still live: stop feeding them here. `error` is the failure
+   * that ended the incarnation. Runs only after `start` has resolved.
    */
   beforeStop?(reason: StopReason, error: TroupeError | undefined): void | Promise<void>
-  /** Releases what `start` took. Runs when no message is in hand, unless the stop's deadline has passed. */
+  /** Releases what `start` took. Runs when no message is being handled, unless the stop's deadline has passed. */
   stop?(reason: StopReason): void | Promise<void>
-  /** Deadline of each of the two hooks, and of `stop` where the caller gives none, ms. Default 10 s. */
+  /** Deadline of each of the two hooks, and of `stop` if its caller gives none, ms. Default 10 s. */
   readonly stopWithinMs?: number
   readonly restart?: Partial<RestartPolicy>
-  /** True: no restart can help, and the actor escalates at once. Gets the thrown error, not the one that wraps it. */
+  /**
+   * Returns true for an error that no restart can help: the actor then escalates at once. Gets the thrown error, not
+   * its wrapper.
+   */
   isFatal?(error: unknown): boolean
-  /** Receives the error when restarts are used up. Without it the parent fails, at the top the system's `onEscalate` runs. */
+  /**
+   * Receives the error when restarts are used up. Without it the parent actor fails; at the top the system's
+   * `onEscalate` runs.
+   */
   onEscalate?(error: TroupeError): void
 }
 
 export interface ActorContext {
-  /** `/system/parent/name`. */
+  /** Path of the actor in the tree: `/system/parent/name`. */
   readonly path: string
   /** Aborts when this incarnation should end its work early: at a stop without drain, or when a deadline has passed. */
   readonly signal: AbortSignal
@@ -52,7 +58,7 @@ export interface ActorContext {
    * @throws TroupeError actor.stopped once this incarnation has ended
    */
   spawn<C>(spec: ActorSpec<C>): ActorRef<C>
-  /** Fails this incarnation from outside a handler, once the message in hand is handled. */
+  /** Fails this incarnation from outside a handler, once the message being handled is done. */
   fail(error: Error): void
 }
 
@@ -68,9 +74,9 @@ export interface AskOptions {
   readonly signal?: AbortSignal
 }
 
-/** Travels in a message; the actor that handles it answers here, at once or later. Only the first answer counts. */
+/** Reply address inside a message; the handling actor answers here, at once or later. Only the first answer counts. */
 export interface Reply<R> {
-  /** Counts up within the process. */
+  /** Number of the question, ascending within the process. */
   readonly id: number
   answer(value: R): void
   /** Rejects the asker's promise with this error. */
@@ -78,52 +84,64 @@ export interface Reply<R> {
 }
 
 export interface StopOptions {
-  /** Handle what is in the mailbox first. Without it, queued messages are dead letters. Default false. */
+  /** true: handles the queued messages first; false: they become dead letters. Default false. */
   readonly drain?: boolean
-  /** Longest wait for the message in hand (and the mailbox), ms. Default: the spec's `stopWithinMs`, 10 s. */
+  /**
+   * Longest wait for the running handler (and, with `drain`, the mailbox), ms. Default: the spec's `stopWithinMs`, 10
+   * s.
+   */
   readonly deadlineMs?: number
 }
 
 /** A handle on an actor. It stays valid across restarts. */
 export interface ActorRef<M> {
   readonly path: string
-  /** Messages accepted and not yet handled. */
+  /** Number of messages accepted and not yet handled. */
   readonly depth: number
-  /** Resolves at the first successful start; rejects when the actor ended before it. */
+  /** Resolves at the first successful start; rejects when the actor ended before one. */
   readonly started: Promise<void>
-  /** Resolves when the actor has ended, with the error when it escalated. */
+  /** Resolves when the actor has ended: with the error if it escalated, else with undefined. */
   readonly ended: Promise<TroupeError | undefined>
-  /** Accepts the message, or returns false: no room (or others wait for it), or the actor has ended. */
+  /** Accepts the message, or returns false: there is no room (or other senders wait for it), or the actor has ended. */
   tryTell(message: M): boolean
-  /** Resolves when there was room. Rejects `actor.stopped`, `actor.overloaded`, `actor.tell_timeout`, `actor.aborted`. */
+  /**
+   * Resolves when the mailbox has accepted the message. Rejects `actor.stopped`, `actor.overloaded`,
+   * `actor.tell_timeout`, `actor.aborted`.
+   */
   tell(message: M, options?: TellOptions): Promise<void>
   /**
-   * Sends a message that carries a Reply, resolves with its answer. Rejects as `tell` does, with `actor.ask_timeout`,
-   * with what the handler gave to `fail`, or with `actor.handler_failed` (cause: what it threw) when the message crashed
-   * the actor. A question that nobody waits for any more is not handled.
+   * Sends a message that carries a Reply, and resolves with the answer. Rejects as `tell` does, with
+   * `actor.ask_timeout`, with the error that the handler passed to `fail`, or with `actor.handler_failed` (cause: the
+   * thrown error) when the message crashed the actor. A question whose asker has given up is not handled.
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
-  /** Waits for the message in hand, then ends. Rejects `actor.stop_timeout` after the deadline; the actor has ended then. */
+  /**
+   * Waits for the running handler, then ends the actor. Rejects `actor.stop_timeout` after the deadline; the actor has
+   * ended then too.
+   */
   stop(options?: StopOptions): Promise<void>
 }
 
-/** A message that was not handled, and why. */
+/** A message that was not handled, with the reason. */
 export interface DeadLetter {
   readonly actor: string
   readonly message: unknown
-  /** crashed: it crashed the actor too often. stopped: the actor ended with it, or had ended before. */
+  /**
+   * Reason. crashed: the actor crashed on the message too often. stopped: the actor ended before it handled the
+   * message.
+   */
   readonly reason: 'crashed' | 'stopped'
   readonly error: TroupeError
 }
 
-/** A change in an actor's life. */
+/** A change of state in an actor's life. */
 export interface ActorLife {
   readonly path: string
   readonly kind: string
-  /** given-up: restarts were used up, and its supervisor was told. */
+  /** New state. given-up: restarts were used up, and the supervisor received the escalation. */
   readonly state: 'starting' | 'up' | 'restarting' | 'given-up' | 'stopped'
-  /** Restarts since the actor was spawned. */
+  /** Number of restarts since the actor was spawned. */
   readonly restarts: number
-  /** The latest failure, where there was one. */
+  /** The actor's latest failure; undefined when it had none. */
   readonly error: TroupeError | undefined
 }

@@ -1,9 +1,9 @@
 /**
  * Actor systems: bounded mailboxes, tell and ask with deadlines, restarts with a refold, dead letters.
  *
- * in   specs of actors          out  refs to talk to them; dead letters, escalations and lives of all actors
- * Invariant: nact carries every envelope and runs every handler (nactTree.ts); credits, order after a crash,
- * restarts and the end of an actor are decided here (cell.ts), where nact's faults cannot reach anyone
+ * in   specs of actors          out  refs to send to them; dead letters, escalations and state changes of all actors
+ * Invariant: nact carries every envelope and runs every handler (nactTree.ts); back-pressure, order after a crash,
+ * restarts and the end of an actor are decided here (cell.ts), so that nact's faults reach no user
  * (tests/runtime/actor/nactFaults.test.ts).
  */
 
@@ -35,22 +35,28 @@ export interface ActorSystemOptions {
   readonly name: string
   readonly log: Host['log']
   readonly metrics?: MetricsRegistry
-  /** Gets every message that was not handled. Must not throw; what it throws is logged. */
+  /** Receives every message that was not handled. Must not throw; an error that it throws is logged. */
   readonly onDeadLetter: (letter: DeadLetter) => void
-  /** An actor at the top used up its restarts, and its spec has no `onEscalate`. It has ended. */
+  /** Called when a top-level actor without `onEscalate` has used up its restarts. The actor has ended then. */
   readonly onEscalate?: (path: string, error: TroupeError) => void
-  /** Gets every change in the life of every actor. Must not throw; what it throws is logged. */
+  /** Receives every state change of every actor. Must not throw; an error that it throws is logged. */
   readonly onLife?: (life: ActorLife) => void
 }
 
 export interface ActorSystem {
-  /** Throws `actor.name_taken`, `actor.bad_name`, `actor.stopped`. Any number of actors may stand beside one another. */
+  /**
+   * Starts a top-level actor; their number is not bounded. Throws `actor.name_taken`, `actor.bad_name`,
+   * `actor.stopped`.
+   */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
-  /** Ends all actors, the youngest first, with these options each. Rejects with the first that was cut off, after all. */
+  /**
+   * Ends all actors, the youngest first, each with these options. After all have ended, rejects with the error of the
+   * first actor that was cut off at its deadline.
+   */
   stop(options?: StopOptions): Promise<void>
 }
 
-/** A log that fails must not take the actors with it; the process is warned instead. */
+/** Wraps a log so that its errors do not end the actors; the process emits a warning instead. */
 function steady(log: Host['log']): Host['log'] {
   const guard = (write: () => void) => {
     try {

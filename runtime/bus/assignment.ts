@@ -1,9 +1,9 @@
 /**
- * Assigns partitions to the members of a consumer group. Pure.
+ * Assigns partitions to the members of a consumer group, as a pure function.
  *
  * in   members with their topics, partition counts, current owners      out  an owner for each partition
- * Invariants: every partition of a topic goes to exactly one of its subscribers. Their shares of a topic differ by at most
- * one. A partition moves only where balance requires it, since each move costs its new owner a refold.
+ * Invariants: every partition of a topic goes to exactly one of its subscribers. Their shares of a topic differ by at
+ * most one. A partition moves only when balance requires it, since each move costs its new owner a refold.
  */
 export interface GroupMember {
   readonly id: number
@@ -18,8 +18,8 @@ export interface TopicPartition {
 export const keyOf = (topic: string, partition: number): string => `${topic}/${partition}`
 
 /**
- * Partitions without an owner go one by one to the subscriber with the fewest partitions of that topic, then the fewest
- * in all.
+ * Computes the owners. Partitions without an owner go one by one to the subscriber with the fewest partitions of that
+ * topic; among equals, to the one with the fewest in all.
  * @param members in the order in which they joined
  * @param current owner's id by partition key
  */

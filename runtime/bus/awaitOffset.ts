@@ -1,9 +1,9 @@
 /**
- * Waits for a partition that ends below an offset which it is known to have had. The cause is a broker that does not know
- * yet that it lost its leadership, or a log that was truncated or created anew.
+ * Waits for a partition whose reported end is below an offset that it is known to have had. The cause is a broker that
+ * does not know yet that it lost its leadership, or a log that was truncated or created anew.
  *
  * in   the partition's bounds, polled every 250 ms      out  resolves once it reaches the offset; rejects after 5 s
- * Invariant: such an end is never taken for the end of the partition.
+ * Invariant: such a reported end is never taken for the end of the partition.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
@@ -17,7 +17,10 @@ export interface Bounds {
 const timeoutMs = 5000
 const pollMs = 250
 
-/** Resolves when the partition has every offset below `to`; rejects with `tooShort` where it still ends below that after 5 s. */
+/**
+ * Resolves when the partition has every offset below `to`; rejects with `tooShort` if it still ends below that after 5
+ * s.
+ */
 export async function awaitOffset(
   to: number,
   bounds: () => Promise<Bounds>,

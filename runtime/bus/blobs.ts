@@ -1,5 +1,6 @@
 /**
- * The blob store: bytes addressed by their digest. A value too large for a record lies here, and the record has the digest.
+ * The blob store: bytes addressed by their digest. A value too large for a record is stored here, and the record holds
+ * its digest.
  *
  * in   bytes      out  their sha256; later the same bytes
  * Invariants: bytes whose `put` resolved are on disk; `get` returns bytes with the requested digest, or throws.
@@ -12,7 +13,7 @@ import { systemEffects } from '../effects'
 import { TroupeError } from '../errors'
 
 export interface BlobReference {
-  /** 64 lower-case hex digits. */
+  /** sha256 of the bytes, 64 lower-case hex digits. */
   readonly sha256: string
   readonly bytes: number
 }
@@ -20,7 +21,7 @@ export interface BlobReference {
 export interface BlobStore {
   /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.write_failed */
   put(bytes: Uint8Array): Promise<BlobReference>
-  /** A copy that the receiver owns. @throws TroupeError blob.missing, blob.corrupt, blob.digest_invalid */
+  /** Returns a copy that the receiver owns. @throws TroupeError blob.missing, blob.corrupt, blob.digest_invalid */
   get(sha256: string): Promise<Uint8Array>
   has(sha256: string): Promise<boolean>
 }
@@ -45,8 +46,8 @@ export function memoryBlobs(): BlobStore {
 }
 
 /**
- * A blob store in files `<first two digits>/<other digits>`: each is written under another name, synced and renamed, so
- * that a file is complete. In mode 'read' the directory need not exist; it has no blobs then.
+ * Opens a blob store in files `<first two digits>/<other digits>`: each is written under another name, synced and
+ * renamed, so that an existing file is complete. In mode 'read' the directory need not exist; the store is empty then.
  */
 export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {
   if (mode === 'write') {
@@ -96,7 +97,7 @@ async function write(root: string, path: string, bytes: Uint8Array): Promise<voi
     await rm(aside, { force: true })
     throw thrown
   }
-  // Sync the names too: of the file in its folder, and of the folder, which may be new.
+  // Sync the directory entries too: of the file in its folder, and of the folder, which may be new.
   for (const directory of [folder, root]) {
     const handle = await open(directory, 'r')
     try {
@@ -115,7 +116,7 @@ function checked(sha256: string): string {
   throw new TroupeError('blob.digest_invalid', {
     boundary: 'bus',
     retriable: false,
-    message: `${JSON.stringify(sha256.slice(0, 80))} is no digest of a blob, expected sha256 in lower-case hex`,
+    message: `${JSON.stringify(sha256.slice(0, 80))} is not a blob's digest; expected sha256 in lower-case hex`,
   })
 }
 

@@ -6,11 +6,11 @@
  * by one and never change. Delivery to a consumer is at least once.
  */
 
-/** A topic to create, or one that exists. */
+/** A topic: one to create, or one that exists. */
 export interface TopicConfig {
   readonly topic: string
   readonly partitions: number
-  /** Time for which records are kept; null keeps them for ever. */
+  /** Milliseconds for which records are kept; null keeps them for ever. */
   readonly retentionMs: number | null
 }
 
@@ -23,7 +23,7 @@ export interface NewRecord {
   readonly partition?: number
 }
 
-/** A record as it is read. */
+/** A record as the bus delivers it. */
 export interface BusRecord {
   readonly topic: string
   readonly partition: number
@@ -32,11 +32,11 @@ export interface BusRecord {
   readonly timestamp: number
   readonly key: string
   readonly headers: Readonly<Record<string, string>>
-  /** A copy that the receiver owns. */
+  /** The record's bytes, a copy that the receiver owns. */
   readonly value: Uint8Array
 }
 
-/** Place of a record in the log. */
+/** Position of a record in the log. */
 export interface Position {
   readonly topic: string
   readonly partition: number
@@ -45,13 +45,18 @@ export interface Position {
 
 export interface SubscribeOptions {
   readonly topics: readonly string[]
-  /** Members of a group share the partitions; each partition belongs to one member. */
+  /** Name of the consumer group. Its members share the partitions; each partition belongs to one member. */
   readonly group: string
-  /** Beginning in a partition without a committed offset of the group. */
+  /**
+   * Where delivery begins in a partition without a committed offset of the group: at the oldest record, or after the
+   * last.
+   */
   readonly from: 'earliest' | 'latest'
   /** Upper bound on the records of a batch. Default 512. */
   readonly maxBatch?: number
-  /** Least time between two batches of a partition, for a consumer that prefers fewer, larger batches. Default 0. */
+  /**
+   * Least time between two batches of a partition, ms, for a consumer that prefers fewer, larger batches. Default 0.
+   */
   readonly lingerMs?: number
   /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
@@ -65,28 +70,34 @@ export interface SubscribeOptions {
 export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 
 export interface Subscription {
-  /** Commits an offset: the group begins there next time, since every record before it is done. */
+  /** Commits an offset: it tells the bus that every record before it is done, and the group begins there next time. */
   commit(position: Position): Promise<void>
   /** True while the partition certainly belongs to this member; false as soon as the group may have reassigned it. */
   holds(topic: string, partition: number): boolean
   pause(topic: string, partition: number): void
   resume(topic: string, partition: number): void
-  /** Ends once the running handler has. */
+  /** Ends the subscription once the running handler has ended. */
   close(): Promise<void>
 }
 
 export interface Bus {
   readonly kind: 'memory' | 'lmdb' | 'kafka'
-  /** Creates missing topics. @throws TroupeError bus.topic_mismatch where one exists with another number of partitions */
+  /**
+   * Creates missing topics. @throws TroupeError bus.topic_mismatch when an existing one has another number of
+   * partitions
+   */
   createTopics(configs: readonly TopicConfig[]): Promise<void>
   listTopics(): Promise<readonly TopicConfig[]>
   /** Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb. */
   append(records: readonly NewRecord[]): Promise<readonly Position[]>
-  /** Up to `max` records from `offset` on; empty at the end. @throws TroupeError bus.offset_out_of_range below the oldest */
+  /**
+   * Reads up to `max` records from `offset` on; empty at the partition's end.
+   * @throws TroupeError bus.offset_out_of_range below the oldest offset
+   */
   read(topic: string, partition: number, offset: number, max?: number): Promise<readonly BusRecord[]>
-  /** The oldest offset, and that of the next record. */
+  /** Returns the partition's oldest offset, and the offset of its next record. */
   offsets(topic: string, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
-  /** The group's committed offset; undefined where it has committed none. */
+  /** Returns the group's committed offset; undefined when it has committed none. */
   committed(group: string, topic: string, partition: number): Promise<number | undefined>
   subscribe(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription>
   close(): Promise<void>

@@ -1,8 +1,8 @@
 /**
- * Checks of arguments, common to all drivers: topic settings, sizes of records, names of groups.
+ * Argument checks that all drivers share: topic settings, sizes of records, names of groups.
  *
  * in   arguments of a call      out  nothing, or a TroupeError
- * Invariant: pure; a call that is refused here has changed nothing.
+ * Invariant: pure functions; a call that is refused here has changed nothing.
  */
 import type { NewRecord, TopicConfig } from './bus'
 import { busErrors, maxRecordBytes } from './busErrors'
@@ -10,7 +10,9 @@ import { busErrors, maxRecordBytes } from './busErrors'
 const maxPartitions = 65_536
 const maxHeaders = 255
 
-/** @throws TroupeError bus.record_too_large, bus.record_invalid */
+/**
+ * Checks the size and the headers of a record to append. @throws TroupeError bus.record_too_large, bus.record_invalid
+ */
 export function checkRecord(record: NewRecord): void {
   let characters = record.key.length
   let headers = 0
@@ -21,7 +23,7 @@ export function checkRecord(record: NewRecord): void {
   if (headers > maxHeaders) {
     throw busErrors.recordInvalid(record.topic, `it has ${headers} headers, expected at most ${maxHeaders}`)
   }
-  // A UTF-16 unit has at most three bytes of UTF-8, so only a record near the limit must be measured.
+  // A UTF-16 unit has at most three bytes of UTF-8, so only records near the limit need exact measuring.
   if (record.value.length + 3 * characters <= maxRecordBytes) return
   let bytes = record.value.length + Buffer.byteLength(record.key)
   for (const [name, value] of Object.entries(record.headers))
@@ -29,7 +31,7 @@ export function checkRecord(record: NewRecord): void {
   if (bytes > maxRecordBytes) throw busErrors.recordTooLarge(record.topic, bytes)
 }
 
-/** @throws TroupeError bus.topic_invalid */
+/** Checks the name, partition count and retention of a topic. @throws TroupeError bus.topic_invalid */
 export function checkTopicConfig({ topic, partitions, retentionMs }: TopicConfig): void {
   if (!/^[A-Za-z0-9._-]{1,249}$/.test(topic)) {
     throw busErrors.topicInvalid(topic, 'expected a name of 1 to 249 letters, digits, dots, dashes or underscores')
@@ -42,7 +44,7 @@ export function checkTopicConfig({ topic, partitions, retentionMs }: TopicConfig
   }
 }
 
-/** @throws TroupeError bus.group_invalid */
+/** Checks the name of a consumer group. @throws TroupeError bus.group_invalid */
 export function checkGroup(group: string): void {
   if (group.length < 1 || group.length > 249) throw busErrors.groupInvalid(group)
 }

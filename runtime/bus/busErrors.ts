@@ -1,7 +1,10 @@
 /** The errors of the bus: a constructor for each code, so that every driver reports a fault in the same words. */
 import { TroupeError } from '../errors'
 
-/** Upper bound on the bytes of a record's key, headers and value. Kafka's default is 1 MiB; this leaves room for framing. */
+/**
+ * Upper bound on a record's key, headers and value together, in bytes. Kafka's default is 1 MiB; this leaves room for
+ * framing.
+ */
 export const maxRecordBytes = 900 * 1024
 
 const holds = (oldest: number, next: number): string =>
@@ -100,7 +103,7 @@ export const busErrors = {
     new TroupeError('bus.overloaded', {
       boundary: 'bus',
       retriable: true,
-      message: `${waitingBytes} bytes wait to be written: the bus accepts no more for now`,
+      message: `the bus accepts no more records for now: ${waitingBytes} bytes wait to be written`,
       hint: 'await the append calls before appending more',
     }),
 } as const

@@ -1,5 +1,5 @@
 /**
- * Makes a Bus of an embedded log: checks arguments, chooses partitions by key, runs consumer groups.
+ * Makes a Bus from an embedded log: checks arguments, chooses partitions by key, runs consumer groups.
  *
  * in   a PartitionedLog      out  a Bus
  * Invariant: a refused call has changed nothing; after `close` every call is refused with `bus.closed`.
@@ -18,7 +18,7 @@ const maxReadBytes = 16 * 1024 * 1024
 export function embeddedBus(log: PartitionedLog): Bus {
   const groups = new ConsumerGroups(log)
   let closing: Promise<void> | undefined
-  /** One createTopics at a time: two calls must not both find the same topic missing. */
+  /** Serialises createTopics: two concurrent calls must not both find the same topic missing. */
   let creating: Promise<void> = Promise.resolve()
 
   const open = (): void => {

@@ -28,7 +28,7 @@ interface Member {
 interface Owned {
   readonly at: TopicPartition
   readonly member: Member
-  /** Undefined until onAssigned has resolved. */
+  /** Delivery of the partition's records; undefined until onAssigned has resolved. */
   delivery: PartitionDelivery | undefined
 }
 
@@ -37,7 +37,10 @@ let memberIds = 0
 class Group {
   private readonly members = new Map<number, Member>()
   private readonly owned = new Map<string, Owned>()
-  /** Beginnings in partitions without a committed offset: a move must not skip records. */
+  /**
+   * Offsets at which the group began in partitions without a committed offset, so that a move to another member skips
+   * no record.
+   */
   private readonly begins = new Map<string, number>()
   private rebalanced: Promise<void> = Promise.resolve()
 
@@ -53,7 +56,7 @@ class Group {
   async join(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
     const topics = [...new Set(options.topics)]
     const member: Member = { id: memberIds++, topics, options, handler, failed: false }
-    // A group without members has no beginnings: its next member begins as its options say.
+    // A group without members forgets where it began: its next member begins as that member's options say.
     if (this.members.size === 0) this.begins.clear()
     this.members.set(member.id, member)
     await this.rebalance()
@@ -100,7 +103,7 @@ class Group {
     await this.log.commit(this.name, position)
   }
 
-  /** Rebalances run one after the other; each sees the members at its start. */
+  /** Rebalances the group. Rebalances run one after the other; each uses the members present at its start. */
   private rebalance(): Promise<void> {
     this.rebalanced = this.rebalanced.then(async () => {
       const current = new Map([...this.owned].map(([key, owned]) => [key, owned.member.id]))
@@ -152,7 +155,7 @@ class Group {
   private beginOf(key: string, { topic, partition }: TopicPartition, member: Member): number {
     const { oldest, next } = this.log.offsets(topic, partition)
     const committed = this.log.committed(this.name, topic, partition)
-    // Retention may have dropped records since the commit: the oldest record left is next.
+    // Retention may have dropped records since the commit; delivery then begins at the oldest record left.
     if (committed !== undefined) return Math.max(committed, oldest)
     const began = this.begins.get(key) ?? (member.options.from === 'earliest' ? oldest : next)
     this.begins.set(key, began)
@@ -189,7 +192,10 @@ export class ConsumerGroups {
     this.groups.clear()
   }
 
-  /** Several appends in a turn of the event loop wake a partition once, in the next turn, so that handlers do not starve I/O. */
+  /**
+   * Wakes a partition's delivery in the next turn of the event loop, once for all appends of this turn, so that
+   * handlers do not starve I/O.
+   */
   private wake(key: string): void {
     if (this.grown.size === 0) setImmediate(() => this.flush())
     this.grown.add(key)

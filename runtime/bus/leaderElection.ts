@@ -12,7 +12,7 @@ import { topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
 import type { Bus, Subscription } from './bus'
 
-/** Elected roles, by the topic whose partition decides. */
+/** Elected roles. Each is also the name of the topic whose single partition decides. */
 export type ElectedRole = 'learner' | 'scheduler'
 
 const topicOf = { learner: topics.learner, scheduler: topics.turns } as const
@@ -20,14 +20,17 @@ const pollMs = 20
 
 export interface ElectionOptions {
   readonly onElected: () => void
-  /** Not called after `release`. */
+  /** Called when this process no longer leads; not after `release`. */
   readonly onLost: () => void
   readonly onError: (error: Error) => void
 }
 
 export interface Election {
   isLeader(): boolean
-  /** Resolves with true once this process certainly leads, with false where another does; it waits while that is in doubt. */
+  /**
+   * Resolves with true once this process certainly leads, with false when another process does; waits while that is in
+   * doubt.
+   */
   confirmLeader(): Promise<boolean>
   release(): Promise<void>
 }
@@ -62,7 +65,7 @@ export async function joinElection(
     },
     async () => {},
   )
-  member.pause(topic, 0) // only the ownership counts, not the records
+  member.pause(topic, 0) // only the partition's ownership matters, not its records
   const isLeader = () => isElected && !released && member.holds(topic, 0)
   return {
     isLeader,

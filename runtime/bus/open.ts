@@ -12,7 +12,7 @@ import { openLmdbBus } from './lmdb/lmdbBus'
 import { openMemoryBus } from './memory/memoryBus'
 
 export interface OpenBusOptions {
-  /** Default 'write'. A memory bus ignores it, since no other process can open it. */
+  /** Access mode. Default 'write'. A memory bus ignores it, since no other process can open it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
 }
@@ -30,12 +30,15 @@ export async function openBus(address: string, options: OpenBusOptions = {}): Pr
   throw new TroupeError('bus.address_invalid', {
     boundary: 'bus',
     retriable: false,
-    message: `${JSON.stringify(address)} is not the address of a bus`,
+    message: `${JSON.stringify(address)} is not a valid bus address`,
     hint: 'use memory:, lmdb:DIRECTORY or kafka://HOST:PORT',
   })
 }
 
-/** Refuses appends and new topics. Groups may still commit offsets, which are no records of the run. */
+/**
+ * Wraps a bus so that appends and new topics are refused. Groups may still commit offsets, which are no records of the
+ * run.
+ */
 function readOnly(bus: Bus): Bus {
   const refused = async (): Promise<never> => {
     throw busErrors.readOnly()

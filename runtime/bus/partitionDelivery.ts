@@ -8,7 +8,7 @@ import type { BatchHandler, BusRecord } from './bus'
 
 export interface DeliveryOptions {
   readonly begin: number
-  /** Least time between two handler calls; records that arrive meanwhile form one batch. */
+  /** Least time between two handler calls, ms; records that arrive meanwhile form one batch. */
   readonly lingerMs: number
   readonly read: (offset: number) => readonly BusRecord[]
   readonly handler: BatchHandler
@@ -31,7 +31,7 @@ export class PartitionDelivery {
     this.offset = options.begin
   }
 
-  /** Checks for records. */
+  /** Checks for new records and delivers them. */
   wake(): void {
     if (this.busy || this.paused || this.stopped) return
     this.busy = true
@@ -67,7 +67,7 @@ export class PartitionDelivery {
       this.stopped = true
       this.options.onFailure(thrown)
     } finally {
-      // In the same turn as the empty read, so that a later wake starts a new run.
+      // Cleared in the same turn as the empty read, so that a later wake starts a new run.
       this.busy = false
     }
   }

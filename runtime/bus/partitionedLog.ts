@@ -1,5 +1,5 @@
 /**
- * The contract of an embedded driver: partitioned logs that are read synchronously. `embeddedBus` makes a Bus of one.
+ * The contract of an embedded driver: partitioned logs that are read synchronously. `embeddedBus` makes a Bus from one.
  *
  * in   records with their partition, committed offsets      out  records from an offset on, and notice of growth
  * Invariant: records whose `append` resolved are visible to `read` before the growth listener is called.
@@ -19,13 +19,16 @@ export interface PartitionedLog {
   createTopics(configs: readonly TopicConfig[]): Promise<void>
   /** Appends all records or none; resolves once they are durable. Topics and partitions exist, and sizes are within bounds. */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]>
-  /** At most `max` records, fewer where they exceed `maxBytes`, but at least one where there is one. */
+  /** Reads at most `max` records, fewer if they exceed `maxBytes`, but at least one if the partition has one there. */
   read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[]
   offsets(topic: string, partition: number): { readonly oldest: number; readonly next: number }
   committed(group: string, topic: string, partition: number): number | undefined
-  /** Resolves once durable. */
+  /** Commits the group's offset; resolves once that is durable. */
   commit(group: string, position: Position): Promise<void>
-  /** Sets the listener, which is called with each partition that has grown. A log that another process writes polls. */
+  /**
+   * Sets the listener that is called with each partition that has grown. A log that another process writes polls for
+   * growth.
+   */
   onGrowth(listener: (topic: string, partition: number) => void): void
   close(): Promise<void>
 }

@@ -1,14 +1,14 @@
 /**
- * Chooses the partition of a key as Kafka's default partitioner does: murmur2 of the key's UTF-8 bytes, sign bit dropped,
- * modulo the partition count.
+ * Chooses the partition of a key as Kafka's default partitioner does: murmur2 of the key's UTF-8 bytes, sign bit
+ * dropped, modulo the partition count.
  *
- * Invariant: a key has the same partition on every driver, so that a log can be moved to Kafka and keep its order.
+ * Invariant: a key has the same partition on every driver, so a log can be moved to Kafka and keeps its order.
  * Source: the hash is Austin Appleby's MurmurHash2 with Kafka's seed 0x9747b28c.
  */
 const seed = 0x9747b28c
 const multiplier = 0x5bd1e995
 
-/** murmur2 of `bytes`, as a signed 32-bit integer. */
+/** Computes murmur2 of `bytes`, as a signed 32-bit integer. */
 export function murmur2(bytes: Uint8Array): number {
   const length = bytes.length
   let hash = seed ^ length
@@ -28,7 +28,7 @@ export function murmur2(bytes: Uint8Array): number {
   return hash ^ (hash >>> 15)
 }
 
-/** The partition of `key` among `partitions`. */
+/** Returns the partition of `key` among `partitions` partitions. */
 export function partitionOf(key: string, partitions: number): number {
   if (partitions === 1) return 0
   return (murmur2(Buffer.from(key, 'utf8')) & 0x7fffffff) % partitions

@@ -1,7 +1,7 @@
 /**
- * The lock on a run for a process that does everything: it leads every elected role of the run, or is refused.
+ * The lock on a run for a process that has all roles: it leads every elected role of the run, or is refused.
  *
- * in   a bus and a run      out  the lock, or `bus.run_held` where another process leads a role
+ * in   a bus and a run      out  the lock, or `bus.run_held` when another process leads a role
  * Invariant: two processes never hold a run for longer than a group's session. A process that was silent for that long,
  * because it hung or was stopped, gets `onLost` as soon as it reaches the group again.
  */
@@ -16,7 +16,10 @@ export interface RunLock {
 
 const electedRoles: readonly ElectedRole[] = ['learner', 'scheduler']
 
-/** @throws TroupeError bus.run_held; or the error that keeps this process out of the election: bus.denied, … */
+/**
+ * Takes the lock. @throws TroupeError bus.run_held; or the error that keeps this process out of the election:
+ * bus.denied, …
+ */
 export async function lockRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<RunLock> {
   const elections: Election[] = []
   let isHeld = false
@@ -48,7 +51,7 @@ function held(run: RunId): TroupeError {
     boundary: 'bus',
     retriable: true,
     message: `another process drives the run '${run}'`,
-    hint: 'end that process first; one that was killed holds the run until its session ends (sessionTimeoutMs, 10 s). To share the work of a run, start roles with --role',
+    hint: 'end that process first. If it was killed, its lock lasts until its session ends (sessionTimeoutMs, 10 s). To share the work of a run, start roles with --role',
   })
 }
 

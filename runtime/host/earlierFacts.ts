@@ -1,25 +1,25 @@
 /**
- * Facts before the beginning of a fold that starts in the middle of a partition: the claims in force there, and the
+ * Finds what a fold that starts in the middle of a partition must know from before: the claims in force there, and the
  * rollouts requested so far.
  *
  * in   a partition, the offset where the fold begins      out  the latest claims, the highest start order that counts
  * Invariant: the partition is read backwards only as far as needed. Every decision names its owner's claim, and every
- * request its curriculum's, so that the claims themselves need not be found. A log without claims has none to name.
+ * request its curriculum's, so the claims themselves need not be found. In a log without claims, decisions name none.
  */
 import type { CurriculumClaimed, RolloutRequested } from '../../messages/facts'
 import type { TopicName } from '../../messages/topics'
 import type { Journal } from '../journal/journal'
 
 export interface EarlierFacts {
-  /** Offset of the owner's claim; -1 where there is none. */
+  /** Offset of the owner's claim; -1 when there is none. */
   readonly owner: number
-  /** Epoch of the curriculum; -1 where there is none. */
+  /** Epoch of the curriculum; -1 when there is none. */
   readonly curriculum: number
-  /** Highest start order of the requests that count; -1 where there is none. */
+  /** Highest start order of the requests that count; -1 when there is none. */
   readonly highestOrder: number
 }
 
-/** Records of one backward step. */
+/** Number of records that one backward step reads. */
 const searchRecords = 4096
 
 export async function earlierFacts(
@@ -52,7 +52,7 @@ export async function earlierFacts(
 /** Requests of a replaced curriculum do not count: its successor may request other rollouts under the same orders. */
 function highestOf(asked: readonly (RolloutRequested | CurriculumClaimed)[]): number {
   const claimed = asked.findIndex(({ type }) => type === 'curriculum.claimed')
-  // A curriculum that requests before the first claim found here claimed earlier; of several the latest counts.
+  // A curriculum whose requests come before the first claim found here claimed earlier; of several the latest counts.
   const unclaimed = claimed < 0 ? asked : asked.slice(0, claimed)
   let curriculum = Math.max(-1, ...unclaimed.map(({ learnerEpoch }) => learnerEpoch ?? -1))
   let highest = -1

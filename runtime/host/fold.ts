@@ -2,8 +2,9 @@
  * The fold of a host: computes the behaviour's state from each partition, live and again after a restart.
  *
  * in   entries, in the log's order        out  states; the behaviour's decisions, once it is live
- * Invariant: each fact is folded once, and nothing is decided before a partition's live point. A message that crashes the
- * actor three times goes to the dead letters, and later refolds skip it.
+ * Invariant: each fact is folded once, and nothing is decided before a partition's live point (the offset where this
+ * host begins to decide). A message that crashes the actor three times becomes a dead letter, and later refolds skip
+ * it.
  */
 import type { Message, TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -16,25 +17,33 @@ import type { Log } from '../log'
 import type { Behaviour, Decision, Origin } from './behaviour'
 import { earlierFacts } from './earlierFacts'
 
-/** A partition that a host folds. */
+/** A partition that a host folds, and its progress. */
 export interface Place {
   readonly topic: TopicName
   readonly partition: number
   /** Offset where this host's fold began. */
   readonly begin: number
-  /** Next offset to fold. Before it nothing is decided. It survives restarts, so that a refold ends there. */
+  /**
+   * Next offset to fold; nothing is decided about records before it. It survives restarts, so that a refold ends there.
+   */
   next: number
 }
 
-/** A state and the partitions that it is folded from. */
+/** One state and the partitions that it is folded from. */
 export interface Cell<S> {
-  /** In the order of the feeds: a refold reads one topic after the other, and states depend only on the order within a topic. */
+  /**
+   * Partitions in the order of the feeds: a refold reads one topic after the other, and states depend only on the order
+   * within a topic.
+   */
   readonly places: Map<string, Place>
   state: S
   live: boolean
-  /** Entries delivered and not folded yet, in each partition's order. They survive restarts, so that none is lost after a crash. */
+  /**
+   * Entries that were delivered but are not folded yet, in each partition's order. They survive restarts, so that a
+   * crash loses none.
+   */
   readonly delivered: Entry[]
-  /** For a behaviour that decides by its state alone: `pending` must be called. */
+  /** True when `pending` must be called, for a behaviour that decides by its state alone. */
   due: boolean
 }
 
@@ -68,7 +77,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     return cell.state !== before
   }
 
-  /** Folds the delivered entries of a live cell, and adds the decisions about them. */
+  /** Folds the delivered entries of a live cell (a state with its partitions), and adds the decisions about them. */
   async function take(cell: Cell<S>, decisions: Decided<R>[]): Promise<void> {
     let taken = 0
     try {
@@ -97,14 +106,17 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
 
   const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
 
-  /** Rethrows the error of a message that crashed its actor once or twice. The third time the message goes to the dead letters. */
+  /**
+   * Counts a crash on an entry. Rethrows its error the first two times; the third time the message becomes a dead
+   * letter.
+   */
   async function countCrash(entry: Entry, error: Error): Promise<void> {
     const count = (crashes.get(entryName(entry)) ?? 0) + 1
     crashes.set(entryName(entry), count)
     if (count < maxCrashes) throw error
     log.error(
       { err: error, entry: entryName(entry) },
-      `${options.name} crashed three times on a message, which went to dead-letters`,
+      `${options.name} crashed three times on a message, which was copied to dead-letters`,
     )
     await journal.refuse(entry, error)
   }
@@ -128,8 +140,9 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
-   * Restores a live cell after a crash: folds what it had folded, then the entries delivered since. A behaviour that decides
-   * by its state alone first folds the log to its end: a part of its last decision may be there, and the next depends on it.
+   * Restores a live cell after a crash: folds what was folded before, then the entries delivered since. A behaviour
+   * that decides by its state alone first folds the log to its end: a part of its last decision may be in it, and the
+   * next one depends on it.
    */
   async function revive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
@@ -147,7 +160,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     place.next = Math.max(place.next, next) // the last records may be unreadable
   }
 
-  /** Folds the claims in force where a refold begins in the middle of a partition. */
+  /** Folds the claims in force, when a refold begins in the middle of a partition. */
   async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
     const { owner, curriculum, highestOrder } = await earlierFacts(journal, topic, partition, begin)
     if (curriculum >= 0) {
@@ -161,7 +174,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
   }
 
-  /** Starts deciding, once all partitions are assigned: first about the entries delivered meanwhile. */
+  /** Begins to decide, once all partitions are assigned: first about the entries delivered meanwhile. */
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
     cell.live = true

@@ -1,10 +1,10 @@
 /**
- * The host: runs a behaviour as an actor over the journal. The reader of a behaviour need not know this file.
+ * The host: runs a behaviour as an actor over the journal, so that a behaviour needs no code of its own for that.
  *
  * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
- * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: the offset of
- * the claim for an owner of partitions, else the log's end at the start. `pending` of a behaviour without `decide` is
- * called only when all its own facts are folded, so that it says nothing twice.
+ * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: the offset
+ * of the claim for an owner of partitions, else the log's end at the start. `pending` of a behaviour without `decide`
+ * is called only when all its own facts are folded, so that it decides nothing twice.
  */
 
 import { type Message, routeOf, type TopicName } from '../../messages'
@@ -19,65 +19,75 @@ import type { Behaviour, Decision } from './behaviour'
 import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './fold'
 import { hostRequests } from './requests'
 
-/** Answer of a port: messages to append. */
+/** Answer of a port: messages that the host appends. */
 export interface Answer extends Decision {
-  /** Facts appended once the others are durable, since they must not be in the log without them. */
+  /** Facts appended once the other messages are durable, since they must not be in the log without them. */
   readonly after?: readonly Fact[]
 }
 
-/** Runs a request of a behaviour. Its answer is appended; its rejection restarts the actor. */
+/** Runs a request of a behaviour. Its answer is appended; a rejection restarts the actor. */
 export type Port<R> = (request: R, signal: AbortSignal) => Promise<Answer | undefined>
 
 export interface HostOptions<S, I extends Message, R> {
   readonly name: string
   readonly behaviour: Behaviour<S, I, R>
   readonly journal: Journal
-  /** Spawns the host's actor: an actor system, or the actor that becomes its parent. */
+  /** Spawns the host's actor: an actor system, or an actor, which becomes the parent. */
   readonly system: Pick<ActorSystem, 'spawn'>
   readonly fx: Effects
   readonly log: Log
   readonly feeds: readonly Feed[]
-  /** Consumer group; hosts of a group share the partitions. Default: the name. */
+  /** Consumer group; hosts of a group share the partitions. Default: the host's name. */
   readonly group?: string
   /**
-   * True where several hosts share the group's partitions, and the state of this one needs only its own. Default: this host
-   * is alone in its group, and reads all partitions without a gap.
+   * True if several hosts share the group's partitions, and each needs only its own for its state. Default: this host
+   * is alone
+   * in its group, and reads all partitions without a gap.
    */
   readonly shared?: boolean
-  /** Name of the owner. With it, each partition of the only feed has a state of its own, and is claimed first. */
+  /**
+   * Name of the owner. If set, the host claims each partition of its only feed, and keeps a separate state for each.
+   */
   readonly owner?: string
   readonly perform?: Port<R>
-  /** Requests with equal keys are the same request. */
+  /** Returns a request's key; requests with equal keys count as the same request. */
   readonly keyOf?: (request: R) => string
   readonly tickMs?: number
   /**
-   * Least time between two batches of a partition, for a behaviour that only counts and would be woken for every record.
-   * Default 0.
+   * Least time between two batches of a partition, ms, for a behaviour that only counts and would be woken for every
+   * record. Default 0.
    */
   readonly lingerMs?: number
-  /** Offset from which a refold of a feed that is followed from the oldest must read. Default: the oldest. */
+  /**
+   * Returns the offset from which a refold of a feed that is followed from the oldest must read. Default: the oldest.
+   */
   readonly begin?: (topic: TopicName, partition: number) => number
-  /** Offset from which a refold must begin to see everything that is open. It is committed at every tick. */
+  /**
+   * Returns the offset from which a refold must begin to see everything that is open. It is committed at every tick.
+   */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
   /**
-   * Called before each append. Resolves with true once this process certainly leads its role, with false where another
+   * Called before each append. Resolves with true once this process certainly leads its role, with false when another
    * process has taken over; then the messages are dropped. Default: true.
    */
   readonly mayAct?: () => Promise<boolean>
-  /** Called when the actor was restarted too often and is given up. */
+  /** Called when the actor has used up its restarts and is given up. */
   readonly onFailed: (error: Error) => void
 }
 
 export interface Host {
-  /** Resolves when every partition is folded to its live point and pending requests are asked again; rejects where that fails. */
+  /**
+   * Resolves when every partition is folded to its live point and pending requests are asked again; rejects if that
+   * fails.
+   */
   readonly live: Promise<void>
-  /** Stops the actor. Running requests are aborted, after `drainMs` where that is given. */
+  /** Stops the actor. Running requests are aborted, after `drainMs` if that is set. */
   close(options?: CloseOptions): Promise<void>
 }
 
 export interface CloseOptions {
-  /** Time in which running requests may end by themselves. Default 0. */
+  /** Milliseconds in which running requests may end by themselves. Default 0. */
   readonly drainMs?: number
 }
 
@@ -96,7 +106,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const cells = new Map<string, Cell<S>>()
   const committed = new Map<Place, number>()
   let commits = true
-  /** Highest offset of this host's own messages by partition. It survives restarts. */
+  /** Highest offset of this host's own messages, by partition. It survives restarts. */
   const ownOffsets = new Map<string, number>()
   let markLive: () => void = () => {}
   let neverLive: (why: Error) => void = () => {}
@@ -125,7 +135,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    // An append over several partitions may be in the log in part.
+    // An append over several partitions may have reached the log in part.
     async answered({ facts, commands, after = [] }) {
       await appendOwn([...facts, ...commands])
       await appendOwn(after)
@@ -136,7 +146,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
     },
     over() {
-      // Its answer may have been folded before the request was over, when it could not be asked again.
+      // The request's answer may have been folded before the request was over, when it could not be asked again.
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },
@@ -159,7 +169,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
 
   const isBehind = (cell: Cell<S>) => [...cell.places].some(([key, { next }]) => (ownOffsets.get(key) ?? -1) >= next)
 
-  /** Decisions of a behaviour that decides by its state alone. */
+  /** Takes the decisions of a behaviour that decides by its state alone. */
   function decidePending(): Decided<R>[] {
     if (behaviour.decide !== undefined) return []
     const settled = [...cells.values()].filter(cell => cell.live && cell.due && !isBehind(cell))
@@ -168,12 +178,12 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   }
 
   async function emit(decisions: readonly Decided<R>[]): Promise<void> {
-    // Facts first: without transactions a command must not overtake the fact that it follows from.
+    // Facts are appended first: without transactions a command must not overtake the fact that it follows from.
     const facts = decisions.flatMap(d => d.facts)
     const commands = decisions.flatMap(d => d.commands)
     await appendOwn([...facts, ...commands])
     const requests = decisions.flatMap(d => d.requests ?? [])
-    // A behaviour that decides by its state alone: until its own facts are folded, its requests may be out of date.
+    // Until the own facts of a behaviour that decides by its state alone are folded, its requests may be out of date.
     if (behaviour.decide !== undefined || ![...cells.values()].some(isBehind)) requests.forEach(ports.ask)
     else for (const cell of cells.values()) cell.due = true
   }
@@ -182,7 +192,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     const decisions: Decided<R>[] = []
     switch (mail.kind) {
       case 'entries': {
-        // All entries are of one partition, and so of one cell.
+        // All entries belong to one partition, and so to one state.
         const { topic, partition } = mail.entries[0]!
         const cell = cells.get(cellKey(topic, partition))
         if (!mail.isQueued) cell?.delivered.push(...mail.entries)
@@ -222,7 +232,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // Another member owns the partition by now, or the next tick commits. At worst a resume reads more records.
+        // Another member owns the partition by now, or the next tick commits. At worst a resumed run reads more
+        // records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }
@@ -239,14 +250,14 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       return handle
     },
     onEscalate: giveUp,
-    // fold.ts counts crashes for each entry; the mail with the entry is never dropped.
+    // fold.ts counts crashes for each entry; the mail (batch of entries) with the entry is never dropped.
     restart: { attemptsPerMessage: Number.POSITIVE_INFINITY, ...options.restart },
   })
 
   async function assigned(topic: TopicName, partition: number): Promise<number> {
     const feed = options.feeds.find(f => f.topic === topic)!
     const key = cellKey(topic, partition)
-    // A partition that the group took away and gives back: entries appended meanwhile must not be missed.
+    // The group may take a partition away and give it back: entries appended meanwhile must not be missed.
     const known = isShared ? undefined : cells.get(key)?.places.get(placeKey(topic, partition))
     const { oldest, next } = await journal.offsets(topic, partition)
     if (known !== undefined) return Math.max(known.next, oldest)

@@ -1,9 +1,9 @@
 /**
- * Requests of a behaviour to its port, which run beside the actor.
+ * Requests of a behaviour to its port, which run concurrently with the actor.
  *
  * in   requests        out  their answers, or errors
- * Invariant: one request runs at a time for each key. Requests continue over a restart of the actor. When the host closes,
- * running ones are aborted and awaited.
+ * Invariant: one request runs at a time for each key. Requests continue over a restart of the actor. When the host
+ * closes, running ones are aborted and awaited.
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,13 +12,13 @@ import type { Log } from '../log'
 
 export interface HostRequestsOptions<R, A> {
   readonly perform: ((request: R, signal: AbortSignal) => Promise<A | undefined>) | undefined
-  /** Requests with equal keys are the same request. */
+  /** Returns a request's key; requests with equal keys count as the same request. */
   readonly keyOf: (request: R) => string
   readonly answered: (answer: A) => Promise<void>
   readonly failed: (error: Error) => Promise<void>
   /** Called when a request has been answered or has failed, so that it may be made again. */
   readonly over: () => void
-  /** Reason of the abort when the host closes. */
+  /** Reason with which requests are aborted when the host closes. */
   readonly closing: Error
   readonly log: Log
 }

@@ -1,5 +1,6 @@
 /**
- * Digest of a context: sha256 over the bytes of its token ids, hex. `turn.asked` records it; recorded contexts are found by it.
+ * Computes the digest of a context: sha256 over the bytes of its token ids, hex. `turn.asked` records it, and recorded
+ * contexts are found by it.
  */
 import { createHash } from 'node:crypto'
 import { bytesOfTokens } from '../tokenBytes'

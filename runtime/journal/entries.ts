@@ -1,9 +1,10 @@
 /**
- * Topics as an async iterable, for code outside actors.
+ * Iterates over topics as an async iterable, for code outside actors.
  *
- * in   feeds of a journal          out  their entries, in order within a partition, until the loop ends or the signal fires
- * Invariant: a batch is delivered once the one before it is consumed (backpressure). A loop that ends by `break` or by an
- * error releases everything.
+ * in   feeds of a journal          out  their entries, in order within a partition, until the loop ends or the signal
+ * fires
+ * Invariant: a batch is delivered once the one before it is consumed (backpressure). A loop that ends by `break` or by
+ * an error releases everything.
  */
 import type { Entry, Feed, Journal } from './journal'
 
@@ -13,8 +14,8 @@ interface Batch {
 }
 
 /**
- * Ends without an error when the signal fires; throws the error that ends a feed.
- * @param group a consumer group of this loop alone
+ * Iterates over the feeds' entries. Ends without an error when the signal fires; throws the error that ends a feed.
+ * @param group a consumer group that only this loop uses
  */
 export async function* entriesOf(
   journal: Journal,
@@ -60,7 +61,7 @@ export async function* entriesOf(
   } finally {
     ended = true
     signal.removeEventListener('abort', onAbort)
-    // close waits for running handlers, and those wait for their batches to be consumed.
+    // Closing waits for running handlers, and those wait for their batches to be consumed.
     for (const batch of batches.splice(0)) batch.consumed()
     await following.close()
   }

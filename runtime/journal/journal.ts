@@ -1,15 +1,16 @@
 /**
  * The journal: the messages of a run, as its readers and writers use them. `openJournal` makes one over a bus.
  *
- * in   messages to append, topics to follow        out  the same messages, each with its place in the log
- * Invariant: a follower sees every readable message of a partition in order. A record that cannot be read goes to
- * `dead-letters` with its error and origin, a fact reports it, and the follower goes on; a read-only journal writes neither.
+ * in   messages to append, topics to follow        out  the same messages, each with its position in the log
+ * Invariant: a follower sees every readable message of a partition in order. A record that cannot be read is copied to
+ * `dead-letters` with its error and origin, a fact reports it, and the follower goes on; a read-only journal writes
+ * neither.
  */
 import type { Message, TopicName } from '../../messages'
 import type { RunId } from '../../messages/ids'
 import type { BusRecord, Position } from '../bus/bus'
 
-/** A message and its place in the log. */
+/** A message and its position in the log. */
 export interface Entry {
   readonly message: Message
   readonly topic: TopicName
@@ -19,35 +20,38 @@ export interface Entry {
   readonly timestamp: number
 }
 
-/** A topic to follow, and where to begin. */
+/** A topic to follow, and the offset to begin at. */
 export interface Feed {
   readonly topic: TopicName
-  /** committed: at the group's committed offset, else at the oldest. latest: only records appended from now on. */
+  /**
+   * Where following begins. committed: at the group's committed offset, else at the oldest. latest: only records
+   * appended from now on.
+   */
   readonly from: 'oldest' | 'committed' | 'latest'
 }
 
 export interface FollowOptions {
-  /** Consumer group. */
+  /** Name of the consumer group. */
   readonly group: string
   readonly feeds: readonly Feed[]
-  /** Least time between two batches of a partition. Default 0. */
+  /** Least time between two batches of a partition, ms. Default 0. */
   readonly lingerMs?: number
   /** Called before the first entry of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (topic: TopicName, partition: number) => Promise<number | undefined>
   readonly onRevoked?: (topic: TopicName, partition: number) => Promise<void>
-  /** Called once, when the follower can go no further. */
+  /** Called once, when the follower fails and stops. */
   readonly onError: (error: Error) => void
 }
 
 export interface Following {
-  /** The group begins at `offset` next time: every entry before it is done. */
+  /** Commits an offset: every entry before it is done, so the group begins there next time. */
   commit(topic: TopicName, partition: number, offset: number): Promise<void>
   close(): Promise<void>
 }
 
 export interface Journal {
   readonly run: RunId
-  /** Creates the run's topics. @param partitions of each topic that is not single */
+  /** Creates the run's topics. @param partitions number of partitions of each topic that may have several */
   create(partitions: number): Promise<void>
   partitionsOf(topic: TopicName): Promise<number>
   /** Appends messages; resolves with their positions once all are durable. */
@@ -60,13 +64,16 @@ export interface Journal {
   read(topic: TopicName, partition: number, offset: number, max?: number): Promise<readonly Entry[]>
   /**
    * Reads all entries from offset `from` up to `to`, in order, in batches. Unreadable records are skipped.
-   * @throws TroupeError bus.offset_out_of_range where the partition still ends before `to` after 5 s
+   * @throws TroupeError bus.offset_out_of_range if the partition still ends before `to` after 5 s
    */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
   offsets(topic: TopicName, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
-  /** Committed offset of a group that follows from `committed`. */
+  /** Returns the committed offset of a group that follows from `committed`; undefined when it has none. */
   committed(group: string, topic: TopicName, partition: number): Promise<number | undefined>
-  /** Follows feeds. The handler gets entries of one partition, in order, and the next ones only after it has resolved. */
+  /**
+   * Follows feeds. The handler gets entries of one partition, in order, and gets the next ones only after it has
+   * resolved.
+   */
   follow(options: FollowOptions, handler: (entries: readonly Entry[]) => Promise<void>): Promise<Following>
   /** Copies a record that could not be read to `dead-letters`, with its error. */
   deadLetter(record: BusRecord, error: Error): Promise<void>

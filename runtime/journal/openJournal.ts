@@ -2,8 +2,8 @@
  * Opens the journal of a run over a bus: routes, encodes and decodes messages, and puts large ones into the blob store.
  *
  * in   a bus, a blob store, a run      out  its Journal
- * Invariant: a message larger than a record lies in the blob store, and its record holds the digest, the size and a
- * preview. An unreadable record is reported once by a process, however many followers meet it.
+ * Invariant: a message larger than a record is stored in the blob store, and its record holds the digest, the size and
+ * a preview. A process reports an unreadable record once, however many followers meet it.
  */
 import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
@@ -16,15 +16,19 @@ import type { Entry, Feed, Journal, TopicsOnBus, Unreadable } from './journal'
 import { checkTopicNames, partitionsFor } from './topicNames'
 
 const previewBytes = 256
-/** Decoded messages are cached, since several followers of one process read the same records. */
+/**
+ * Number of decoded messages that are cached for each partition, since several followers of one process read the same
+ * records.
+ */
 const cachedPerPartition = 4096
-/** Records of one read. */
+/** Upper bound on the records of one read. */
 const readAtOnce = 1024
 
 /**
+ * Opens the journal.
  * @param names topics that have another name on the bus
  * @param unreadable default: the record goes to the run's dead letters, which a process that only reads must not do
- * @throws TroupeError config.topic_unknown; config.topics_collide where two topics would have the same name on the bus
+ * @throws TroupeError config.topic_unknown; config.topics_collide if two topics would have the same name on the bus
  */
 export function openJournal(
   bus: Bus,
@@ -36,11 +40,13 @@ export function openJournal(
   const onBus = (topic: TopicName): string => names[topic] ?? topicOnBus(run, topic)
   const nameOf = new Map<string, TopicName>(Object.values(topics).map(t => [onBus(t.name), t.name]))
   checkTopicNames(names, nameOf.size)
-  // From the topic that encode chooses, which knows only the run's own names, to its name on the bus.
+  // Maps the topic names that `encode` chooses, which are the run's own, to the names on the bus.
   const readdressed = new Map(
     Object.entries(names).map(([topic, name]) => [topicOnBus(run, topic as TopicName), name] as const),
   )
-  /** Ring of decoded records by partition. A slot without an entry: the record was reported as unreadable. */
+  /**
+   * Ring of decoded records, by partition. A slot without an entry means that the record was reported as unreadable.
+   */
   const cache = new Map<string, { offset: number; entry?: Entry }[]>()
 
   const groupOnBus = (group: string, from: Feed['from']) => `troupe.${run}.${group}.${from}`
@@ -81,7 +87,7 @@ export function openJournal(
       ring[record.offset % cachedPerPartition] = { offset: record.offset, entry }
       return entry
     } catch (thrown) {
-      // Several followers and each refold meet the record; it is reported once.
+      // Several followers and every refold meet the unreadable record; it is reported once.
       const reported = { offset: record.offset }
       ring[record.offset % cachedPerPartition] = reported
       try {
@@ -94,7 +100,7 @@ export function openJournal(
     }
   }
 
-  /** Records from `at` on. Empty only where the partition has a gap there: it reaches at least to `to`. */
+  /** Reads records from `at` on. Empty only if the partition has a gap there that reaches at least to `to`. */
   async function readBelow(topic: string, partition: number, at: number, to: number): Promise<readonly BusRecord[]> {
     const read = () => bus.read(topic, partition, at, Math.min(readAtOnce, to - at))
     const records = await read()
@@ -163,7 +169,7 @@ export function openJournal(
     async *readTo(topic, partition, from, to) {
       for (let at = from; at < to; ) {
         const records = await readBelow(onBus(topic), partition, at, to)
-        if (records.length === 0) return // a gap up to `to`
+        if (records.length === 0) return // the partition has a gap up to `to`
         at = records.at(-1)!.offset + 1
         yield await toEntries(at <= to ? records : records.filter(({ offset }) => offset < to))
       }

@@ -1,18 +1,18 @@
 /**
- * Checks of topics that have a name of the user's choice on the bus, and the partitions that a run asks for.
+ * Checks topics to which the user gave another name on the bus, and computes the partitions that a run asks for.
  */
 import { type TopicSpec, topics } from '../../messages'
 import { TroupeError } from '../errors'
 import type { TopicsOnBus } from './journal'
 
-/** Partitions to ask for. @param own partitions of the topic where the user created it */
+/** Returns the number of partitions to ask for. @param own partition count of the topic if the user created it */
 export function partitionsFor(topic: TopicSpec, wanted: number, own: number | undefined): number {
   if (topic.single && !topic.ownMayBeMany) return 1
   return own ?? (topic.single ? 1 : wanted)
 }
 
 /**
- * @param distinct number of different names on the bus
+ * Checks the names of the user's topics. @param distinct number of different names on the bus
  * @throws TroupeError config.topic_unknown, config.topics_collide
  */
 export function checkTopicNames(names: TopicsOnBus, distinct: number): void {
@@ -21,7 +21,7 @@ export function checkTopicNames(names: TopicsOnBus, distinct: number): void {
   const unknown = Object.keys(names).find(topic => !known.includes(topic))
   if (unknown !== undefined) {
     const message = `the journal has no topic '${unknown}'`
-    throw new TroupeError('config.topic_unknown', { ...common, message, hint: `name one of ${known.join(', ')}` })
+    throw new TroupeError('config.topic_unknown', { ...common, message, hint: `use one of ${known.join(', ')}` })
   }
   if (distinct === known.length) return
   const named = Object.entries(names).map(([topic, name]) => `${topic}: ${name}`)

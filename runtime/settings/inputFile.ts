@@ -11,7 +11,7 @@ export const invalidInput = (message: string, cause?: unknown): TroupeError =>
     hint: 'docs/scheduler.md describes the files',
   })
 
-/** @throws TroupeError config.invalid */
+/** Reads a text file. @throws TroupeError config.invalid if it cannot be read */
 export function readText(path: string): string {
   try {
     return withoutBom(readFileSync(path, 'utf8'))
@@ -20,7 +20,7 @@ export function readText(path: string): string {
   }
 }
 
-/** @throws TroupeError config.invalid */
+/** Parses JSON. `where`: file and line, for the error. @throws TroupeError config.invalid */
 export function parseJson(text: string, where: string): unknown {
   try {
     return JSON.parse(text)
@@ -29,7 +29,7 @@ export function parseJson(text: string, where: string): unknown {
   }
 }
 
-/** @throws TroupeError config.invalid */
+/** Checks a value against a schema. `where`: file and line, for the error. @throws TroupeError config.invalid */
 export function checkInput<S extends z.ZodType>(schema: S, value: unknown, where: string): z.output<S> {
   try {
     return parseConfig(schema, value, where)

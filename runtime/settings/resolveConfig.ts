@@ -16,7 +16,8 @@ import { fieldsAt, pathsNamed } from './schemaFields'
 export type { PlainObject } from './layers'
 
 /**
- * default | recipe | extends NAME-OR-FILE | env | --set; followed by `(flag NAME)` if the field was set by another name.
+ * Layer that set a value: default | recipe | extends NAME-OR-FILE | env | --set; followed by `(flag NAME)` if the field
+ * was set by another name.
  */
 export type Origin = string
 
@@ -25,7 +26,7 @@ export interface Layer {
   readonly data: PlainObject
 }
 
-/** Maps other names of fields, one or all; undefined for a name that is not one of them. */
+/** Maps alternative names of fields, one or all; undefined for a name that is not an alternative. */
 interface OtherNames {
   readonly one: (name: string, value: unknown) => { readonly path: string; readonly value: unknown } | undefined
   readonly all: (
@@ -38,7 +39,7 @@ interface OtherNames {
 }
 
 export interface ConfigLayers {
-  /** Name in errors, e.g. `recipe quickstart`. */
+  /** Name of the configuration in errors, such as `recipe quickstart`. */
   readonly what: string
   /** Layers below the recipe, lowest first. */
   readonly below?: readonly Layer[]
@@ -46,7 +47,7 @@ export interface ConfigLayers {
   /** Environment variables that set a field: path → name of the variable. Empty or absent variables set nothing. */
   readonly variables?: Readonly<Record<string, string>>
   readonly env?: NodeJS.ProcessEnv
-  /** `--set`, in order: the last one wins. */
+  /** Assignments of `--set`, in order: the last one wins. */
   readonly overrides?: readonly string[]
   readonly names?: OtherNames
 }
@@ -102,7 +103,8 @@ export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLaye
 }
 
 /**
- * Checks plain data against a schema. `what` is named in the error. @throws TroupeError config.invalid, with every problem
+ * Checks plain data against a schema. `what`: name of the data in the error. @throws TroupeError config.invalid, with
+ * every problem
  */
 export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what: string): z.output<S> {
   const result = schema.safeParse(input)
@@ -139,11 +141,11 @@ function splitAssignment(text: string): { readonly path: readonly string[]; read
 
 function parseValue(text: string): unknown {
   if (text.trim() === '') return ''
-  // A commit id of digits alone would lose its last digits as a number.
+  // A commit id of digits alone would lose its last digits if it were read as a number.
   if (/^\d+$/.test(text) && !Number.isSafeInteger(Number(text))) return text
   try {
     const value: unknown = parseYaml(text)
-    // `a: b` is text here; only a value written in brackets or braces is a collection.
+    // `a: b` stays text; only a value written in brackets or braces is a collection.
     return typeof value === 'object' && value !== null && !/^\s*[[{]/.test(text) ? text : value
   } catch {
     return text
@@ -172,7 +174,7 @@ function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly Pr
     return issue.keys.map(key => `${[...path, key].map(String).join('.')}: unknown field${advice(schema, path, key)}`)
   }
   if (issue.code === 'invalid_union' && issue.errors.length > 0 && issue.message === 'Invalid input') {
-    // The union's branch with the fewest problems is the one that was meant.
+    // Errors are reported for the union's branch with the fewest problems, which was probably meant.
     const meant = issue.errors.reduce((best, branch) => (branch.length < best.length ? branch : best))
     return meant.flatMap(inner => describe(schema, inner, path))
   }

@@ -1,20 +1,20 @@
 /**
- * Looks into zod schemas: the fields of an object at a path, and the paths at which a field of some name exists.
+ * Inspects zod schemas: the fields of an object at a path, and the paths at which a field of some name exists.
  * It sees through optional, default, readonly, lazy, pipes, unions, intersections, lists and records.
  */
 import type { z } from 'zod'
 
 type Schema = z.core.$ZodType
-const deepest = 8 // lazy schemas may contain themselves
+const deepest = 8 // bounds recursion, since lazy schemas may contain themselves
 
-/** Fields known at `path`; for a union, those of every branch. */
+/** Returns the fields known at `path`; for a union, those of every branch. */
 export function fieldsAt(schema: Schema, path: readonly PropertyKey[]): readonly string[] {
   let at = peel(schema)
   for (const key of path) at = at.flatMap(inner => peelAll(step(inner, key)))
   return [...new Set(at.flatMap(inner => Object.keys(shapeOf(inner))))]
 }
 
-/** Every path (outside lists) that ends in a field of this name, shortest first. */
+/** Returns every path (outside lists) that ends in a field of this name, shortest first. */
 export function pathsNamed(schema: Schema, name: string): readonly string[] {
   const found: string[] = []
   const visit = (inner: Schema, path: readonly string[]) => {
@@ -35,7 +35,7 @@ function shapeOf(schema: Schema): Readonly<Record<string, Schema>> {
 
 const peelAll = (schemas: readonly Schema[]) => schemas.flatMap(schema => peel(schema))
 
-/** The schemas that do the checking, below wrappers and branches. */
+/** Returns the schemas that do the checking, below wrappers and branches. */
 function peel(schema: Schema, depth = 0): readonly Schema[] {
   const { def } = (schema as z.core.$ZodTypes)._zod
   if (depth > deepest) return []

@@ -79,7 +79,7 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
   const taken = await troupe(...args, '--run', 'r').done
   expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining("run 'r' exists already") })
   const missing = await troupe(...args, '--resume', 'nobody').done
-  expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*it holds r/) })
+  expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*runs there: r/) })
 
   const steps = ofType(await messagesOf('learner'), 'step.completed').length + 2
   const { code, stdout, stderr } = await troupe(...args, '--resume', 'r', '--steps', `${steps}`).done

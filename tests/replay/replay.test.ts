@@ -291,8 +291,8 @@ test('show takes the decision that counts, and leaves out what a former owner sa
 })
 
 test.each([
-  ['.troupe', /"\.troupe" is no address of a bus/],
-  ['memory:', /gone with the process that had it/],
+  ['.troupe', /"\.troupe" is not a valid bus address/],
+  ['memory:', /ends with its process/],
 ])('a bus that holds no run to look at is refused as such: %s', async (address, said) => {
   const { code, stderr } = await replay('ls', '--bus', address)
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(said) })

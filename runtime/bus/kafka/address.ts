@@ -14,13 +14,13 @@ import { secretSchema } from '../../secret'
 import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
 const tlsSchema = z.strictObject({
-  /** PEM file of the authorities to trust. Default: Node's. */
+  /** PEM file of the certificate authorities to trust. Default: Node's. */
   ca: z.string().min(1).optional(),
   /** PEM file of the client's certificate, and a reference to its key. */
   cert: z.string().min(1).optional(),
   key: secretSchema.optional(),
   passphrase: secretSchema.optional(),
-  /** Name expected in the broker's certificate, where it is not the host's. */
+  /** Name expected in the broker's certificate, if it differs from the host's name. */
   serverName: z.string().min(1).optional(),
 })
 
@@ -31,7 +31,7 @@ const saslSchema = z.strictObject({
 })
 
 const kafkaSettingsSchema = z.strictObject({
-  /** Prefix of every topic's and group's name. */
+  /** Prefix of the names of all topics and groups. */
   prefix: z
     .string()
     .regex(/^[A-Za-z0-9._-]*$/)
@@ -40,29 +40,32 @@ const kafkaSettingsSchema = z.strictObject({
   tls: z.union([z.boolean(), tlsSchema]).default(false),
   sasl: saslSchema.optional(),
   compression: z.enum(['none', 'gzip', 'zstd']).default('none'),
-  /** Replicas of each partition of a new topic. Default: 3, or the number of brokers where there are fewer. */
+  /** Number of replicas of each partition of a new topic. Default: 3, or the number of brokers if that is smaller. */
   replication: z.number().int().min(1).max(32_767).optional(),
-  /** Directory of the blob store, shared by all processes of a run. */
+  /** Directory of the blob store, which all processes of a run share. */
   blobs: z.string().min(1).optional(),
-  /** Least time between two produce requests of a partition; records that arrive meanwhile form one batch. */
+  /** Least time between two produce requests of a partition, ms; records that arrive meanwhile form one batch. */
   lingerMs: z.number().min(0).max(1000).default(3),
-  /** Time for which an append is retried before it fails. */
+  /** Milliseconds for which an append is retried before it fails. */
   deliveryTimeoutMs: z.number().min(1000).default(120_000),
-  /** A group member without a heartbeat for this time loses its partitions. Brokers accept 6,000 to 1,800,000 ms by default. */
+  /**
+   * Milliseconds without a heartbeat after which a group member loses its partitions. Brokers accept 6,000 to 1,800,000
+   * ms by default.
+   */
   sessionTimeoutMs: z.number().min(1000).default(10_000),
-  /** Time without an answer from a partition's leader after which a consumer fails. */
+  /** Milliseconds without an answer from a partition's leader after which a consumer fails. */
   stallTimeoutMs: z.number().min(1000).default(60_000),
 })
 
 export type KafkaSettings = Readonly<z.output<typeof kafkaSettingsSchema>>
 
 export interface KafkaAddress {
-  /** HOST:PORT of each broker. */
+  /** Addresses of the brokers, each HOST:PORT. */
   readonly brokers: readonly string[]
   readonly settings: KafkaSettings
 }
 
-/** @throws TroupeError bus.address_invalid, config.invalid, config.no_kafka_file */
+/** Parses an address and its settings. @throws TroupeError bus.address_invalid, config.invalid, config.no_kafka_file */
 export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = process.env): KafkaAddress {
   const match = /^kafka:\/\/([^/?#]+)\/?(?:\?(.*))?$/.exec(address)
   if (!match) throw invalid(address, 'expected kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]')
@@ -78,7 +81,8 @@ export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = proc
 }
 
 function checkedBroker(address: string, broker: string): string {
-  if (broker.includes('@')) throw invalid(address, 'an address must hold no credentials: use sasl.password.env=NAME')
+  if (broker.includes('@'))
+    throw invalid(address, 'an address must not contain credentials: use sasl.password.env=NAME')
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})$/.exec(broker)
   const port = Number(match?.[2])
   if (!match || port < 1 || port > 65_535) throw invalid(address, `expected HOST:PORT, found '${broker}'`)
@@ -99,13 +103,13 @@ function unreadable(file: string, cause: unknown): TroupeError {
   return new TroupeError('config.no_kafka_file', {
     boundary: 'config',
     retriable: false,
-    message: `the Kafka settings in ${file} cannot be read, or the file holds none`,
+    message: `the Kafka settings file ${file} cannot be read, or contains no settings`,
     hint: 'write YAML such as `sasl: {mechanism: scram-sha-512, username: troupe, password: {env: KAFKA_PASSWORD}}`',
     cause,
   })
 }
 
-/** The address without credentials and settings, which somebody may have put there by mistake. */
+/** Removes credentials and settings from an address, since secrets may be among them by mistake. */
 const hidden = (address: string): string => address.replace(/\/\/[^@/]*@/, '//…@').replace(/\?.*$/, '')
 
 function invalid(address: string, why: string): TroupeError {

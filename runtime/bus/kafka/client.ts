@@ -28,18 +28,21 @@ import { noZstd, registerZstd } from './zstd'
 export interface KafkaClient {
   readonly brokers: readonly string[]
   readonly settings: KafkaSettings
-  /** A cluster with connections of its own: a request that the broker delays blocks those behind it on its connection. */
+  /**
+   * Creates a cluster with its own connections, because a request that the broker delays blocks later ones on its
+   * connection.
+   */
   cluster(): KafkaCluster
   producer(): Producer
   admin(): Admin
-  /** kafkajs's number of the codec. */
+  /** kafkajs's number of the compression codec. */
   readonly compression: number
   readonly groupProtocol: GroupProtocol
-  /** Closes connections that are left: kafkajs loses one when two requests open it at once, or when a broker hangs. */
+  /** Closes remaining connections: kafkajs loses one when two requests open it at once, or when a broker hangs. */
   destroy(): void
 }
 
-/** Short, since every caller retries until its own deadline. */
+/** kafkajs's own retries, kept short since every caller retries until its own deadline. */
 const shortRetry: RetryOptions = { initialRetryTime: 50, maxRetryTime: 500, retries: 3 }
 const connectionTimeoutMs = 3_000
 const requestTimeoutMs = 10_000
@@ -51,7 +54,9 @@ type CreateCluster = (options: {
   readonly isolationLevel: number
 }) => KafkaCluster
 
-/** Opens no connection yet. @throws TroupeError config.no_secret, bus.tls_failed, bus.codec_missing */
+/**
+ * Creates the client; opens no connection yet. @throws TroupeError config.no_secret, bus.tls_failed, bus.codec_missing
+ */
 export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaClient {
   const kafkajs = require('kafkajs') as typeof import('kafkajs')
   const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs } = kafkajs
@@ -94,7 +99,10 @@ export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaCli
   }
 }
 
-/** Opens a socket as kafkajs does, but without Nagle's delay: a request is one write, whose answer the driver awaits. */
+/**
+ * Opens a socket as kafkajs does, but without Nagle's delay: the driver writes each request at once and awaits its
+ * answer.
+ */
 function openSocket({ host, port, ssl, onConnect }: Parameters<ISocketFactory>[0]): Socket {
   const options = { host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: keepAliveMs }
   if (!ssl) return connectPlain(options, onConnect)
@@ -109,7 +117,7 @@ function remember(sockets: Set<Socket>, socket: Socket): Socket {
   return socket.once('close', () => sockets.delete(socket))
 }
 
-/** Takes the partition that the bus has chosen, as for every driver. */
+/** Uses the partition that the bus has chosen, so that all drivers choose alike. */
 const givenPartition: ICustomPartitioner =
   () =>
   ({ message }) =>
@@ -118,7 +126,7 @@ const givenPartition: ICustomPartitioner =
 function logging({ logLevel }: typeof import('kafkajs')): Partial<KafkaConfig> {
   const log = createLog('kafka')
   const wanted = ['trace', 'debug'].includes(process.env.TROUPE_LOG ?? '')
-  // Every failure comes back as an error. kafkajs's log is for a person who looks for the cause.
+  // kafkajs's log is off unless TROUPE_LOG is trace or debug: every failure is returned as an error anyway.
   return {
     logLevel: wanted ? logLevel.INFO : logLevel.NOTHING,
     logCreator: () => entry => {

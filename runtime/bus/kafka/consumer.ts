@@ -1,10 +1,10 @@
 /**
  * A subscription on Kafka: starts delivery of each partition that the group assigns, and releases revoked ones.
  *
- * in   assignments of the group, records of the tail      out  batches to the handler, onAssigned, onRevoked, onError
- * Invariants: a partition has one handler call at a time, and is released only after that call and onRevoked have ended.
- * Its buffer is bounded (partitionBuffer.ts). A member whose last heartbeat is older than the session delivers nothing,
- * since its partitions may belong to another member.
+ * in   assignments of the group, fetched records      out  batches to the handler, onAssigned, onRevoked, onError
+ * Invariants: a partition has one handler call at a time, and is released only after that call and onRevoked have
+ * ended. Its buffer is bounded (partitionBuffer.ts). A member whose last heartbeat is older than the session delivers
+ * nothing, since its partitions may belong to another member.
  */
 import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'
@@ -24,31 +24,31 @@ export interface ConsumerContext {
   readonly client: KafkaClient
   readonly reader: KafkaReader
   readonly tail: KafkaTail
-  /** Names on the wire have the prefix. */
+  /** Adds the prefix, which topic and group names have on the broker. */
   readonly toWire: (name: string) => string
   readonly fromWire: (name: string) => string
-  /** Partitions of a topic, by its name on the wire. */
+  /** Returns the number of partitions of a topic, given its name on the broker. */
   readonly partitionsOf: (topic: string) => Promise<number>
 }
 
 /** A partition that this member owns, or is releasing. */
 interface OwnedPartition {
-  /** Names as on the wire. */
+  /** Topic, by its name on the broker, and partition. */
   readonly at: TopicPartition
-  /** It is being released, and still counts as held. */
+  /** True while the partition is being released; it still counts as held then. */
   isReleasing: boolean
   delivery: PartitionDelivery | undefined
   cursor: Cursor | undefined
   readonly buffer: PartitionBuffer
-  /** Resolves when its delivery has started. */
+  /** Resolves when the partition's delivery has started. */
   ready: Promise<void>
 }
 
 export class KafkaConsumer {
   private readonly held = new Map<string, OwnedPartition>()
-  /** Partitions that are being released. */
+  /** Partitions that are being released, each with a promise of its release. */
   private readonly releasing = new Map<string, Promise<void>>()
-  /** Partitions that the caller paused, also before their delivery has started. */
+  /** Partitions that the caller paused, including those whose delivery has not started yet. */
   private readonly paused = new Set<string>()
   private readonly group: string
   private member!: KafkaMember
@@ -136,7 +136,7 @@ export class KafkaConsumer {
       if (!mine.has(key) && !held.isReleasing) void this.releasePartition(key, held).then(() => this.member.rejoin())
     }
     for (const [key, at] of mine) if (!this.held.has(key)) this.own(key, at)
-    // A partition that is assigned while it is being released comes again with the next assignment.
+    // A partition that is assigned while it is being released is assigned again by the next rebalance.
     const ready = [...mine.keys()].map(key => this.held.get(key)?.ready)
     await Promise.all(ready)
     if (settled) this.settle()
@@ -144,7 +144,7 @@ export class KafkaConsumer {
 
   private lost(): void {
     for (const [key, held] of this.held) void this.releasePartition(key, held)
-    // They are not claimed again: a claim would only block the member that owns them now.
+    // A lost member does not claim its partitions again: the claim would only block the member that owns them now.
     this.held.clear()
   }
 
@@ -223,7 +223,7 @@ export class KafkaConsumer {
     else held.cursor.wake()
   }
 
-  /** The committed offset, else the one that the options say; never below the oldest record. */
+  /** Returns the committed offset, else the offset that the options say; never below the oldest record. */
   private async beginOf({ at: { topic, partition } }: OwnedPartition): Promise<number> {
     const [{ oldest, next }, committed] = await Promise.all([
       this.context.reader.offsets(topic, partition),
@@ -305,7 +305,7 @@ function rebalancing(cause: unknown): TroupeError {
   return new TroupeError('bus.group_dealing', {
     boundary: 'bus',
     retriable: true,
-    message: 'the group rebalances its partitions and accepted no commit meanwhile',
+    message: 'the group is rebalancing its partitions and accepted no commit meanwhile',
     hint: 'wait: a member that does not answer delays the rebalance until its session ends',
     cause,
   })

@@ -11,7 +11,10 @@ import type { KafkaBroker, KafkaCluster } from './protocol'
 
 const coordinatorOfGroup = 0
 
-/** Asks connected brokers first. Rejects with kafkajs's error: the first permanent one, else the last one. */
+/**
+ * Returns the coordinator; asks connected brokers first. Rejects with kafkajs's error: the first permanent one, else
+ * the last.
+ */
 export async function findCoordinator(cluster: KafkaCluster, groupId: string): Promise<KafkaBroker> {
   const { brokers } = cluster.brokerPool
   const isAway = (nodeId: string) => (brokers[nodeId]?.isConnected() ? 0 : 1)
@@ -33,7 +36,7 @@ function noBroker(): TroupeError {
   return new TroupeError('bus.unreachable', {
     boundary: 'bus',
     retriable: true,
-    message: 'no broker is known that could name the coordinator of a group',
+    message: 'no known broker could name the coordinator of the group',
     hint: 'check that the brokers run',
   })
 }

@@ -1,7 +1,7 @@
 /**
  * Converts kafkajs's errors to errors of the bus: a code, `retriable`, and a hint.
  *
- * in   an error of kafkajs      out  a TroupeError; or true where the fault is transient
+ * in   an error of kafkajs      out  a TroupeError; or whether the fault is transient
  */
 import { asError, TroupeError } from '../../errors'
 
@@ -48,7 +48,7 @@ const transientTypes = new Set([
 const tlsCodes = /^(ERR_TLS|ERR_SSL|DEPTH_ZERO|UNABLE_TO_|SELF_SIGNED|CERT_|EPROTO)/
 const tlsWords = /self[- ]signed certificate|unable to (?:verify|get)|wrong version number|certificate|alert number/i
 
-/** The error inside kafkajs's wrappers. */
+/** Returns the original error inside kafkajs's wrappers. */
 export function rootOf(thrown: unknown): KafkaFault {
   let error = asError(thrown) as KafkaFault
   for (let depth = 0; depth < 5; depth++) {
@@ -64,7 +64,10 @@ export function rootOf(thrown: unknown): KafkaFault {
   return error
 }
 
-/** True where the same request may succeed soon: a broker went away, a leader moved, a coordinator loads. */
+/**
+ * True for a transient fault, after which the same request may succeed soon: a broker went away, a leader moved, a
+ * coordinator loads.
+ */
 export function passesByItself(thrown: unknown): boolean {
   if (thrown instanceof TroupeError) return thrown.retriable
   const error = rootOf(thrown)
@@ -76,7 +79,7 @@ export function passesByItself(thrown: unknown): boolean {
 const isTls = ({ code, message }: KafkaFault): boolean =>
   (typeof code === 'string' && tlsCodes.test(code)) || tlsWords.test(message)
 
-/** The bus's error for an error of kafkajs. @param doing the operation that failed, for the message */
+/** Converts an error of kafkajs to an error of the bus. @param doing the operation that failed, for the message */
 export function kafkaError(thrown: unknown, doing: string, brokers: readonly string[]): TroupeError {
   if (thrown instanceof TroupeError) return thrown
   const error = rootOf(thrown)
@@ -129,5 +132,5 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
     return make('bus.unreachable', true, `no broker answers at ${at} (${doing}): ${error.message}`, hint)
   }
   const what = error.type === undefined ? error.message : `${error.type}: ${error.message}`
-  return make('bus.kafka_failed', passesByItself(thrown), `${doing}: ${what}`, "look into the broker's log")
+  return make('bus.kafka_failed', passesByItself(thrown), `${doing}: ${what}`, 'read the log of the broker')
 }

@@ -2,9 +2,9 @@
  * The bus on Apache Kafka, through kafkajs: for one process or many, on any number of hosts.
  *
  * in   `kafka://HOST:PORT[,…]` and settings      out  a Bus whose acknowledged records are on all in-sync replicas
- * Invariants: those of bus.ts, except that an append over several partitions is not atomic: where it fails, a part of it
- * may have been appended, and the caller appends it again under the same ids. Offsets of a partition grow by one, since
- * nobody writes transactions to it.
+ * Invariants: those of bus.ts, except that an append over several partitions is not atomic: if it fails, some of its
+ * records may have been appended, and the caller appends all of them again under the same ids. Offsets of a partition
+ * grow by one, since nobody writes transactions to it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bus, BusRecord, NewRecord, Subscription } from '../bus'
@@ -55,10 +55,10 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   const partitionsOf = (topic: string): Promise<number> => topics.partitionsOf(topic)
   const context: ConsumerContext = { client, reader, tail, toWire, fromWire, partitionsOf }
   const consumers = new Set<KafkaConsumer>()
-  /** Appends that wait until the partition count of a topic is known. */
+  /** Number of appends that wait until the partition count of a topic is known. */
   let learning = 0
   let learned: Promise<unknown> = Promise.resolve()
-  /** One createTopics at a time: two calls must not both find the same topic missing. */
+  /** Serialises createTopics: two concurrent calls must not both find the same topic missing. */
   let creating: Promise<void> = Promise.resolve()
   let closing: Promise<void> | undefined
 
@@ -101,7 +101,8 @@ export async function openKafkaBus(address: string): Promise<Bus> {
       if (records.length === 0) return []
       const unknown = records.map(({ topic }) => toWire(topic)).filter(topic => topics.known(topic) === undefined)
       if (unknown.length === 0 && learning === 0) return await producer.append(records.map(place))
-      // Copied now, because they are sent later, behind earlier appends that wait too, so that the order of calls holds.
+      // Records are copied now because they are sent later: they wait behind earlier appends, so that the order of
+      // calls holds.
       const copies = records.map(record => ({ ...record, headers: { ...record.headers }, value: record.value.slice() }))
       learning++
       const sent = learned
@@ -170,7 +171,7 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   return bus
 }
 
-/** Bounds the time to close: a broker may hang. */
+/** Bounds the time of closing, since a broker may hang. */
 async function inTime(ending: Promise<unknown>): Promise<void> {
   const late = new AbortController()
   await Promise.race([ending, sleep(disconnectMs, undefined, { signal: late.signal }).catch(() => {})])

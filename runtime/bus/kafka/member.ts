@@ -19,29 +19,35 @@ import type { JoinedGroup, KafkaBroker, KafkaCluster } from './protocol'
 const protocolName = 'troupe-cooperative'
 const heartbeatsPerSession = 12
 const maxHeartbeatMs = 1000
-/** Time that a rebalance waits for a member to join again. A member joins without waiting for its handlers. */
+/** Milliseconds that a rebalance waits for a member to join again. A member joins without waiting for its handlers. */
 const rebalanceTimeoutMs = 15_000
 
 export interface MemberOptions {
   readonly client: KafkaClient
   readonly group: string
-  /** Names as on the wire. */
+  /** Topics to subscribe to, by their names on the broker. */
   readonly topics: readonly string[]
   readonly partitionsOf: (topic: string) => Promise<number>
-  /** Keys of the partitions that this member has not released. */
+  /** Returns the keys of the partitions that this member has not released. */
   readonly held: () => Iterable<string>
-  /** @param settled no partition of the group waits for its holder to release it */
+  /**
+   * Called with this member's partitions after a rebalance.
+   * @param settled true when no partition of the group waits for its holder to release it
+   */
   readonly onAssigned: (partitions: readonly TopicPartition[], settled: boolean) => void
-  /** The group went on without this member: its partitions may belong to another one already. */
+  /** Called when the group dropped this member: its partitions may belong to another one already. */
   readonly onLost: () => void
-  /** The member ended with this error. */
+  /** Called once, when the member has ended with this error. */
   readonly onError: (error: TroupeError) => void
 }
 
-/** The claim that a member sends when it joins: the partitions that it holds. */
+/** Claim that a member sends when it joins: the partitions that it holds. */
 interface Claim {
   readonly held: readonly string[]
-  /** Generation of the assignment under which it holds them. Of two claims on a partition, the later generation wins. */
+  /**
+   * Generation of the assignment under which the member holds them. Of two claims on a partition, the later generation
+   * wins.
+   */
   readonly generation: number
 }
 
@@ -53,7 +59,7 @@ export class KafkaMember {
   private closed = false
   private joinAgain = false
   private coordinator: KafkaBroker | undefined
-  /** Time of the coordinator's last answer. */
+  /** Time of the coordinator's last answer, monotonic ms. */
   private heardAt = systemEffects.elapsed()
   private wakeUp: () => void = () => {}
   private readonly ended: Promise<void>
@@ -63,7 +69,7 @@ export class KafkaMember {
     this.ended = this.run()
   }
 
-  /** Identity for commits: the coordinator refuses commits of others. */
+  /** Returns this member's identity for commits: the coordinator refuses commits of non-members. */
   identity(): { readonly memberId: string; readonly generation: number } {
     return { memberId: this.memberId, generation: this.generation }
   }
@@ -74,7 +80,7 @@ export class KafkaMember {
     return systemEffects.elapsed() - this.heardAt < this.options.client.settings.sessionTimeoutMs
   }
 
-  /** Joins again, since the partitions held have changed: the group rebalances. */
+  /** Joins again after the held partitions have changed, which makes the group rebalance. */
   rejoin(): void {
     this.joinAgain = true
     this.wakeUp()
@@ -145,7 +151,10 @@ export class KafkaMember {
     if (!this.closed) this.options.onAssigned(mine, settled)
   }
 
-  /** The group leader's assignment. A partition that another member still holds is assigned to nobody this time. */
+  /**
+   * Computes the assignment, as the group's leader. A partition that another member still holds is assigned to nobody
+   * this time.
+   */
   private async assign({ members }: JoinedGroup): Promise<{ memberId: string; memberAssignment: Buffer }[]> {
     const { MemberMetadata, MemberAssignment } = this.options.client.groupProtocol
     const known = members.map(({ memberId, memberMetadata }, id) => {
@@ -190,11 +199,11 @@ export class KafkaMember {
     }
   }
 
-  /** Decides about a fault: join again, as a new member where the group has dropped this one; or rethrow it. */
+  /** Handles a fault: joins again, as a new member if the group has dropped this one; or rethrows the fault. */
   private handleFault(thrown: unknown): void {
     const { type } = rootOf(thrown)
     if (type === 'REBALANCE_IN_PROGRESS') {
-      this.heardAt = systemEffects.elapsed() // the coordinator knows this member
+      this.heardAt = systemEffects.elapsed() // any answer shows that the coordinator knows this member
       return
     }
     if (type === 'ILLEGAL_GENERATION' || type === 'UNKNOWN_MEMBER_ID') {
@@ -230,7 +239,7 @@ export class KafkaMember {
     await this.cluster.disconnect().catch(() => {})
   }
 
-  /** Sleeps, unless the member must close or join again. */
+  /** Sleeps, but ends early when the member must close or join again. */
   private async pause(ms: number): Promise<void> {
     if (this.closed || this.joinAgain) return
     const waking = new AbortController()

@@ -1,5 +1,5 @@
 /**
- * PartitionBuffer: records of one partition that were fetched and not handled yet.
+ * Buffers records of one partition that were fetched and not handled yet.
  *
  * in   fetched records      out  batches for the handler
  * Invariant: above the high-water mark `add` asks for a pause, until `take` has brought the buffer below half of it.
@@ -8,12 +8,12 @@ import type { BusRecord } from '../bus'
 
 /** Upper bound on the bytes of a batch; a single record may exceed it. */
 const maxBatchBytes = 4 * 1024 * 1024
-/** High-water marks of a buffer; one fetch may exceed them. */
+/** High-water marks of the buffer, in bytes and in records; one fetch may exceed them. */
 const highWaterBytes = 4 * 1024 * 1024
 const highWaterRecords = 4096
 
 export class PartitionBuffer {
-  /** Highest offset known to follow a record: a commit up to it needs no look-up. */
+  /** Highest offset known to directly follow a record: a commit up to it needs no look-up. */
   end = 0
   private records: BusRecord[] = []
   private bytes = 0
@@ -22,12 +22,12 @@ export class PartitionBuffer {
     return this.records.length === 0
   }
 
-  /** True while half of the room is free, so that fetching can go on. */
+  /** True while the buffer is at most half full by both high-water marks, so that fetching can go on. */
   get isLow(): boolean {
     return this.bytes <= highWaterBytes / 2 && this.records.length <= highWaterRecords / 2
   }
 
-  /** Adds records. False where there is no room for more. */
+  /** Adds records. Returns false when the buffer is above a high-water mark. */
   add(records: readonly BusRecord[]): boolean {
     this.records.push(...records)
     for (const { value } of records) this.bytes += value.length

@@ -1,7 +1,7 @@
 /**
- * Batches of records for a produce request: their queues, their bounds, their encoding.
+ * Forms batches of records for produce requests: queues, bounds and encoding.
  *
- * in   records that wait, by partition      out  batches and requests of bounded size
+ * in   waiting records, by partition      out  batches and requests of bounded size
  * Invariant: a batch keeps the order of the calls, and has at least one record however large it is.
  */
 import type { Message } from 'kafkajs'
@@ -9,24 +9,24 @@ import { TroupeError } from '../../errors'
 import type { Position } from '../bus'
 import type { PlacedRecord } from '../partitionedLog'
 
-/** Bytes of one partition in a request. A topic accepts batches up to 1,048,588 bytes unless it is set otherwise. */
+/** Upper bound on the bytes of one partition in a request. A topic accepts batches up to 1,048,588 bytes by default. */
 const batchBytes = 1_000_000
-/** Bytes of a request. */
+/** Upper bound on the bytes of a request. */
 const requestBytes = 8 * 1024 * 1024
-/** Bytes of a record besides key, headers and value, and bytes for each header: lengths, offset, time. */
+/** Estimated bytes of a record besides key, headers and value, and of each header: lengths, offset, time. */
 const recordOverhead = 24
 const headerOverhead = 8
 
 /** One call of `append`, and the positions of its records so far. */
 export interface Call {
   readonly positions: Position[]
-  /** Records without a position yet. */
+  /** Number of the call's records without a position yet. */
   open: number
   readonly resolve: (positions: readonly Position[]) => void
   readonly reject: (error: Error) => void
 }
 
-/** One record of a call. */
+/** One record of a call of `append`. */
 export interface Item {
   readonly call: Call
   readonly index: number
@@ -39,18 +39,18 @@ export interface Queue {
   readonly topic: string
   readonly partition: number
   readonly waiting: Item[]
-  /** A batch of the partition has been sent and not answered. */
+  /** True while a batch of the partition has been sent and is unanswered. */
   busy: boolean
   sentAt: number
 }
 
-/** Records of one partition in one request. */
+/** The records of one partition in one produce request. */
 export interface Batch {
   readonly queue: Queue
   readonly items: readonly Item[]
 }
 
-/** Takes records from the front, as many as fit a batch, at least one. */
+/** Removes records from the front of the queue: as many as fit a batch, at least one. */
 export function takeBatch(waiting: Item[]): readonly Item[] {
   let bytes = 0
   let count = 0

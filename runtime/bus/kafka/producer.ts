@@ -28,12 +28,12 @@ import {
 } from './produceBatch'
 import type { KafkaCluster } from './protocol'
 
-/** Upper bound on waiting bytes; above it `append` is refused. */
+/** Upper bound on the bytes of waiting records; above it `append` is refused. */
 const maxWaitingBytes = 64 * 1024 * 1024
 const closeDeadlineMs = 15_000
-/** Time that a leader waits for its followers. */
+/** Milliseconds that a partition's leader waits for its followers before it fails the request. */
 const ackTimeoutMs = 10_000
-/** A request that takes longer than this suggests that a broker is gone, so the leaders are looked up again. */
+/** Milliseconds after which a request counts as slow: a broker may be gone, so the leaders are looked up again. */
 const slowMs = 1000
 const maxPauseMs = 1000
 
@@ -48,13 +48,13 @@ export class KafkaProducer {
 
   constructor(
     private readonly client: KafkaClient,
-    /** Tells the leader of a partition. */
+    /** Metadata source for the leader of each partition. */
     private readonly cluster: KafkaCluster,
     private readonly nameOf: (topicOnWire: string) => string,
   ) {}
 
   /**
-   * Appends records, whose topics have their names on the wire.
+   * Appends records, whose topics are named as on the broker.
    * @throws TroupeError bus.overloaded, bus.unreachable, bus.not_enough_replicas, bus.append_unanswered, …
    */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]> {
@@ -70,7 +70,7 @@ export class KafkaProducer {
     })
   }
 
-  /** Sends the records that wait, then closes. Records that no broker takes in 15 s fail with `bus.closed`. */
+  /** Sends the waiting records, then closes. Records that no broker accepts within 15 s fail with `bus.closed`. */
   async close(): Promise<void> {
     const late = new AbortController()
     await Promise.race([this.drained(), sleep(closeDeadlineMs, undefined, { signal: late.signal }).catch(() => {})])
@@ -81,7 +81,7 @@ export class KafkaProducer {
     this.producer = undefined
     if (!producer) return
     if (this.sending.size === 0) await disconnect(producer)
-    else void disconnect(producer) // it would wait for an answer that may never come
+    else void disconnect(producer) // not awaited: disconnecting waits for an answer that may never come
   }
 
   private async drained(): Promise<void> {
@@ -136,7 +136,8 @@ export class KafkaProducer {
       if (batches) batches.push(batch)
       else byLeader.set(leader, [batch])
     }
-    // One call of kafkajs for each broker: when one broker of a call fails, it sends to the others twice.
+    // One kafkajs call for each broker: if a call went to several and one failed, kafkajs would send to the others
+    // twice.
     for (const batches of byLeader.values()) for (const request of requestsOf(batches)) this.start(request)
     if (left) this.schedule()
   }
@@ -146,7 +147,7 @@ export class KafkaProducer {
       const found = this.cluster.findTopicPartitionMetadata(topic).find(one => one.partitionId === partition)
       return found?.leader ?? -1
     } catch {
-      return -1 // not known yet; kafkajs looks it up
+      return -1 // leader not known yet; kafkajs looks it up
     }
   }
 
@@ -165,7 +166,7 @@ export class KafkaProducer {
     this.sending.add(running)
   }
 
-  /** Settles the calls of every batch; never rejects. */
+  /** Sends batches and settles their calls; never rejects. */
   private async send(batches: readonly Batch[]): Promise<void> {
     const end = systemEffects.elapsed() + this.client.settings.deliveryTimeoutMs
     const producer = this.connected()
@@ -173,7 +174,8 @@ export class KafkaProducer {
     for (let pauseMs = 20; left.length > 0; pauseMs = Math.min(pauseMs * 2, maxPauseMs)) {
       try {
         const answers = await this.inTime(this.sendOnce(producer, left), left, end - systemEffects.elapsed())
-        // kafkajs silently drops a partition whose leader moves to a broker that has answered already.
+        // kafkajs silently drops a partition whose leader moves to a broker that has answered already, so unanswered
+        // batches remain.
         left = left.filter(batch => !this.settle(batch, answers))
         if (left.length > 0) throw unanswered(left, this.nameOf)
       } catch (thrown) {
@@ -230,7 +232,7 @@ export class KafkaProducer {
     return true
   }
 
-  /** The current producer. It connects at its first use, and again where that failed. */
+  /** Returns the current producer, which connects at its first use, and again if that failed. */
   private connected(): Connecting {
     if (this.producer) return this.producer
     const made = this.client.producer()
@@ -248,7 +250,7 @@ export class KafkaProducer {
   private replace(): void {
     const old = this.producer
     this.producer = undefined
-    // Other batches may be in flight with it: it is closed once they have ended.
+    // Other batches may be in flight with the old producer: it is closed once they have ended.
     void Promise.allSettled([...this.sending]).then(() => old && disconnect(old))
   }
 }

@@ -14,7 +14,7 @@ export interface FetchedRecord {
   readonly timestamp: string
   readonly key: Buffer | null
   readonly value: Buffer | null
-  /** A header that occurs twice is a list. */
+  /** Headers by name; a header that occurs twice is a list. */
   readonly headers: Readonly<Record<string, Buffer | readonly Buffer[] | null>>
   readonly isControlRecord: boolean
 }
@@ -39,7 +39,7 @@ interface TopicPartitions<P> {
 
 /** One broker. Each call is one request, and rejects with kafkajs's errors. */
 export interface KafkaBroker {
-  /** Versions that the broker speaks, by the number of the request. */
+  /** Protocol versions that the broker supports, by the number of the request type. */
   readonly versions: Readonly<Record<number, { readonly minVersion: number; maxVersion: number }>>
   fetch(request: {
     readonly replicaId: -1
@@ -114,8 +114,8 @@ const fetchKey = 1
 const lastLeaderOnlyFetch = 10
 
 /**
- * Limits the broker's fetch requests to version 10. From version 11 on, a broker that no longer leads a partition answers
- * as a follower, without the records acknowledged since, and without an error that would tell.
+ * Limits the broker's fetch requests to version 10. From version 11 on, a broker that no longer leads a partition
+ * answers as a follower: it leaves out the records acknowledged since, without any error.
  */
 export function asLeader(broker: KafkaBroker): KafkaBroker {
   const fetch = broker.versions[fetchKey]

@@ -16,7 +16,10 @@ import { findCoordinator } from './coordinator'
 import { kafkaError, passesByItself, rootOf } from './errors'
 import { asLeader, type FetchedPartition, type FetchedRecord, type KafkaBroker, type KafkaCluster } from './protocol'
 
-/** Larger than the largest batch that a topic accepts by default (1,048,588 bytes), so that one always fits. */
+/**
+ * Upper bound on the bytes of a partition in a fetch. It is above the largest batch that a topic accepts by default
+ * (1,048,588 bytes), so that one always fits.
+ */
 export const partitionFetchBytes = 2 * 1024 * 1024
 const answerBytes = 16 * 1024 * 1024
 const deadlineMs = 30_000
@@ -25,7 +28,7 @@ const nextTimestamp = -1
 
 export interface Fetched {
   readonly records: readonly BusRecord[]
-  /** Offset of the partition's next record. It is below the requested offset where that is past the end. */
+  /** Offset of the partition's next record; below the requested offset if that is past the partition's end. */
   readonly end: number
 }
 
@@ -45,7 +48,7 @@ export class KafkaReader {
   }
 
   /**
-   * One request for the records from `offset` on, about `partitionFetchBytes` at most.
+   * Fetches the records from `offset` on in one request, about `partitionFetchBytes` at most.
    * @param until the deadline, on the clock of `elapsed`
    * @throws TroupeError bus.offset_out_of_range below the oldest offset
    */
@@ -76,7 +79,9 @@ export class KafkaReader {
     return busErrors.offsetOutOfRange(this.nameOf(topic), partition, offset, oldest, next)
   }
 
-  /** Converts a fetch's answer, from `from` on: a batch may begin before the requested offset. */
+  /**
+   * Converts the answer of a fetch. `from`: first offset to keep, since a batch may begin before the requested offset.
+   */
   decoded(topic: string, { partition, messages, highWatermark }: FetchedPartition, from: number): Fetched {
     const name = this.nameOf(topic)
     const records: BusRecord[] = []
@@ -109,7 +114,7 @@ export class KafkaReader {
     return offset < 0 ? undefined : offset
   }
 
-  /** The group's coordinator, looked up once, and again after a fault. */
+  /** Returns the group's coordinator, which is looked up once, and again after a fault. */
   coordinatorOf(groupId: string): Promise<KafkaBroker> {
     let found = this.coordinators.get(groupId)
     if (!found) {
@@ -160,7 +165,7 @@ function toRecord(topic: string, partition: number, offset: number, message: Fet
   const headers: Record<string, string> = {}
   for (const name of Object.keys(message.headers)) {
     const value = message.headers[name]
-    // kafkajs makes a list of a header that is named like a member of Object; the record's own value is last.
+    // kafkajs turns a header into a list if its name is a member of Object; the record's own value comes last.
     const bytes = Array.isArray(value) ? value.at(-1) : value
     const text = bytes === null || bytes === undefined ? '' : (bytes as Buffer).toString()
     if (name === '__proto__')

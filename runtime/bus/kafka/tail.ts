@@ -1,9 +1,9 @@
 /**
- * Follows partitions: one long poll for each broker serves all cursors on its partitions.
+ * Follows the newest records of partitions: one long poll for each broker serves all cursors on its partitions.
  *
  * in   cursors, each with an offset and room for records      out  records to the cursors, in order
  * Invariants: a cursor gets every record from its offset on, once. A cursor without room is left out until it wakes. A
- * cursor fails where its leader does not answer for `stallTimeoutMs`, or where its offset stays past the partition's end.
+ * cursor fails when its leader does not answer for `stallTimeoutMs`, or when its offset stays past the partition's end.
  *
  * A cursor that lags catches up with requests of its own; at the end of its partition it joins the long poll.
  */
@@ -17,31 +17,34 @@ import { kafkaError, passesByItself } from './errors'
 import { asLeader, type KafkaCluster } from './protocol'
 import { type KafkaReader, partitionFetchBytes } from './reader'
 
-/** Longest wait of a poll, and so of a new cursor until the running poll has ended. */
+/** Longest wait of a poll, ms; a new cursor waits as long for the running poll to end. */
 const maxWaitMs = 100
 const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000
 
 export interface CursorOptions {
-  /** Name on the wire. */
+  /** Topic, by its name on the broker. */
   readonly topic: string
   readonly partition: number
   readonly begin: number
-  /** Takes records. False where there is no room for more. */
+  /** Receives records. Returns false when the cursor has no room for more. */
   readonly take: (records: readonly BusRecord[]) => boolean
-  /** Called once; no records follow. */
+  /** Called once, when the cursor fails; no records follow. */
   readonly onFailure: (thrown: unknown) => void
 }
 
 export interface Cursor {
-  /** There is room again. */
+  /** Reports that the cursor has room again. */
   wake(): void
   remove(): void
 }
 
 interface Follower extends CursorOptions {
   next: number
-  /** paused: no room. behind: catching up. following: in the long poll. gone: removed or failed. */
+  /**
+   * State of the cursor. paused: it has no room. behind: catching up. following: in the long poll. gone: removed or
+   * failed.
+   */
   state: 'paused' | 'behind' | 'following' | 'gone'
   answeredAt: number
 }
@@ -55,7 +58,7 @@ export class KafkaTail {
 
   constructor(
     private readonly client: KafkaClient,
-    /** Its connections carry long polls only. */
+    /** Cluster whose connections carry long polls only. */
     private readonly cluster: KafkaCluster,
     private readonly reader: KafkaReader,
   ) {}
@@ -106,13 +109,15 @@ export class KafkaTail {
     }
   }
 
-  /** @throws TroupeError bus.offset_out_of_range where the partition's end stays below the cursor for 5 s */
+  /**
+   * Waits for the partition to reach the cursor. @throws TroupeError bus.offset_out_of_range if it does not within 5 s
+   */
   private async awaitEnd(follower: Follower): Promise<void> {
     const { reader } = this
     const { topic, partition, next } = follower
     const bounds = async () => {
-      if (follower.state === 'gone') throw busErrors.closed() // the cursor is gone, so nobody gets this error
-      await reader.cluster.refreshMetadata().catch(() => {}) // the request reports the fault
+      if (follower.state === 'gone') throw busErrors.closed() // the cursor has been removed, so nobody receives this error
+      await reader.cluster.refreshMetadata().catch(() => {}) // the fetch that follows reports the fault
       return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
     await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
@@ -133,7 +138,7 @@ export class KafkaTail {
     follower.onFailure(thrown)
   }
 
-  /** Makes sure that a poll runs on each broker that leads a followed partition. */
+  /** Adds a cursor, and starts a poll on each broker that leads a followed partition and has none. */
   private async follow(follower: Follower): Promise<void> {
     const { topic } = follower
     if (!this.topics.has(topic)) {
@@ -149,14 +154,14 @@ export class KafkaTail {
       if (this.closed || this.polling.has(leader)) continue
       const running = this.poll(leader).finally(() => {
         this.polling.delete(leader)
-        // Cursors that joined, or whose leader moved here, while the poll was ending.
+        // Cursors may have joined, or their leader may have moved here, while the poll was ending.
         if (!this.closed && this.byLeader().has(leader)) this.pollAll()
       })
       this.polling.set(leader, running)
     }
   }
 
-  /** Followers by the broker that leads their partition; -1 where it has no leader now. */
+  /** Groups the followers by the broker that leads their partition; -1 while a partition has no leader. */
   private byLeader(): Map<number, Follower[]> {
     const found = new Map<number, Follower[]>()
     for (const follower of this.followers) {
@@ -227,7 +232,7 @@ export class KafkaTail {
   private requestAlone(followers: readonly Follower[]): void {
     for (const follower of followers.filter(({ state }) => state === 'following')) {
       follower.state = 'behind'
-      this.beginCatchUp(follower) // not awaited: a failing one takes seconds, and the others follow again at once
+      this.beginCatchUp(follower) // not awaited: a failing request takes seconds, and the other cursors follow again at once
     }
   }
 
@@ -236,7 +241,7 @@ export class KafkaTail {
     this.catching.add(running)
   }
 
-  /** Deadline of a follower: it fails without an answer by then. */
+  /** Returns when the follower fails if it gets no answer until then. */
   private stalledAt({ answeredAt }: Follower): number {
     return answeredAt + this.client.settings.stallTimeoutMs
   }

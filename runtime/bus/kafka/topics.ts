@@ -17,20 +17,20 @@ import type { KafkaCluster } from './protocol'
 
 const topicResource = 2
 const usualReplication = 3
-/** Look-ups of a new topic: the broker that answers may not know it yet. */
+/** Number of look-ups of a new topic, because the broker that answers may not know it yet. */
 const settleTries = 20
 const settlePauseMs = 50
 const createTimeoutMs = 20_000
 const metadataAttempts = 20
 const metadataPauseMs = 250
-/** Least max.message.bytes for a batch of the producer. */
+/** Least max.message.bytes of a topic, in bytes, that accepts the producer's batches. */
 const minMessageBytes = 1_048_588
 
 type Settings = ReadonlyMap<string, string>
 
 interface Shape {
   readonly partitions: number
-  /** Replicas of the partition that has the fewest. */
+  /** Number of replicas of the partition that has the fewest. */
   readonly replicas: number
 }
 
@@ -46,12 +46,12 @@ export class KafkaTopics {
     private readonly fromWire: (topic: string) => string,
   ) {}
 
-  /** Partitions of a topic, where they are known already. */
+  /** Returns the partition count of a topic; undefined while it is not known yet. */
   known(topic: string): number | undefined {
     return this.counts.get(topic)
   }
 
-  /** Partitions of a topic, by its name on the wire. @throws TroupeError bus.topic_unknown */
+  /** Looks up the partition count of a topic, by its name on the broker. @throws TroupeError bus.topic_unknown */
   async partitionsOf(topic: string): Promise<number> {
     const known = this.counts.get(topic)
     if (known !== undefined) return known
@@ -103,7 +103,7 @@ export class KafkaTopics {
         waitForLeaders: true,
         timeout: createTimeoutMs,
       })
-      // Another process created them meanwhile: they must have the settings that we need.
+      // Another process created the topics meanwhile: they must have the settings that this run needs.
       if (!made) await this.check(missing)
     } catch (thrown) {
       throw kafkaError(thrown, 'creating topics', this.client.brokers)
@@ -183,7 +183,9 @@ export class KafkaTopics {
     }
   }
 
-  /** Retries where kafkajs returns null: no known broker answered, for example while one restarts. */
+  /**
+   * Fetches the metadata; retries when kafkajs returns null: no known broker answered, for example while one restarts.
+   */
   private async metadata() {
     for (let attempt = 0; attempt < metadataAttempts; attempt++) {
       const found = (await this.cluster.metadata({ topics: [] })) as Awaited<
@@ -232,7 +234,10 @@ export class KafkaTopics {
   }
 }
 
-/** Replicas that must have a record before it is acknowledged. With one or two replicas a broker that is down must not stop a run. */
+/**
+ * Number of replicas that must have a record before it is acknowledged. With one or two replicas it is 1, so that a
+ * broker that is down does not stop a run.
+ */
 const inSyncOf = (replicas: number): number => (replicas >= usualReplication ? 2 : 1)
 
 function retentionOf(settings: Settings): number | null {

@@ -1,13 +1,13 @@
 /**
  * The zstd codec for kafkajs, which has none of its own.
  *
- * in   kafkajs's table of codecs      out  the table with zstd in it, where this machine has a codec
+ * in   kafkajs's table of codecs      out  the table with zstd in it, if this machine has a zstd codec
  */
 import { promisify } from 'node:util'
 import * as zlib from 'node:zlib'
 import { TroupeError } from '../../errors'
 
-/** An optional dependency, prebuilt for common machines. */
+/** Package with a zstd codec: an optional dependency, prebuilt for common machines. */
 const zstdPackage = '@mongodb-js/zstd'
 
 type Zstd = (bytes: Buffer, callback: (error: Error | null, result: Buffer) => void) => void
@@ -17,7 +17,10 @@ interface ZstdCodec {
   decompress(bytes: Buffer): Promise<Buffer>
 }
 
-/** Node's own codec from 22.15 on, else the package's, where it is installed. kafkajs has none. */
+/**
+ * Finds a zstd codec: Node's own from 22.15 on, else the package's, if it is installed; undefined when there is
+ * neither.
+ */
 function findZstd(): ZstdCodec | undefined {
   const { zstdCompress, zstdDecompress } = zlib as unknown as { zstdCompress?: Zstd; zstdDecompress?: Zstd }
   if (zstdCompress !== undefined && zstdDecompress !== undefined) {
@@ -27,11 +30,11 @@ function findZstd(): ZstdCodec | undefined {
     const { compress, decompress } = require(zstdPackage) as ZstdCodec
     return { compress: bytes => compress(bytes), decompress: bytes => decompress(bytes) }
   } catch {
-    return undefined // not installed, or not built for this machine; the caller reports it where zstd is needed
+    return undefined // the package is not installed, or not built for this machine; the caller reports that if zstd is needed
   }
 }
 
-/** Gives kafkajs a zstd codec. False where this machine has none. */
+/** Registers a zstd codec with kafkajs. Returns false when this machine has none. */
 export function registerZstd(codecs: Record<number, unknown>, zstd: number): boolean {
   const codec = findZstd()
   if (codec === undefined) return false

@@ -1,10 +1,10 @@
 /**
  * The stored form of consecutive records of one partition: those of one group commit, up to 32 KiB.
  *
- * A put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
+ * One put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
  * Layout, little-endian: u8 version, u32 crc32 of all that follows, f64 timestamp ms, u32 count; then for each record
- * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths of the
- * key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
+ * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths
+ * of the key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
  * Invariant: a chunk that decodes holds what was encoded; any other bytes throw `bus.corrupt`.
  */
 import { crc32 } from 'node:zlib'
@@ -15,10 +15,10 @@ import { HeaderReader } from './headerReader'
 
 const version = 1
 const headBytes = 17
-/** Eight pages of lmdb less one page header, so that a full chunk leaves no page half empty. */
+/** Bytes of a full chunk: eight pages of lmdb less one page header, so that a full chunk leaves no page half empty. */
 const fullBytes = 8 * 4096 - 24
 
-/** Size of the arena between commits. A larger one is freed. */
+/** Bytes of the encoder's memory that are kept between commits. A larger one is freed. */
 const keptBytes = 4 * 1024 * 1024
 
 /** A record with the time of its append, ms since 1970. */
@@ -43,7 +43,7 @@ export class ChunkWriter {
   private arena = Buffer.allocUnsafeSlow(keptBytes)
   private at = 0
 
-  /** Allows earlier chunks to be overwritten. */
+  /** Allows the memory of earlier chunks to be overwritten. */
   reset(): void {
     this.at = 0
     if (this.arena.length > keptBytes) this.arena = Buffer.allocUnsafeSlow(keptBytes)
@@ -75,7 +75,7 @@ export class ChunkWriter {
     return { bytes, count }
   }
 
-  /** Starts a new arena; chunks keep the old one alive. */
+  /** Allocates larger memory; earlier chunks keep the old one alive. */
   private grow(start: number, most: number): void {
     this.at = 0
     if (start === 0 || headBytes + most > this.arena.length) {
@@ -123,7 +123,7 @@ const headerReader = new HeaderReader()
 /** Lengths of the header names and values of the record that is being decoded. */
 const lengths: number[] = []
 
-/** Time at which the first record of a chunk was appended, ms since 1970. */
+/** Returns the time at which the first record of a chunk was appended, ms since 1970. */
 export function chunkTimestamp(chunk: Buffer): number {
   return chunk.readDoubleLE(5)
 }

@@ -24,7 +24,7 @@ const networkFileSystems: Readonly<Record<number, string>> = {
 }
 
 const magic = 0xbeefc0de
-/** Offset of the magic number, after the page header. */
+/** Offset of the magic number in a meta page, after the page header. */
 const magicAt = 24
 
 export const lmdbErrors = {
@@ -32,7 +32,7 @@ export const lmdbErrors = {
     new TroupeError('bus.not_a_log', {
       boundary: 'bus',
       retriable: false,
-      message: `${directory} holds no log of Troupe: ${why}`,
+      message: `${directory} does not contain a log of Troupe: ${why}`,
       hint: 'name the directory of a run, or an empty one for a new log',
     }),
 
@@ -49,7 +49,7 @@ export const lmdbErrors = {
     new TroupeError('bus.locked', {
       boundary: 'bus',
       retriable: true,
-      message: `process ${pid} writes the log in ${directory}, and a log has one writer`,
+      message: `process ${pid} is writing the log in ${directory}, and a log can have only one writer`,
       hint: 'stop that process, or open the log for reading',
     }),
 
@@ -95,7 +95,7 @@ export const lmdbErrors = {
     }),
 }
 
-/** @throws TroupeError bus.network_file_system where `directory` is not on a disk of this machine */
+/** Checks that `directory` is on a disk of this machine. @throws TroupeError bus.network_file_system when it is not */
 export function requireLocalDisk(
   directory: string,
   typeOf: (path: string) => number = path => statfsSync(path).type,
@@ -112,11 +112,17 @@ export function requireLocalDisk(
 
 export interface DataFile {
   readonly bytes: number
-  /** Size according to the newer meta page. The file may be shorter: lmdb leaves unused pages at the end unwritten. */
+  /**
+   * Size of the data file in bytes according to the newer meta page. The file may be shorter: lmdb leaves unused pages
+   * at the end unwritten.
+   */
   readonly wantedBytes: number
 }
 
-/** Reads the two meta pages of the data file, where it exists. @throws TroupeError bus.not_a_log where it is not lmdb's */
+/**
+ * Reads the two meta pages of the data file; undefined when there is no file.
+ * @throws TroupeError bus.not_a_log when it is not a file of lmdb
+ */
 export function inspectDataFile(directory: string): DataFile | undefined {
   const path = join(directory, 'data.mdb')
   if (!existsSync(path)) return undefined
@@ -126,7 +132,7 @@ export function inspectDataFile(directory: string): DataFile | undefined {
     const read = readSync(file, head, 0, head.length, 0)
     if (read === 0) return undefined
     if (read < 8192 || head.readUInt32LE(magicAt) !== magic) {
-      throw lmdbErrors.notALog(directory, 'data.mdb is not a file of lmdb')
+      throw lmdbErrors.notALog(directory, 'data.mdb is not an lmdb file')
     }
     // Meta page: a page header, then magic, version, address, map size, two trees of 48 bytes (the first begins with
     // the page size), last page, transaction id.
@@ -149,14 +155,16 @@ export function inspectDataFile(directory: string): DataFile | undefined {
 const outOfSpace = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */])
 const probeBytes = 1024 * 1024
 
-/** The error of a failed write. lmdb reports a write that was cut short by a full disk or a quota as EIO (5). */
+/**
+ * Converts the error of a failed write. lmdb reports a write that was cut short by a full disk or a quota as EIO (5).
+ */
 export function writeError(directory: string, cause: unknown): TroupeError {
   const code = (cause as { code?: unknown } | undefined)?.code
   const full = outOfSpace.has(code) || (code === 5 && outOfSpace.has(probe(directory)))
   return full ? lmdbErrors.diskFull(directory, cause) : lmdbErrors.broken(directory, cause)
 }
 
-/** Tries a write of 1 MiB in `directory`. Returns the code of its error, if it fails. */
+/** Tries to write 1 MiB in `directory`. Returns the code of the error if that fails, else undefined. */
 function probe(directory: string): unknown {
   const path = join(directory, `.probe-${process.pid}`)
   try {

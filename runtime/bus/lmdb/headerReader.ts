@@ -8,11 +8,12 @@
 export class HeaderReader {
   private names: string[] = []
   private values: string[] = []
-  /** Holds `names` and `values`; never handed out. */
+  /** Headers of the previous record, from `names` and `values`; this object is never handed out. */
   private last: Record<string, string> = {}
 
   /**
-   * @param cut start of the first name
+   * Decodes the headers of one record.
+   * @param cut start of the first name in the text
    * @param lengths of name, value, name, value, …, in UTF-16 units
    */
   read(text: string, cut: number, lengths: readonly number[], count: number): Record<string, string> {
@@ -55,7 +56,7 @@ export class HeaderReader {
       const value = text.substring(end, at)
       this.names.push(name)
       this.values.push(value)
-      // Defined, not assigned, so that `__proto__` is a name like any other.
+      // The property is defined, not assigned, so that `__proto__` is a name like any other.
       Object.defineProperty(this.last, name, { value, enumerable: true, configurable: true, writable: true })
     }
   }

@@ -1,9 +1,10 @@
 /**
  * Identity and liveness of the process that holds a log.
  *
- * in   the holder named in the log     out  true where it lives; the identity of this process
+ * in   the holder named in the log     out  true if it lives; the identity of this process
  * Invariant: a pid alone proves nothing, since pids are reused: boot id, start time and pid namespace belong to it. A
- * holder in another namespace (another container) cannot be looked up; it lives while its heartbeat file is fresh.
+ * holder in another namespace (another container) cannot be looked up; it counts as living while its heartbeat file is
+ * fresh.
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,7 +12,7 @@ import { systemEffects } from '../../effects'
 
 export interface Holder {
   readonly pid: number
-  /** Clock ticks since boot, from /proc/<pid>/stat; null where there is no /proc. */
+  /** Start time of the process in clock ticks since boot, from /proc/<pid>/stat; null when there is no /proc. */
   readonly startTime: string | null
   readonly boot: string | null
   readonly namespace: string | null
@@ -19,7 +20,7 @@ export interface Holder {
 
 const heartbeatFile = 'writer.heartbeat'
 export const heartbeatMs = 3_000
-/** A holder with an older heartbeat is dead. */
+/** Age of a heartbeat in ms above which its holder counts as dead. */
 const heartbeatDeadMs = 15_000
 
 export function thisProcess(): Holder {
@@ -31,7 +32,7 @@ export function thisProcess(): Holder {
   }
 }
 
-/** True where `holder` still runs. @param directory has its heartbeat file */
+/** True while the process `holder` still runs. @param directory contains its heartbeat file */
 export function lives(holder: Holder, directory: string, me: Holder = thisProcess()): boolean {
   if (holder.boot !== me.boot) return false
   if (holder.namespace !== me.namespace) return hasHeartbeat(directory)
@@ -39,21 +40,21 @@ export function lives(holder: Holder, directory: string, me: Holder = thisProces
   return attempt(() => process.kill(holder.pid, 0)) === true
 }
 
-/** True where a writer of `directory` has sent a heartbeat in the last 15 s. */
+/** True if a writer of `directory` has sent a heartbeat in the last 15 s. */
 export function hasHeartbeat(directory: string): boolean {
   const beat = attempt(() => statSync(join(directory, heartbeatFile)).mtimeMs)
   return beat !== null && systemEffects.now() - beat < heartbeatDeadMs
 }
 
-/** Sends a heartbeat, for processes that cannot look this one up. */
+/** Touches the heartbeat file, for processes that cannot look this one up. */
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date(systemEffects.now())
-  // A full disk must not end the writer here: its appends report it, and the fence works without a heartbeat.
+  // A full disk must not end the writer here: its appends report that, and fencing works without a heartbeat.
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 
-/** Start time of a process; null where it is gone, or dead and not reaped. */
+/** Returns the start time of a process; null when it is gone, or dead and not reaped. */
 export function startTimeOf(pid: number): string | null {
   const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
   if (stat === null) return null

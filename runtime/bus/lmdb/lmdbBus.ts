@@ -1,9 +1,11 @@
 /**
- * The durable embedded bus: a log in a directory, stored with the npm package lmdb. One process writes, any number read.
+ * The durable embedded bus: a log in a directory, stored with the npm package lmdb. One process writes, any number
+ * read.
  *
  * in   a directory on this machine      out  a Bus whose acknowledged appends survive a crash of the process or machine
- * Invariants: a directory has one writer. A second one is refused (`bus.locked` names the first); a writer that was taken
- * over is fenced inside its commit. A reader's transaction lasts for one read only, so that the writer can reuse pages.
+ * Invariants: a directory has one writer. A second one is refused (`bus.locked` names the first); a writer whose lease
+ * was taken over is fenced inside its commit. A reader's transaction lasts for one read only, so that the writer can
+ * reuse pages.
  */
 import { realpathSync } from 'node:fs'
 import { type Effects, systemEffects } from '../../effects'
@@ -18,22 +20,24 @@ import { LmdbWriter } from './writer'
 
 export interface LmdbBusOptions {
   readonly directory: string
-  /** A reader cannot append, create topics or commit: those calls throw `bus.read_only`. */
+  /** Access mode. A reader cannot append, create topics or commit: those calls throw `bus.read_only`. */
   readonly mode: 'write' | 'read'
-  /** Clock of timestamps and retention. */
+  /** Clock for timestamps and retention. Default: the system's. */
   readonly effects?: Pick<Effects, 'now'>
-  /** Longest time of a transaction, after which the bus fails with `bus.write_stalled`. Default 60,000. */
+  /**
+   * Upper bound on the time of a transaction, ms, after which the bus fails with `bus.write_stalled`. Default 60,000.
+   */
   readonly writeTimeoutMs?: number
 }
 
 const defaultWriteTimeoutMs = 60_000
 
-/** Directories whose lease this process could not give back on closing, since the disk was full. */
+/** Directories whose lease this process could not release on closing, because the disk was full. */
 const abandoned = new Set<string>()
 
 /**
- * Opens the log in `directory`; a writer creates it where it does not exist. From its first subscription on a reader polls,
- * which keeps the process alive until the bus is closed.
+ * Opens the log in `directory`; a writer creates a missing one. From its first subscription on a reader polls, which
+ * keeps the process alive until the bus is closed.
  * @throws TroupeError bus.locked (with the other writer's pid), bus.not_a_log, bus.torn, bus.network_file_system,
  * bus.disk_full, bus.write_failed
  */
@@ -56,7 +60,7 @@ export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
     return embeddedBus(writer)
   } catch (thrown) {
     await store.root.close()
-    // Every error but `bus.locked` came after the lease was taken.
+    // Every error except `bus.locked` came after the lease was taken.
     if (!(thrown instanceof TroupeError && thrown.code === 'bus.locked')) abandoned.add(path)
     throw thrown instanceof TroupeError ? thrown : writeError(directory, thrown)
   }

@@ -2,7 +2,7 @@
  * The reader of a log that another process writes: each call sees everything committed before the call.
  *
  * in   a store opened for reading     out  records; growth of partitions, found by polling every 20 ms
- * Invariant: it writes nothing, and keeps no snapshot between calls.
+ * Invariant: the reader writes nothing, and keeps no snapshot between calls.
  */
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
@@ -10,7 +10,10 @@ import type { PartitionedLog } from '../partitionedLog'
 import { lmdbErrors } from './errors'
 import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './store'
 
-/** Period of the poll for growth. A poll costs one search in the tree for each partition of the topics in use. */
+/**
+ * Milliseconds between two polls for growth. A poll costs one search in the tree for each partition of the topics in
+ * use.
+ */
 const pollMs = 20
 
 export class LmdbReader implements PartitionedLog {

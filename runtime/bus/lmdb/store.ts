@@ -22,7 +22,7 @@ export interface Store {
   readonly meta: Database<unknown, string>
 }
 
-/** A topic as it is stored. Its partition p has the id `id * 65536 + p`. */
+/** A topic as the log stores it. Its partition p has the id `id * 65536 + p`. */
 export interface StoredTopic extends TopicConfig {
   readonly id: number
 }
@@ -45,10 +45,13 @@ export function recordKey(partitionId: number, offset: number): Buffer {
 
 export const offsetOf = (key: Buffer): number => key.readUIntBE(4, 6)
 
-/** @param isWritten true where a living writer has the directory, so that its short file is not damage */
+/**
+ * Opens the log's tables.
+ * @param isWritten true if a living writer has the directory, so that its short file is not damage
+ */
 export function openStore(directory: string, mode: 'write' | 'read', isWritten: () => boolean): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
-  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'there is no data.mdb')
+  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing')
   requireLocalDisk(directory)
   const file = inspectDataFile(directory)
   const short = file !== undefined && file.bytes < file.wantedBytes
@@ -69,7 +72,7 @@ export function openStore(directory: string, mode: 'write' | 'read', isWritten: 
 }
 
 function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {
-  // Loaded at the first use: a memory bus works also where lmdb's native part does not.
+  // Loaded at the first use, so that a memory bus works even if lmdb's native part does not.
   const lmdb = require('lmdb') as typeof import('lmdb')
   const root = lmdb.open<Buffer, string>({
     path: directory,
@@ -108,7 +111,7 @@ export function storedTopics(store: Store): StoredTopic[] {
   return topics
 }
 
-/** Oldest and next offset of a partition in the current read transaction. */
+/** Returns the oldest and the next offset of a partition in the current read transaction. */
 export function boundsOf(store: Store, partitionId: number): { oldest: number; next: number } {
   const oldest = (store.meta.get(oldestKey(partitionId)) as number | undefined) ?? 0
   const start = recordKey(partitionId, lastOffset)
@@ -118,7 +121,7 @@ export function boundsOf(store: Store, partitionId: number): { oldest: number; n
   return { oldest, next: oldest }
 }
 
-/** Chunks of a partition, from the one with `offset` on; each is a copy. */
+/** Returns the chunks of a partition, from the one with `offset` on; each is a copy. */
 export function chunksFrom(
   store: Store,
   partitionId: number,
@@ -148,7 +151,7 @@ export function readRecords(
   })
 }
 
-/** Reads all records once. @throws TroupeError bus.torn where one is missing or damaged */
+/** Reads all records once, as a check. @throws TroupeError bus.torn when one is missing or damaged */
 function checkAll(store: Store): void {
   try {
     for (const topic of storedTopics(store)) {

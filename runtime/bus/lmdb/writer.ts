@@ -3,8 +3,8 @@
  *
  * in   appends, commits, new topics, trims       out  lmdb transactions, one after the other
  * Invariants: offsets are assigned inside the transaction that stores them, so that a failed one leaves no gap. Every
- * transaction is conditional on this process's lease, so that a writer that was taken over writes nothing. Waiting work is
- * bounded.
+ * transaction is conditional on this process's lease, so a writer whose lease was taken over writes nothing. Waiting
+ * work is bounded.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
@@ -45,7 +45,7 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** Work that waits for a transaction: `stage` adds its writes, then `done` or `fail` is called. */
+/** A piece of work that waits for a transaction: `stage` adds its writes, then `done` or `fail` is called. */
 interface Work {
   readonly bytes: number
   stage(): void
@@ -56,9 +56,9 @@ interface Work {
 export interface LmdbWriterOptions {
   readonly effects: Pick<Effects, 'now'>
   readonly writeTimeoutMs: number
-  /** True where this process left a lease behind that it may take again. */
+  /** True if this process left a lease behind earlier, which it may take again. */
   readonly ownsLease: boolean
-  /** @param released false where the lease stays behind */
+  /** Called when the writer has closed. @param released false if the lease could not be released */
   readonly onClosed: (released: boolean) => void
 }
 
@@ -170,7 +170,7 @@ export class LmdbWriter implements PartitionedLog {
     while (this.running) await this.running
     clearInterval(this.heartbeat)
     const released = this.broken === undefined && (await releaseLease(this.store, this.epoch))
-    // After a stall lmdb would wait for the write that hangs. The process may end without closing.
+    // After a stall, lmdb's close would wait for the hanging write, so it is not awaited.
     if (this.broken?.code === 'bus.write_stalled') void this.store.root.close()
     else await this.store.root.close()
     this.options.onClosed(released)
@@ -201,7 +201,7 @@ export class LmdbWriter implements PartitionedLog {
     })
   }
 
-  /** Runs transactions until no work waits. Callers that were answered may add work before the next transaction. */
+  /** Runs transactions until no work waits. Answered callers may add work before the next transaction. */
   private async run(): Promise<void> {
     await endOfTurn()
     while (this.waiting.length > 0) {
@@ -234,7 +234,10 @@ export class LmdbWriter implements PartitionedLog {
     return this.waiting.splice(0, count)
   }
 
-  /** Encodes before it calls lmdb, which commits the writes that a callback made before it threw. */
+  /**
+   * Runs one transaction. Records are encoded before lmdb is called, because lmdb commits the writes that a callback
+   * made before it threw.
+   */
   private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
     const { meta, records, directory } = this.store
     try {
@@ -307,7 +310,7 @@ export class LmdbWriter implements PartitionedLog {
       () => {
         partition.oldest = oldest
       },
-      () => {}, // a full or failing disk: waiting appends report it
+      () => {}, // the disk is full or failing: waiting appends report it
     )
   }
 }

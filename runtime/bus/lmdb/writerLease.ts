@@ -2,7 +2,7 @@
  * The writer's lease on a log: an entry of the log itself that names the process which may write.
  *
  * in   a store      out  the epoch on which every transaction of this writer is conditional
- * Invariant: each taking raises the epoch, so that a writer that was taken over writes nothing more.
+ * Invariant: each takeover raises the epoch, so that the previous writer writes nothing more.
  */
 import { lmdbErrors } from './errors'
 import { type Holder, lives, thisProcess } from './holder'
@@ -10,7 +10,7 @@ import type { Store } from './store'
 
 /**
  * Makes this process the writer, in one transaction. Returns the new epoch.
- * @throws TroupeError bus.locked where another living process is the writer
+ * @throws TroupeError bus.locked when another living process is the writer
  */
 export function takeLease({ meta, directory }: Store, ownsLease: boolean): number {
   return meta.transactionSync(() => {
@@ -25,7 +25,9 @@ export function takeLease({ meta, directory }: Store, ownsLease: boolean): numbe
   })
 }
 
-/** Gives the lease back. False where the disk has no room for that: the lease expires when this process ends. */
+/**
+ * Releases the lease. Returns false when the disk has no room for that: the lease then expires when this process ends.
+ */
 export async function releaseLease({ meta }: Store, epoch: number): Promise<boolean> {
   try {
     return await meta.ifVersion('writer', epoch, () => void meta.put('writer', null, epoch))
@@ -35,7 +37,7 @@ export async function releaseLease({ meta }: Store, epoch: number): Promise<bool
   }
 }
 
-/** The cause of a rejected write: lmdb's own error says only that the commit failed. */
+/** Finds the cause of a rejected write: lmdb's own error says only that the commit failed. */
 export async function causeOf(thrown: unknown): Promise<unknown> {
   const { commitError } = thrown as { commitError?: Promise<never> }
   return commitError ? await commitError.catch(cause => cause) : thrown

@@ -1,9 +1,10 @@
 /**
  * The bus in memory: for tests, and for runs that need not survive the process.
  *
- * in   records      out  a Bus with the semantics of the durable drivers, except that records last as long as the process
- * Invariant: records are copied in and out, so that no two holders share bytes. It keeps every record that retention does
- * not drop, so its size grows with the appends.
+ * in   records      out  a Bus with the semantics of the durable drivers, except that records last as long as the
+ * process
+ * Invariant: records are copied in and out, so that no two holders share bytes. The bus keeps every record that
+ * retention does not drop, so its size grows with the appends.
  */
 import { type Effects, systemEffects } from '../../effects'
 import type { Bus, BusRecord, Position, TopicConfig } from '../bus'
@@ -21,11 +22,11 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** Expired records of command topics are dropped in groups of this size. */
+/** Number of expired records of a command topic that are dropped together. */
 const trimAtOnce = 1024
 
 export interface MemoryBusOptions {
-  /** Clock of timestamps and retention. */
+  /** Clock for timestamps and retention. Default: the system's. */
   readonly effects?: Pick<Effects, 'now'>
 }
 

@@ -108,7 +108,7 @@ test('defaults inside an object that --set made are still defaults', () => {
 
 test('a secret is a reference: its value is refused in configuration and never repeated in the error', () => {
   const error = failure(() => parseConfig(schema, { ...minimal, token: 'hunter2' }, 'x'))
-  expect(error.message).toContain('token: a secret is a reference, {env: NAME} or {file: PATH}')
+  expect(error.message).toContain('token: expected a reference to the secret, {env: NAME} or {file: PATH}')
   expect(`${error.message} ${error.stack} ${JSON.stringify(error)} ${String(error.cause)}`).not.toContain('hunter2')
 })
 
