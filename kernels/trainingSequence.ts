@@ -182,7 +182,7 @@ class Builder {
     if (turn !== this.turn + 1 || this.phase !== 'appended') {
       this.fail(
         turn,
-        `it follows turn ${this.turn}, ${this.phase === 'open' ? 'which is not completed' : 'without context between them'}`,
+        `the fact follows turn ${this.turn}, ${this.phase === 'open' ? 'which is not completed' : 'without context between them'}`,
       )
     }
     this.turn = turn

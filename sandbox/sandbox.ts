@@ -31,9 +31,9 @@ export interface RunRequest {
 
 /** Position of a cell in a session. */
 export interface SessionPlace {
-  /** Name of the session. */
+  /** Id of the session. */
   readonly id: string
-  /** 0-based number of the cell. */
+  /** 0-based number of the cell in its session. */
   readonly cell: number
   /**
    * Inputs of cells 0 to k-1. A sandbox that does not know the session runs them first, each under this request's

@@ -77,7 +77,7 @@ export function jsonFault(text: string): string | null {
           continue
         }
     }
-    // At this character a JSON value begins.
+    // The character at `at` begins a value.
     if (c === '{' || c === '[') {
       if (open.length >= maxDepth) return `nested deeper than ${maxDepth} levels at character ${at}`
       open.push(c)

@@ -191,8 +191,8 @@ export class JudgeApi {
     this.#dispatcher.statistics.count('refused', calls)
     const { maxQueuedCalls, maxClientCalls } = this.limits
     return overLimit === 'client'
-      ? this.#busy(429, `with these ${calls}, more than ${maxClientCalls} calls of this client would wait`)
-      : this.#busy(503, `with these ${calls}, more than ${maxQueuedCalls} calls would wait`)
+      ? this.#busy(429, `${calls} more calls would exceed this client's limit of ${maxClientCalls} waiting calls`)
+      : this.#busy(503, `${calls} more calls would exceed the server's limit of ${maxQueuedCalls} waiting calls`)
   }
 
   #busy(status: number, why: string): Reply {

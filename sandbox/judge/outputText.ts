@@ -23,7 +23,7 @@ export function tailText(bytes: Uint8Array, chars: number): string {
   return text.length <= chars ? text : [...text].slice(-chars).join('')
 }
 
-/** Returns all bytes as text. */
+/** Returns all bytes of a stream as text. */
 export function decoded(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
 }

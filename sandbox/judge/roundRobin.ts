@@ -13,7 +13,7 @@ export interface Source<T> {
 
 export class RoundRobin<T> implements Source<T> {
   readonly #listed = new Set<Source<T>>()
-  /** Sources added during this round. */
+  /** Sources that were added during the present round. */
   #fresh = new Fifo<Source<T>>()
   /** Sources whose turn is still to come in this round; `#served` holds the sources whose turn is over. */
   #current = new Fifo<Source<T>>()

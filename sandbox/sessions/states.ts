@@ -59,7 +59,7 @@ export class SessionStates<Link> {
     return this.#keys
   }
 
-  /** Adds a state with one user. */
+  /** Adds a state, with one user: the cell that left it. */
   add(
     key: number,
     space: Space<Link>,

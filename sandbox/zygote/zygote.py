@@ -28,7 +28,7 @@ PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 CODE = 3  # descriptor on which a child finds its code
 REQUEST, REPLY, HELD = 0, 3, 20  # HELD: lowest number of the zygote's own descriptors, once moved
 MIB = 1 << 20
-INTERPRETER_BYTES = 24 * MIB  # address space of a bare interpreter; it counts towards a call's limit
+INTERPRETER_BYTES = 24 * MIB  # Address space of a bare interpreter, which counts towards a call's limit.
 
 # Modules that a short program is likely to import. An import that fails is left out. Every fork pays for every module (a
 # megabyte costs about 0.1 ms), so modules that few programs use are left out; they cost those programs 1 to 4 ms (hashlib,

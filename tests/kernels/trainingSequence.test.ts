@@ -138,7 +138,7 @@ test('lengths that do not add up are refused with trajectory, turn and lengths',
   expect(wrong(4, { ...completed(0, 1, [12], 5), segments: [] })).toThrow('do not cover 1 tokens')
   expect(wrong(7, completed(1, 0, [13, 14], 5, 1))).toThrow('do not cover 2 tokens')
   expect(wrong(6, asked(1, 0, 7))).toThrow('was asked with 7 tokens of context, the facts hold 8')
-  expect(wrong(6, asked(2, 0, 8))).toThrow('turn 2: it follows turn 0')
+  expect(wrong(6, asked(2, 0, 8))).toThrow('turn 2: the fact follows turn 0')
   expect(() => assembleSequence(history.filter(fact => fact.type !== 'context.appended'))).toThrow(
     'without context between',
   )

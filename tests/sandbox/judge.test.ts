@@ -416,7 +416,7 @@ describe('bounds', () => {
     const greedy = await post('/run/long-batch', batch(21), tight)
     expect(greedy.status).toBe(429)
     expect(Number(greedy.headers.get('retry-after'))).toBeGreaterThanOrEqual(1)
-    expect((greedy.body as { detail: string }).detail).toContain('20 calls of this client')
+    expect((greedy.body as { detail: string }).detail).toContain("this client's limit of 20 waiting calls")
     expect((await status(tight)).refused).toBe(52)
     expect((await post('/run/long-batch', batch(20), tight)).status).toBe(200)
   })

@@ -7,7 +7,7 @@
  * run.
  */
 
-enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* a call counts as long after 50 ms of CPU time */
+enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */
 
 /* Returns a process's state as the kernel names it: R runs, S sleeps, T is stopped; 0 if the process has ended. */
 static char process_state(int pid) {

@@ -50,11 +50,11 @@
 #endif
 
 enum { LANES = 60, PENDING = 64, STATES = 512 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
-enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* flags of config.layers */
-enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* flags of request.flags */
-enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* values of request.kind */
-enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* values of reply.kind */
-enum { PAUSED = 1, FILES = 2 };                                 /* flags of reply.kept */
+enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* Isolation layers: flags of config.layers. */
+enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* Kinds of call: flags of request.flags. */
+enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* Kinds of frame from the pool: request.kind. */
+enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* Kinds of frame to the pool: reply.kind. */
+enum { PAUSED = 1, FILES = 2 };                                 /* What a cell left: flags of reply.kept. */
 /* Tags of epoll events; a tag below LANES is the index of a call's slot. */
 enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 };
 
