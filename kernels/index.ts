@@ -1,6 +1,4 @@
-/**
- * Exports the kernels: pure computations without clock, I/O or global state. Randomness comes only from a given seed.
- */
+/** Exports the kernels: computations without clock or I/O. Randomness comes only from a given seed. */
 
 export { FairQueue } from './fairQueue'
 export {

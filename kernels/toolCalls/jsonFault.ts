@@ -2,8 +2,7 @@
  * Finds the first fault of a JSON text, in words that never change: they go into facts that are replayed, while the
  * messages of JSON.parse differ between versions of JavaScript engines.
  *
- * in   a text       out  null if it is JSON and not nested too deep, else the fault and its position (character, from
- * 0)
+ * in   a text       out  null if it is JSON and not nested too deep, else the fault and its character (0-based)
  * Invariant: one pass, no recursion: neither the length nor the nesting of a hostile text can exhaust the stack.
  */
 
