@@ -36,7 +36,7 @@ def tiny_model(seed: int = 0, **changes: Any) -> PreTrainedModel:
 
 
 def tiny_model_dir(directory: Path, seed: int = 0, **changes: Any) -> Path:
-    """Saves that model in `directory`, where transformers finds it."""
+    """Saves a tiny model with `changes` in `directory`, in the form that transformers loads."""
     tiny_model(seed, **changes).save_pretrained(directory)
     return directory
 

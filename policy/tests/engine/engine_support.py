@@ -1,4 +1,6 @@
-"""An engine over a tiny model, driven step by step, and the full forward pass that its answers are compared with."""
+"""Test support: an engine over a tiny model, driven step by step, and the full forward pass that its answers are
+compared with.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Driver:
             assert ledger.kept_blocks() + int((-(-ledger.filled[ledger.running] // 16)).sum()) <= ledger.total_blocks
 
     def drain(self) -> dict[str, Event]:
-        """Steps until every request is answered. Returns each one's last event, by request id."""
+        """Steps the engine until every request is answered. Returns the last event of each, by request id."""
         for _ in range(MAX_STEPS):
             if not self.engine.step():
                 return {e.request.request_id: e for e in self.events if not isinstance(e, Partial)}
@@ -58,7 +60,7 @@ def random_tokens(length: int, seed: int, vocabulary: int = 97) -> np.ndarray:
 
 
 def request(name: str, length: int = 12, max_tokens: int = 20, **changes: Any) -> Request:
-    """A request whose prompt and seed follow from its name."""
+    """Builds a request whose prompt and seed derive from its name."""
     seed = sum(ord(c) * (i + 1) for i, c in enumerate(name))
     fields = {"trajectory": name, "context": random_tokens(length, seed), "seed": seed, **changes}
     return Request(request_id=changes.get("request_id", name), max_tokens=max_tokens, **{
@@ -74,7 +76,7 @@ def forward_logits(directory: Path, tokens: np.ndarray) -> torch.Tensor:
 
 
 def forward_logprobs(directory: Path, context: np.ndarray, tokens: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Logprobs of `tokens` behind `context`, float32 [n]."""
+    """Logprobs of `tokens` after `context`, float32 [n]."""
     logits = forward_logits(directory, np.concatenate([context, tokens]))[len(context) - 1 : -1]
     logp = torch.log_softmax(logits / temperature, -1)
     return logp.gather(-1, torch.from_numpy(tokens.astype(np.int64))[:, None])[:, 0].numpy()

@@ -1,4 +1,4 @@
-"""Deterministic mode: the bits of an answer depend on its own request alone."""
+"""Deterministic mode: the bits of an answer depend only on its own request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from engine_support import Driver, model_dir, random_tokens, request
 from troupe_policy.engine.requests import Finished, Request
 
-# Wide enough that matrix products are cut into tiles, odd enough that tiles are not full.
+# Model sizes large enough that matrix products are cut into tiles, and odd enough that tiles are not full.
 SIZES = {"hidden_size": 96, "intermediate_size": 200, "vocab_size": 317, "num_hidden_layers": 3}
 ARCHITECTURES = {
     "llama": SIZES,
@@ -31,7 +31,7 @@ def the_one(**changes) -> Request:
 
 
 def others(count: int, **changes) -> list[Request]:
-    """Requests of many lengths, some with filters, some in the group of `the_one` and with half its prompt."""
+    """Requests of many lengths, some with filters, some in the same group as `the_one` and with half its prompt."""
     shared = the_one().context[:20]
     made = []
     for i in range(count):

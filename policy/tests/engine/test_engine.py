@@ -1,4 +1,6 @@
-"""The engine against plain forward passes: what it samples and reports, and how it acts without room or usable weights."""
+"""The engine against plain forward passes: what it samples and reports, and how it acts without free KV cache or usable
+weights.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def test_every_logprob_is_that_of_a_plain_forward_over_two_turns(tmp_path: Path,
         np.testing.assert_allclose(
             got.logprobs, forward_logprobs(directory, asked.context, got.tokens, 0.7), atol=1e-4, rtol=0
         )
-    # the last sampled token of the first turn and six of the seven new ones: the seventh is decoded
+    # prefilled: the last sampled token of the first turn and six of the seven new ones; the decode computes the
+    # seventh
     assert driver.engine.prefilled_tokens - prefilled == 12 * 7
 
 

@@ -1,4 +1,4 @@
-"""Sampling: frequencies, filters, and random numbers that depend on nothing but seed and position."""
+"""Sampling: frequencies, filters, and random numbers that depend only on seed and position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Model directories made from a specification: transformers loads them, they are the same every time, their tokenizer loses nothing."""
+"""Model directories made from a specification: transformers loads them, they are reproducible, and their tokenizer is
+lossless.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def test_every_digit_is_a_token_and_so_is_every_special_and_added_text(made: Pat
     assert len(tokenizer.encode("9876543210")) == 10
     for text in ("<|im_start|>", "<|im_end|>", "<|pad|>", "<tool_call>", "</tool_call>"):
         assert len(tokenizer.encode(text)) == 1
-    assert len(tokenizer.encode("What is")) < len("What is")  # the corpus was learnt
+    assert len(tokenizer.encode("What is")) < len("What is")  # BPE merged the corpus: a text of it takes few tokens
     assert set(tokenizer.all_special_tokens) == {"<|im_start|>", "<|im_end|>", "<|pad|>"}
 
 

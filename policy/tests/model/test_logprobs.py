@@ -26,7 +26,7 @@ def plain(hidden, head, targets, temperature):
 def test_chunks_give_the_log_probabilities_gradients_and_entropies_of_the_full_logits(
     temperature, bias, scale, softcap, dtype, monkeypatch
 ) -> None:
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 17 * 51)  # several chunks, the last one shorter
+    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 17 * 51)  # sizes that give several chunks, the last one shorter
     torch.manual_seed(1)
     hidden = torch.randn(60, 12, dtype=dtype, requires_grad=True)
     weight = torch.randn(51, 12, dtype=dtype, requires_grad=True)

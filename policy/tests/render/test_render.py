@@ -1,4 +1,5 @@
-"""Rendering: agrees with transformers' own, gives the deltas that a rollout appends, and the masks that SFT trains on."""
+"""Rendering: agrees with transformers' own, gives the deltas that a rollout appends, and the masks that SFT trains on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from troupe_policy.model.init_model import train_tokenizer
 from troupe_policy.render.renderer import Piece, RenderError, Renderer
 from troupe_policy.render.service import _tools
 
-# Renders each message separately, and tools in the system message.
+# Template that renders each message separately, and tools in the system message.
 PLAIN = """{%- if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}
 {{- '<|im_end|>\n' }}{% endif %}
 {%- for message in messages %}
@@ -21,7 +22,7 @@ PLAIN = """{%- if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ 
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 
-# Renders successive tool responses in one user message, as Qwen's templates do.
+# Template that renders successive tool responses in one user message, as Qwen's templates do.
 GROUPING = """{%- for message in messages %}
 {%- if message.role == 'tool' %}
 {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}

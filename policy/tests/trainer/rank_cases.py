@@ -1,4 +1,4 @@
-"""The cases that one rank and two ranks both compute."""
+"""Test cases that a trainer of one rank and a trainer of two ranks both compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.
 OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)
 SFT = sft_options(learning_rate=1e-3, epochs=2, batch_sequences=7)
 
-# (number of sequences, options, arguments of the trainer); of three sequences one of two ranks gets fewer, of one it gets none
+# (number of sequences, options, arguments of the trainer). With three sequences one of two ranks gets fewer, with one
+# it gets none.
 CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
     "token mean": (11, OPTIONS, {}),
     "one sequence": (1, OPTIONS, {}),

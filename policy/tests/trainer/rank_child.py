@@ -1,4 +1,6 @@
-"""One rank of test_ranks.py, started by torchrun: makes the calls that its parent makes alone; rank 0 writes the results."""
+"""One rank of test_ranks.py, started by torchrun: makes the same calls that the test makes on one rank; rank 0 writes
+the results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
 
 
 def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """The gradient before the step's last update, whole, and the step's metrics."""
+    """Runs a step; returns the whole gradient before its last update, and the step's metrics."""
     kept: dict[str, torch.Tensor] = {}
     update = trainer.update
 
@@ -50,7 +52,9 @@ def held_bytes() -> int:
 
 
 def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
-    """Bytes that this process holds, after waiting: gloo's thread frees a gathered tensor shortly after its caller has it."""
+    """Bytes that this process holds, measured after a wait: gloo's thread frees a gathered tensor shortly after its
+    caller has it.
+    """
     deadline = time.monotonic() + timeout_s
     while (held := held_bytes()) > bytes_before and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -58,7 +62,7 @@ def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
 
 
 def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
-    """Bytes that rank 1 held in addition when rank 0 wrote the gathered tensors."""
+    """Additional bytes that rank 1 held when rank 0 wrote the gathered tensors."""
     held: list[int] = []
     broadcast = trainer.ranks.broadcast
 
@@ -97,7 +101,7 @@ def main(folder: Path) -> None:
     results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
     results["other model"] = refused(lambda: trainer.load(folder / "other"))
     results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
-    # Only rank 0 knows that its caller is gone; every rank stops.
+    # Only rank 0 knows that its caller has disconnected, but every rank stops.
     results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
@@ -105,7 +109,7 @@ def main(folder: Path) -> None:
     results["lora resumed"] = after_resume(lora)
     if ranks.is_leader:
         torch.save(results, folder / "results.pt")
-    # Exits as a server's ranks do: when the interpreter tears gloo's threads down, they sometimes abort the process.
+    # Exits like a server's ranks: when the interpreter tears gloo's threads down, they sometimes abort the process.
     exit_now(0)
 
 

@@ -110,7 +110,7 @@ def test_the_digest_is_the_sha256_of_the_weight_files_and_names_the_weights(mode
     assert trainer.save(tmp_path / "b", False) == (digest, size)
     assert weights_digest(tmp_path / "b") == (digest, size)
     trainer.step(random_sequences(6, 0), OPTIONS)
-    assert trainer.save(tmp_path / "a", True)[0] != digest  # over the old one
+    assert trainer.save(tmp_path / "a", True)[0] != digest  # overwrites the old checkpoint
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -138,7 +138,7 @@ def test_a_process_that_dies_between_writing_and_renaming_leaves_the_old_checkpo
         assert weights_digest(target)[0] == digest
         trainer.load(target)
     trainer.save(target, True)
-    assert [p.name for p in tmp_path.iterdir()] == ["c"]  # the leftover is gone, too
+    assert [p.name for p in tmp_path.iterdir()] == ["c"]  # the leftover of the dead process is removed too
 
 
 def test_a_save_that_fails_leaves_nothing_behind(tmp_path) -> None:

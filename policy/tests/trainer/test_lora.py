@@ -60,7 +60,7 @@ def test_what_is_published_is_the_merged_model_under_its_own_names(changes, tmp_
         trainer.model.set_attn_implementation("sdpa")
         own = trainer.model(input_ids=torch.arange(20)[None]).logits
     assert torch.allclose(own, logits(tmp_path / "published"), atol=1e-5)
-    # The base model with the adapters, loaded by peft, gives them, too.
+    # The base model with the adapters, loaded by peft, gives the same log-probabilities.
     with torch.no_grad():
         adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(directory), tmp_path / "published/adapter")
         assert torch.allclose(adapted(input_ids=torch.arange(20)[None]).logits, own, atol=1e-5)

@@ -26,7 +26,9 @@ def batch(seed: int, sizes: list[int]) -> dict[str, list]:
 
 
 def reference(data: dict[str, list], norm: str, *, low: float, high: float, cap: float, dual: float) -> tuple[float, list]:
-    """Loss and gradient by hand: for each token the objective and its slope, then the normalisation of the formula."""
+    """Computes loss and gradient by hand: for each token the objective and its slope, then the normalisation of the
+    formula.
+    """
     count = len(data["logp"])
     trained = [float(mask.sum()) for mask in data["mask"]]
     groups = sorted({g for g, n in zip(data["group"], trained, strict=True) if n > 0})
@@ -58,7 +60,8 @@ def reference(data: dict[str, list], norm: str, *, low: float, high: float, cap:
 
 
 def ours(data: dict[str, list], norm: str, cuts: list[list[int]], *, low: float, high: float, cap: float, dual: float):
-    """Loss and gradient by the function under test, summed over micro-batches of the given sequence indices."""
+    """Computes loss and gradient by the function under test, summed over micro-batches of the given sequence indices.
+    """
     leaves = [part.clone().requires_grad_(True) for part in data["logp"]]
     trained = [int(mask.sum()) for mask in data["mask"]]
     denominators = sequence_denominators(trained, data["group"], norm)
@@ -177,7 +180,7 @@ def test_a_dual_clip_of_one_or_less_is_refused() -> None:
 
 
 def packed(sizes: list[int], seed: int) -> dict[str, torch.Tensor]:
-    """Sequences laid end to end, in float64: the last one has nothing to train on."""
+    """Sequences laid end to end, in float64; the last one has no trained token."""
     torch.manual_seed(seed)
     total = sum(sizes)
     sequence = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
@@ -221,7 +224,7 @@ def test_a_sequence_whose_ratio_is_clipped_gives_gspo_no_gradient_at_any_of_its_
         clip_low=3e-4, clip_high=4e-4,
     )  # fmt: skip
     result.loss.backward()
-    # both have the ratio exp(0.00225): too far up for the gain, not for the loss
+    # both tokens have the ratio exp(0.00225): it exceeds the upper clip of a gain, not that of a loss
     assert result.clipped.tolist() == [True] * 4 + [False] * 4
     assert (logp.grad[:4] == 0).all() and (logp.grad[4:] != 0).all()
     assert sequence_mean(shift, mask, data["sequence"]).tolist() == pytest.approx([0.00225] * 8)
@@ -250,7 +253,7 @@ def test_with_the_old_policy_as_it_is_every_objective_has_the_plain_policy_gradi
     )
     result.loss.backward()
     plain = -(data["advantage"] * data["mask"]) / 7.0
-    if objective == "gspo":  # one ratio a sequence: each token has the mean over the sequence's tokens of the plain one
+    if objective == "gspo":  # each token's gradient is the mean of clip's gradients over the sequence
         plain = sequence_mean(plain, data["mask"], data["sequence"]) * (data["mask"] > 0)
     assert torch.allclose(logp.grad, plain, atol=1e-12)
 

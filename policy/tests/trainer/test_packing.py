@@ -99,7 +99,8 @@ def test_activations_that_are_computed_again_change_no_gradient_and_are_not_kept
         results.append((gradient, metrics["loss"], saved))
     alike(results[0][0], results[1][0])
     assert results[1][1] == results[0][1]
-    # The hook also sees what the recomputation saves, a layer at a time, so only the forward pass is counted.
+    # The hook also sees the tensors that the recomputation saves, a layer at a time, so only the forward pass is
+    # counted.
     trainer = Trainer(directory, dtype=dtype, checkpointing=True)
     kept: list[int] = []
     run = trainer.logprobs

@@ -1,4 +1,6 @@
-"""The KL to a reference: which policy is the reference, that it survives a checkpoint, and that it leaves the policy unchanged."""
+"""The KL to a reference: which policy becomes the reference, that checkpoints keep it, and that it leaves the policy
+unchanged.
+"""
 
 from __future__ import annotations
 

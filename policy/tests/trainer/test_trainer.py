@@ -1,4 +1,6 @@
-"""The trainer: its step against a float64 reference through full logits, atomicity, determinism, independence of cuts."""
+"""The trainer: its step against a float64 reference through full logits, atomicity, determinism, independence of the cut
+into micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def gradients_of(trainer: Trainer, sequences: list[TrainSequence], options: GrpoOptions) -> tuple[dict, dict]:
-    """The gradient just before the update, and the step's metrics; the weights stay unchanged."""
+    """Runs a step; returns the gradient just before the update, and the step's metrics. The weights stay unchanged."""
     kept: dict[str, torch.Tensor] = {}
 
     def update(loss: float, rate: float, max_grad_norm: float) -> float:
@@ -131,10 +133,11 @@ def test_a_step_raises_the_probability_of_what_had_an_advantage_and_reports_its_
     assert set(first) == expected
     assert all(math.isfinite(value) for value in first.values())
     assert first["trainedTokens"] == sum(int(s.mask[1:].sum()) for s in sequences)
-    assert first["clipFraction"] == 0.0  # one inner step: the ratio is 1
+    assert first["clipFraction"] == 0.0  # with one inner step the ratio of π to π_old is 1
     assert 0.0 < first["entropy"] <= math.log(97) + 1e-6
 
-    # the engine's numbers are now the old policy's: the good one's tokens have become likelier than the bad one's
+    # the engine's logprobs are now the old policy's: tokens of the good sequence have become likelier than the bad
+    # one's
     def mean_gain(s: TrainSequence) -> float:
         probe = dataclasses.replace(s, engine_logp=np.zeros_like(s.engine_logp))
         before = Trainer(model_dir).step([probe], OPTIONS)["klEngine"]
@@ -174,7 +177,7 @@ def test_the_gradient_norm_that_is_applied_is_bounded(model_dir) -> None:
 @pytest.mark.parametrize("poison", ["advantage", "logits", "engine", "late"])
 def test_a_step_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(model_dir, poison, inner_steps) -> None:
     trainer = Trainer(model_dir)
-    trainer.step(random_sequences(4, seed=6), OPTIONS)  # so that the optimizer has moments
+    trainer.step(random_sequences(4, seed=6), OPTIONS)  # a first step, so that the optimizer has moments
     sequences = random_sequences(4, seed=7)
     options = dataclasses.replace(OPTIONS, inner_steps=inner_steps)
     if poison == "advantage":

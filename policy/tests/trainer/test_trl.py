@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 PROMPT, BUDGET = 2, 48
 BASE = grpo_options(learning_rate=1e-3, tis_cap=0.0, max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
 
-# our options, and TRL's names for the same
+# our options, and the equivalent options of TRL
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": ({"loss_norm": "sequences"}, {"loss_type": "grpo"}),
     "dapo": ({"clip_high": 0.28}, {"loss_type": "dapo", "epsilon_high": 0.28}),
@@ -50,12 +50,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def batch() -> list[TrainSequence]:
-    """The first PROMPT tokens are the prompt; the log-probabilities stand for the old policy's, near the model's own."""
+    """Batch whose first PROMPT tokens are the prompt; its log-probabilities stand for the old policy's, near the model's
+    own.
+    """
     return random_sequences(9, seed=3)
 
 
 def near(sequences: list[TrainSequence], model: torch.nn.Module, seed: int) -> list[np.ndarray]:
-    """Per sequence float32 [n]: the model's own log-probabilities with noise, so that some ratios are clipped and others not."""
+    """Log-probabilities per sequence, float32 [n]: the model's own with noise, so that some ratios are clipped and
+    others not.
+    """
     draw = np.random.default_rng(seed)
     found = []
     for s in sequences:
@@ -68,7 +72,7 @@ def near(sequences: list[TrainSequence], model: torch.nn.Module, seed: int) -> l
 
 
 def padded(rows: list[np.ndarray], kind: torch.dtype) -> torch.Tensor:
-    """The part of each row behind the prompt, padded on the right: [rows, longest]."""
+    """Part of each row after the prompt, padded on the right: [rows, longest]."""
     longest = max(len(row) for row in rows) - PROMPT
     table = torch.zeros(len(rows), longest, dtype=kind)
     for at, row in enumerate(rows):
@@ -94,7 +98,7 @@ def theirs(directory: Path, sequences, old, reference, engine, changes) -> tuple
     )  # fmt: skip
     trainer = trl.GRPOTrainer(
         model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args,
-        # Never sampled from; the fingerprint saves hashing it.
+        # TRL requires a data set but never samples from this one; the fingerprint saves hashing it.
         train_dataset=Dataset(InMemoryTable.from_pylist([{"prompt": "w5 w6"}] * 9), fingerprint="prompts"),
         processing_class=tokenizer,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A trainer and options for tests: the package itself has no defaults, so these tests have theirs."""
+"""Trainer and options for tests: the package itself has no defaults, so these tests set their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from troupe_policy.trainer.trainer import GrpoOptions, SftOptions
 
 
 class Trainer(package.Trainer):
-    """float32 on the CPU, the whole model, unless a test says otherwise."""
+    """Loads a trainer in float32 on the CPU, with all weights trained, unless a test says otherwise."""
 
     def __init__(self, model_dir: str | Path, **changes: Any) -> None:
         super().__init__(

@@ -142,7 +142,7 @@ def read_manifest(directory: str | Path) -> dict | None:
     """
     path = Path(directory)
     if not path.is_dir():
-        raise CheckpointError("trainer.no_checkpoint", f"there is no checkpoint directory {path}")
+        raise CheckpointError("trainer.no_checkpoint", f"the checkpoint directory {path} does not exist")
     if not (path / MANIFEST).is_file():
         return None
     manifest = json.loads((path / MANIFEST).read_text())

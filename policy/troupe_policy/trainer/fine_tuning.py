@@ -1,8 +1,8 @@
 """Fine-tuning on demonstrations (SFT): masked cross-entropy over epochs of shuffled batches.
 
-In: the training state, examples. Out: changed weights, metrics. Invariants: a call that fails, is not finite or is cancelled
-leaves weights and optimizer as they were; the optimizer is fresh before and after, since RL does not inherit the moments of
-imitation.
+In: the training state, examples. Out: changed weights, metrics. Invariants: a call that fails, is not finite or is
+cancelled leaves weights and optimizer as they were; the optimizer is fresh before and after, since RL does not
+inherit the moments of imitation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .meter import Meter
 from .options import Metrics, SftExample, SftOptions, TrainerError, learning_rate_at
 from .training_state import TrainingState
 
-# Bound on the tokens of a micro-batch; SFT's options have none.
+# Upper bound on the tokens of a micro-batch; SFT's options do not set one.
 MICRO_BATCH_TOKENS = 8192
 
 
@@ -26,7 +26,8 @@ def fine_tune(
     on_progress: Callable[[float, float], None],
     should_stop: Callable[[], bool],
 ) -> Metrics:
-    """See Trainer.sft. The metric `loss` is the mean over the last tenth of the optimizer steps."""
+    """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps.
+    """
     masks = [state.trained_mask(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
     kept = [at for at, mask in enumerate(masks) if mask.any()]
     if not kept:

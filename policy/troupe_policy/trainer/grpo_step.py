@@ -24,7 +24,7 @@ from .training_state import TrainingState
 def grpo_step(
     state: TrainingState, sequences: Sequence[TrainSequence], options: GrpoOptions, should_stop: Callable[[], bool]
 ) -> Metrics:
-    """See Trainer.step."""
+    """Makes one GRPO step, as Trainer.step describes."""
     check_names(options)
     masks = [state.trained_mask(s.trajectory, s.tokens, s.mask, s.engine_logp) for s in sequences]
     counts = [int(mask.sum()) for mask in masks]
@@ -42,7 +42,7 @@ def grpo_step(
         [denominators[at] for at in kept],
     )
     micros = state.micro_batches(batch, options.micro_batch_tokens)
-    # A single update is atomic by itself: its gradient is checked before anything is changed.
+    # A single update needs no snapshot: its gradient is checked before any weight changes.
     before = state.optimizer.snapshot() if options.inner_steps > 1 else None
     total = sum(counts)
     sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
@@ -92,7 +92,7 @@ def grpo_step(
 def _score_reference(
     state: TrainingState, micros: Sequence[MicroBatch], temperature: float, should_stop: Callable[[], bool]
 ) -> None:
-    """Fills `reference_logp` of every micro-batch; takes the reference first where there is none."""
+    """Fills `reference_logp` of every micro-batch; if there is no reference yet, the current policy becomes it."""
     if not state.reference.is_taken:
         state.reference.take()
     with state.reference.in_place(), torch.no_grad():
@@ -104,9 +104,10 @@ def _score_reference(
 def grpo_micro(
     state: TrainingState, micro: MicroBatch, options: GrpoOptions, sums: dict[str, float], *, first: bool
 ) -> float:
-    """Forward and backward pass of one micro-batch. Adds to the gradients and to `sums`; returns its part of the loss.
+    """Runs forward and backward pass of one micro-batch. Adds to the gradients and to `sums`; returns its part of the
+    loss.
 
-    first: this is the first inner step, in which the policy is π_old and most metrics are counted.
+    first: true in the first inner step, in which the policy is π_old and most metrics are counted.
     """
     logp, entropy = state.logprobs(micro, options.temperature, first)
     if first or micro.old_logp is None:

@@ -1,8 +1,10 @@
 """Low-rank adapters (LoRA, by peft): added to a model in place, published both merged and as peft's own files.
 
-In: a causal LM and LoraOptions. Out: the model with frozen weights and trained adapters; merged weights; peft's config.
-Invariants: the frozen weights never change, so the adapters are all that training needs to continue, and all that a server
-needs that has the model already. For every other reader W + (alpha / rank)·B·A is published under the model's own names.
+In: a causal LM and LoraOptions. Out: the model with frozen weights and trained adapters; merged weights; peft's
+config.
+Invariants: the frozen weights never change, so the adapters are all that training needs to continue, and all that a
+server needs that already has the model. For every other reader W + (alpha / rank)·B·A is published under the model's
+own names.
 Source: arXiv 2106.09685.
 """
 
@@ -16,9 +18,9 @@ from torch import Tensor, nn
 from .options import LoraOptions, TrainerError
 
 ADAPTER = "default"
-# prefix of the parameters' names in peft's files
+# Prefix of the parameters' names in peft's files.
 PEFT_PREFIX = "base_model.model."
-# Bound on the linear layers that an error names.
+# Upper bound on the number of linear layers that an error lists.
 SHOWN = 12
 
 
@@ -54,26 +56,27 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
 
 
 def linear_names(model: nn.Module) -> list[str]:
-    """Last parts of the paths of the model's linear layers without the head, sorted, each once."""
+    """Names of the model's linear layers without the head (last parts of their paths), sorted, each once."""
     head = model.get_output_embeddings()  # type: ignore[operator]
     named = {name.rpartition(".")[2] for name, module in model.named_modules() if _is_linear(module) and module is not head}
     return sorted(named)
 
 
 def config_json(model: nn.Module, base: str) -> bytes:
-    """The content of peft's adapter_config.json. model: with its adapters. base: the directory of the model without them."""
+    """Content of peft's adapter_config.json. model: with its adapters. base: the directory of the model without them.
+    """
     config = {**model.peft_config[ADAPTER].to_dict(), "base_model_name_or_path": base, "inference_mode": True}  # type: ignore[index]
-    # The config holds sets: sorted, they give the same bytes every time.
+    # The config holds sets; they are sorted, so that the bytes are the same every time.
     return (json.dumps(config, default=sorted, indent=2) + "\n").encode()
 
 
 def peft_name(name: str) -> str:
-    """The name of an adapter's parameter in peft's files."""
+    """Name of an adapter's parameter in peft's files."""
     return PEFT_PREFIX + name.replace(f".{ADAPTER}.", ".")
 
 
 def own_name(name: str) -> str:
-    """The name of an adapter's parameter in the model, from its name in peft's files or in our earlier format."""
+    """Name of an adapter's parameter in the model, from its name in peft's files or in our earlier format."""
     if not name.startswith(PEFT_PREFIX):
         return name
     return name.removeprefix(PEFT_PREFIX).removesuffix("weight") + f"{ADAPTER}.weight"
@@ -85,7 +88,9 @@ def is_adapter(name: str) -> bool:
 
 
 def merged(model: nn.Module, options: LoraOptions, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The model's weights under its own names, with the adapters added. given: all of the model's tensors, whole, by name."""
+    """Merges the adapters into the model's weights, under the model's own names. given: all of the model's tensors,
+    whole, by name.
+    """
     scale = options.alpha / options.rank
     weights: dict[str, Tensor] = {}
     for name, value in given.items():

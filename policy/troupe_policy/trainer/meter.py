@@ -1,4 +1,5 @@
-"""Measures what a call cost: wall time and CPU time since the meter was made, and the process's peak memory so far."""
+"""Measures the cost of a call: wall time and CPU time since the meter was made, and the process's peak memory so far.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ class Meter:
         self.cpu = time.process_time()
 
     def read(self, tokens: int) -> dict[str, float]:
-        """The call's cost as metrics. tokens: how many the call processed."""
+        """Cost of the call as metrics. tokens: number of tokens that the call processed."""
         seconds = time.perf_counter() - self.wall
         return {
             "seconds": seconds,

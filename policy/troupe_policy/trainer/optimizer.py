@@ -1,8 +1,10 @@
-"""AdamW over the trained parameters, with updates that happen whole or not at all.
+"""AdamW over the trained parameters; an update is applied whole or not at all.
 
-In: gradients in `.grad`, a loss, a learning rate. Out: changed parameters, the gradient's norm, the optimizer's state by name.
-Invariants: loss and gradient are checked before the first parameter changes, with the same result on every rank; restoring a
-snapshot gives back the state that it was taken from, bit for bit. On several ranks each holds and copies its own shard.
+In: gradients in `.grad`, a loss, a learning rate. Out: changed parameters, the gradient's norm, the optimizer's state
+by name.
+Invariants: loss and gradient are checked before the first parameter changes, with the same result on every rank;
+restoring a snapshot gives back the state that it was taken from, bit for bit. With several ranks each holds and
+copies its own shard.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class Snapshot:
 
 
 class Optimizer:
-    """`parameters`: the trained ones, by name. `updates`: how many were applied since the optimizer was fresh."""
+    """`parameters`: the trained parameters, by name. `updates`: number of updates since the optimizer was fresh."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self.parameters = dict(parameters)
@@ -35,17 +37,17 @@ class Optimizer:
         self.adamw = self._fresh()
 
     def _fresh(self) -> torch.optim.AdamW:
-        # No weight decay: at the learning rates of RL it is below what float32 keeps, and the paper names none.
+        # No weight decay: at the learning rates of RL its effect is below float32 precision, and the paper names none.
         return torch.optim.AdamW(
             list(self.parameters.values()), lr=0.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True
         )
 
     def reset(self) -> None:
-        """Forgets all moments."""
+        """Drops all moments."""
         self.adamw, self.updates = self._fresh(), 0
 
     def apply(self, loss: float, rate: float, max_grad_norm: float) -> float:
-        """Checks, clips and updates. Returns the gradient's norm before clipping.
+        """Checks, clips and applies the gradients. Returns the gradient's norm before clipping.
 
         loss: the whole batch's, the same number on every rank. max_grad_norm: 0 turns clipping off.
         Raises TrainerError trainer.not_finite with nothing changed.
@@ -69,13 +71,15 @@ class Optimizer:
         self.adamw.zero_grad(set_to_none=True)
 
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
-        """('<kind>/<parameter>', tensor) for AdamW's kinds exp_avg, exp_avg_sq and step; nothing before the first update."""
+        """Optimizer state as ('<kind>/<parameter>', tensor) for AdamW's kinds exp_avg, exp_avg_sq and step; empty before
+        the first update.
+        """
         for name, parameter in self.parameters.items():
             for kind, value in self.adamw.state.get(parameter, {}).items():
                 yield f"{kind}/{name}", value
 
     def load_state(self, named: Iterable[tuple[str, Tensor]], updates: int) -> None:
-        """Takes over whole tensors, named as `named_state` names them.
+        """Loads optimizer state from whole tensors, named as `named_state` names them.
 
         Raises CheckpointError trainer.shape_mismatch; the optimizer is fresh then.
         """
@@ -90,13 +94,13 @@ class Optimizer:
                     f"the optimizer's state {key} {list(value.shape)} fits no trained parameter: it belongs to another "
                     "model, or to other adapters (train.lora)",
                 )
-            # The step count is a plain number on every rank; the fused kernel wants it on the device.
+            # The step count is a plain number on every rank, but the fused kernel needs it on the device.
             part = copy_to_device(parameter, value) if kind == "step" else sharded_copy(parameter, value)
             self.adamw.state[parameter][kind] = part
         self.updates = updates
 
     def snapshot(self) -> Snapshot:
-        """A copy of parameters and optimizer state in the host's memory."""
+        """Copy of parameters and optimizer state in the host's memory."""
         with torch.no_grad():
             weights = {name: local_shard(p).detach().to("cpu", copy=True) for name, p in self.parameters.items()}
             state = {key: local_shard(value).detach().to("cpu", copy=True) for key, value in self.named_state()}

@@ -1,8 +1,8 @@
 """Arguments of a trainer's calls: examples, trajectories and options; and the error that refuses them.
 
-In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the recipe's schema
-has all of them; a message that lacks one is refused. The schema also refuses contradicting fields; Python checks what it alone
-knows: the names that it implements, and the model's vocabulary and context.
+In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the
+recipe's schema has all of them; a message that lacks one is refused. The schema also refuses contradicting fields;
+Python checks only what it alone knows: the names that it implements, and the model's vocabulary and context.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Metrics = dict[str, float]
 
 
 class TrainerError(RuntimeError):
-    """A call was refused or rejected, or a rank was lost. `code` is for programs: trainer.not_finite, trainer.bad_sequence, …"""
+    """A call was refused or rejected, or a rank was lost. `code` is for programs: trainer.not_finite,
+    trainer.bad_sequence, …
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +33,7 @@ class TrainerError(RuntimeError):
 
 @dataclass(frozen=True)
 class SftExample:
-    """One demonstration. tokens: int32 [n]. mask: uint8 [n], 1 where the loss counts."""
+    """One demonstration. tokens: int32 [n]. mask: uint8 [n], 1 for tokens that count in the loss."""
 
     tokens: np.ndarray
     mask: np.ndarray
@@ -41,8 +43,9 @@ class SftExample:
 class TrainSequence:
     """One trajectory.
 
-    tokens: int32 [n]. mask: uint8 [n], 1 where the model sampled. engine_logp: float32 [n], natural log, under the distribution
-    that the engine sampled from. advantage: of the whole trajectory. group: number of its group in the batch.
+    tokens: int32 [n]. mask: uint8 [n], 1 for tokens that the model sampled. engine_logp: float32 [n], natural log,
+    under the distribution that the engine sampled from. advantage: of the whole trajectory. group: number of its
+    group in the batch.
     """
 
     trajectory: str
@@ -55,7 +58,8 @@ class TrainSequence:
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank)·B·A on the modules named by `targets`; the rest is frozen.
+    """Options of low-rank adapters (arXiv 2106.09685): W + (alpha / rank)·B·A on the modules named by `targets`; the
+    rest is frozen.
 
     targets: names of linear modules as peft takes them (ends of their paths), or 'all-linear' for all but the head.
     """
@@ -67,21 +71,21 @@ class LoraOptions:
 
 @dataclass(frozen=True)
 class SftOptions:
-    """SftOptions of policy.proto."""
+    """Options of a fine-tuning: message SftOptions of policy.proto."""
 
     learning_rate: float
     epochs: int
     batch_sequences: int
     # share of all optimizer steps in which the learning rate rises linearly; then it falls along a cosine to 0
     warmup_share: float
-    # 0 is no clipping
+    # bound on the gradient's norm; 0 turns clipping off
     max_grad_norm: float
     seed: int
 
 
 @dataclass(frozen=True)
 class GrpoOptions:
-    """StepOptions of policy.proto."""
+    """Options of a GRPO step: message StepOptions of policy.proto."""
 
     learning_rate: float
     clip_low: float
@@ -94,17 +98,17 @@ class GrpoOptions:
     tis_cap: float
     max_grad_norm: float
     objective: str
-    # bound on the loss of tokens with a negative advantage, see policy_loss; 0 is off
+    # factor c that bounds the loss of tokens with a negative advantage, see policy_loss; 0 is off
     dual_clip: float
     # token budget of a response, for loss_norm constant
     constant_tokens: int
-    # coefficient of the KL to the reference; 0 is no reference and no KL
+    # coefficient of the KL to the reference; 0 turns the KL and the reference off
     kl_coef: float
     kl_estimator: str
     # band of π_old / π_engine outside which a token is not trained on (IcePop); a high end of 0 is off
     icepop_low: float
     icepop_high: float
-    # updates of a fresh optimizer over which the learning rate rises linearly; then it stays
+    # number of updates of a fresh optimizer over which the learning rate rises linearly; then it stays constant
     warmup_updates: int
 
 
@@ -122,15 +126,15 @@ def options_of(kind: type[Options], given: Message) -> Options:
 
 
 def linear_warmup(rate: float, update: int, updates: int) -> float:
-    """The learning rate of update `update` (0-based): rises linearly to `rate` over `updates` updates, then stays.
+    """Learning rate of update `update` (0-based): rises linearly to `rate` over `updates` updates, then stays constant.
 
-    The first is above 0, so that no batch is wasted.
+    The first rate is above 0, so that no batch is wasted.
     """
     return rate * min(1.0, (update + 1) / (updates + 1))
 
 
 def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
-    """The learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then a cosine down to 0."""
+    """Learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then a cosine down to 0."""
     warmup = round(options.warmup_share * steps)
     if step < warmup:
         return linear_warmup(options.learning_rate, step, warmup)
@@ -139,7 +143,9 @@ def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
 
 
 def check_names(options: GrpoOptions) -> None:
-    """Raises TrainerError trainer.bad_option for a name that this package does not implement."""
+    """Checks the names in the options. Raises TrainerError trainer.bad_option for a name that this package does not
+    implement.
+    """
     for field, name, known in (
         ("lossNorm", options.loss_norm, LOSS_NORMS),
         ("objective", options.objective, OBJECTIVES),
@@ -158,11 +164,12 @@ def trained_mask(
     vocabulary: int,
     context_tokens: int,
 ) -> np.ndarray:
-    """The mask of trained tokens, bool [n]: `mask` without the first token, which no token before it predicts.
+    """Checks a sequence and returns the mask of its trained tokens, bool [n]: `mask` without the first token, which no
+    token predicts.
 
-    tokens: int32 [n]. mask: uint8 [n]. engine_logp: float32 [n] or None. name: the sequence, for errors. vocabulary: ids must be
-    below it. context_tokens: bound on n, 0 for none. Raises TrainerError trainer.bad_sequence, trainer.context_exceeded or
-    trainer.not_finite.
+    tokens: int32 [n]. mask: uint8 [n]. engine_logp: float32 [n] or None. name: the sequence, for errors. vocabulary:
+    ids must be below it. context_tokens: upper bound on n, 0 for none. Raises TrainerError trainer.bad_sequence,
+    trainer.context_exceeded or trainer.not_finite.
     """
     count = len(tokens)
     if len(mask) != count or (engine_logp is not None and len(engine_logp) != count):

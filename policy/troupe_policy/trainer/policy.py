@@ -17,10 +17,12 @@ from .batch.packed_attention import ATTENTION, UnsupportedAttention, layout_of
 
 
 class Policy(nn.Module):
-    """Owns the model. `packed`: sequences are laid end to end; else they are padded rows."""
+    """Owns the model. `packed`: true if sequences are laid end to end, false if they are padded rows."""
 
     def __init__(self, model: nn.Module, *, checked: bool = True, packed: bool | None = None) -> None:
-        """checked: compare with the model's own logits. packed: None tries whether packing works; else another rank's result."""
+        """checked: compare with the model's own logits. packed: None tries whether packing works; else the result of
+        another rank's try.
+        """
         super().__init__()
         self.model = model
         hidden_states = hidden_states_of(model)
@@ -46,7 +48,7 @@ class Policy(nn.Module):
         picked = states.reshape(-1, states.shape[-1]).index_select(0, micro.predictors)
         if half:
             picked = picked.bfloat16()
-        # Looked up in every pass: a sharded head is another tensor while its shards are gathered.
+        # The head is read in every pass: a sharded head is another tensor while its shards are gathered.
         layer = self.model.get_output_embeddings()  # type: ignore[operator]
         head = Head(layer.weight, getattr(layer, "bias", None), self.head.scale, self.head.softcap)
         return chunked_logprobs(picked, head, micro.targets, temperature=temperature, with_entropy=with_entropy)
@@ -54,20 +56,22 @@ class Policy(nn.Module):
     def checkpoint_layers(self) -> None:
         """Turns on activation checkpointing: a layer's activations are computed again in the backward pass.
 
-        Raises ValueError where the architecture has no layer that supports it.
+        Raises ValueError if the architecture has no layer that supports it.
         """
         self.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
             raise ValueError(f"no layer of {type(self.model).__name__} supports activation checkpointing: remove the option")
         for layer in layers:
-            # A layer checks its own mode alone; the modules in it stay in evaluation mode, without dropout.
+            # A layer checks only its own mode; the modules in it stay in evaluation mode, without dropout.
             layer.training = True
 
 
 @torch.no_grad()
 def can_pack(model: nn.Module) -> bool:
-    """True where sequences laid end to end get the hidden states that each gets alone, compared on three short ones."""
+    """True if sequences laid end to end get the same hidden states as each gets alone, compared on three short
+    sequences.
+    """
     base, device = model.base_model, next(model.parameters()).device
     vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
     rows = [(torch.arange(n, device=device) * 7919 + n) % vocabulary for n in (6, 5, 2)]

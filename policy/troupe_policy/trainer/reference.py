@@ -17,12 +17,13 @@ from .ranks.shards import as_shard, gathered, local_shard, sharded_copy
 
 
 class Reference:
-    """On several ranks, each holds its own shard."""
+    """With several ranks, each holds its own shard."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
         self._kept: dict[str, Tensor] = {}
-        # Counts the references taken or loaded; 0 is none. A version that was saved need not be saved again.
+        # Number of references taken or loaded so far; 0 means that there is none. A version that was saved is not
+        # saved again.
         self.version = 0
 
     @property
@@ -38,19 +39,19 @@ class Reference:
         self._kept, self.version = {}, 0
 
     def load(self, named: Iterable[tuple[str, Tensor]]) -> None:
-        """Takes over a saved reference: whole tensors by the names of the parameters."""
+        """Loads a saved reference: whole tensors by the names of the parameters."""
         self._kept = {name: local_shard(sharded_copy(self._parameters[name], value)).cpu() for name, value in named}
         self.version += 1
 
     def gathered(self, is_leader: bool) -> dict[str, Tensor]:
-        """Whole tensors on the leading rank; see shards.gathered."""
+        """Gathers the reference as whole tensors on the leading rank; see shards.gathered."""
         named = self._parameters.items()
         shards = ((name, as_shard(p, self._kept[name].to(local_shard(p).device))) for name, p in named)
         return gathered(shards, is_leader)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts the reference's parameters into the model for the length of the block."""
+        """Replaces the model's parameters by the reference's for the length of the block."""
         current = self._copies()
         try:
             self._write(self._kept)

@@ -1,9 +1,11 @@
-"""The trainer's state on disk: weights that every engine loads, and what training needs to continue.
+"""The trainer's state on disk: weights that every engine loads, and the state that training needs to continue.
 
-In: the training state (on any number of ranks) and a directory. Out: a checkpoint, or the state that a checkpoint holds.
-Invariants: the files hold whole tensors, so any number of ranks reads what N ranks saved. Rank 0 checks everything before the
-first weight changes, and every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie
-beside them in peft's format, for inference servers, and continue only on the base model that they were trained on.
+In: the training state (on any number of ranks) and a directory. Out: a checkpoint, or the state that a checkpoint
+holds.
+Invariants: the files hold whole tensors, so any number of ranks reads what N ranks saved. Rank 0 checks everything
+before the first weight changes, and every rank raises its error. With adapters (LoRA) the weights are published
+merged; the adapters lie beside them in peft's format, for inference servers, and continue only on the base model that
+they were trained on.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from .ranks.sharding import put_whole
 from .training_state import TrainingState
 
 ADAPTER, REFERENCE = "adapter", "reference"
-# the names that peft gives its files
+# names of the adapter's files in peft's format
 ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
 REFERENCE_FILE = f"{REFERENCE}/weights.safetensors"
-# the adapters' file in checkpoints that were written before they took peft's format
+# the adapters' file in checkpoints of earlier versions, which did not use peft's format
 OLD_ADAPTER_FILE = f"{ADAPTER}/weights.safetensors"
 
 
 def save(state: TrainingState, directory: Path, with_optimizer: bool) -> tuple[str, int]:
-    """Returns (digest, size in bytes) of the weights.
+    """Saves a checkpoint. Returns (digest, size in bytes) of the weights.
 
     Raises OSError or CheckpointError on rank 0, and CheckpointError trainer.failed on every other rank with it.
     """
     ranks, lora, leads = state.ranks, state.lora, state.ranks.is_leader
-    # On ranks that do not lead, these stay empty: such a rank only takes part in gathering.
+    # These variables stay empty on ranks that do not lead: such a rank only takes part in gathering.
     weights, companions, parts, described = None, state.companions, {}, {}
     if ranks.size > 1 or lora is not None:
         weights = gathered_weights(state.model, leads)
@@ -74,9 +76,10 @@ def save(state: TrainingState, directory: Path, with_optimizer: bool) -> tuple[s
 
 
 def load(state: TrainingState, directory: Path) -> None:
-    """Raises CheckpointError with the state unchanged.
+    """Loads a checkpoint. Raises CheckpointError with the state unchanged.
 
-    Only where the optimizer's state does not fit the checkpoint's own weights are the weights loaded and the optimizer fresh then.
+    One exception: if the optimizer's state does not fit the checkpoint's own weights, the weights are loaded and the
+    optimizer is fresh when the error is raised.
     """
     weights, manifest, problem = None, None, None
     if state.ranks.is_leader:
@@ -103,12 +106,14 @@ def load(state: TrainingState, directory: Path) -> None:
 
 
 def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Raises CheckpointError where a file that the manifest names is missing: fresh moments would train differently."""
+    """Checks that all files exist that the manifest names: without its moments a run would train differently. Raises
+    CheckpointError.
+    """
     optimizer = manifest.get("optimizer") or {}
     named = [directory / optimizer["file"]] if "file" in optimizer else []
     if state.lora is not None and ADAPTER in manifest:
         named.append(_adapter_file(directory, manifest))
-    if REFERENCE in manifest:  # earlier manifests do not name it
+    if REFERENCE in manifest:  # manifests of earlier versions do not name the reference
         named.append(directory / REFERENCE_FILE)
     missing = [str(file.relative_to(directory)) for file in named if not file.is_file()]
     if missing:
@@ -120,7 +125,9 @@ def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
 
 
 def _weights(state: TrainingState, directory: Path, manifest: dict) -> dict[str, Tensor]:
-    """Whole tensors to put into the model, by the model's own names, with the shapes checked. Raises CheckpointError."""
+    """Reads whole tensors to put into the model, by the model's own names, and checks their shapes. Raises
+    CheckpointError.
+    """
     described, lora = manifest.get(ADAPTER), state.lora
     if lora is None:
         return checkpoint.read_weights(directory, state.model)
@@ -160,7 +167,7 @@ def _put(state: TrainingState, weights: dict[str, Tensor] | None) -> None:
         for name, tensor in state.model.state_dict(keep_vars=True).items():
             if name in weights:
                 tensor.copy_(weights[name])
-        # A state dict leaves out some buffers: nothing trains them, but they belong to the model.
+        # A state dict leaves out some buffers: training does not change them, but they belong to the model.
         for name, buffer in state.model.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])

@@ -45,13 +45,15 @@ from .trainer import (
 T = TypeVar("T")
 logger = logging.getLogger("troupe_policy")
 
-# Bound on the tokens of one call, which are held in memory before it starts: 2^27 take 1.2 GiB with masks and logprobs.
+# Upper bound on the tokens of one call, which are held in memory before it starts: 2^27 take 1.2 GiB with masks and
+# logprobs.
 MAX_CALL_TOKENS = 1 << 27
-# Shortest time between two progress events.
+# Shortest time between two progress events, in seconds.
 PROGRESS_EVERY_S = 0.2
-# A call ends shortly after its last event was read, so the next call waits this long before it is refused.
+# Seconds that a call waits for the previous one before it is refused: a call ends shortly after its last event was
+# read.
 LAST_CALL_S = 0.25
-# Time that rank 0 stays alive to report that another rank is lost.
+# Seconds that rank 0 stays alive to report that another rank is lost.
 LOST_REPLY_S = 0.3
 NO_OPTIONS = "the stream ended without options: send them as its first part"
 BUSY = "the trainer works on another call: retry when that call has ended"
@@ -120,7 +122,9 @@ class TrainerService(rpc.TrainerServicer):
         return pb.ResetReply()
 
     def _led(self, method: str, *given: object, **callbacks: Callable) -> Any:
-        """Makes a call on every rank. Rank 0 sends it to the others; `callbacks` exist on rank 0 alone, which shares their results."""
+        """Makes a call on every rank. Rank 0 sends it to the others; `callbacks` exist only on rank 0, which shares
+        their results.
+        """
         try:
             self._trainer.ranks.broadcast_call((method, given))
             return getattr(self._trainer, method)(*given, **callbacks)
@@ -129,7 +133,7 @@ class TrainerService(rpc.TrainerServicer):
         except Exception as error:
             if self._trainer.ranks.size == 1:
                 raise
-            # The other ranks are at another point of the call, or gone: there is no way back to a common state.
+            # The other ranks are at another point of the call, or gone: a common state cannot be restored.
             logger.exception("rank 0 ends: the ranks have no common state any more")
             threading.Timer(LOST_REPLY_S, exit_now, [1]).start()
             raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
@@ -142,7 +146,7 @@ class TrainerService(rpc.TrainerServicer):
         work: Future[Metrics] | None = None
         try:
             call = prepare()
-            # Holds the newest progress only: a slow reader skips what came between.
+            # Queue of one: it holds the newest progress only, and a slow reader skips the events in between.
             newest: list[tuple[float, float]] = []
             wake = threading.Event()
             sent = 0.0
@@ -167,7 +171,7 @@ class TrainerService(rpc.TrainerServicer):
         except (TrainerError, CheckpointError) as error:
             yield _failed(error.code, str(error))
         except (RuntimeError, MemoryError) as error:
-            # torch raises RuntimeError for faults of the device, most often for lack of memory.
+            # torch raises RuntimeError for errors of the device, most often for lack of memory.
             yield _failed("trainer.failed", str(error))
         finally:
             # A caller that disconnects ends this generator. Its work stops at the next micro-batch; until then the trainer is busy.
@@ -222,7 +226,7 @@ def follow(given: argparse.Namespace) -> None:
 
 
 def _array(data: bytes, kind: str) -> np.ndarray:
-    """The little-endian numbers in `data`, read-only. Raises TrainerError where bytes are left over."""
+    """Reads the little-endian numbers in `data`, read-only. Raises TrainerError if bytes are left over."""
     try:
         return np.frombuffer(data, dtype=np.dtype(kind))
     except ValueError as error:
@@ -230,9 +234,10 @@ def _array(data: bytes, kind: str) -> np.ndarray:
 
 
 def _received(parts: Iterator[Any], field: str, convert: Callable[[Any], T]) -> tuple[Any, list[T]]:
-    """Drains a call's stream: its options message, and its items from `field`, converted.
+    """Reads a call's stream to its end: its options message, and its items from `field`, converted.
 
-    Raises TrainerError trainer.batch_too_large at the first item beyond MAX_CALL_TOKENS, trainer.bad_option without options.
+    Raises TrainerError trainer.batch_too_large at the first item beyond MAX_CALL_TOKENS, trainer.bad_option without
+    options.
     """
     given, items, budget = None, [], MAX_CALL_TOKENS
     for part in parts:
@@ -259,7 +264,7 @@ def _sequence(one: pb.Sequence) -> TrainSequence:
 
 
 def _spend(budget: int, tokens: int) -> int:
-    """The token budget that is left. Raises TrainerError trainer.batch_too_large."""
+    """Subtracts from the call's token budget and returns the rest. Raises TrainerError trainer.batch_too_large."""
     if tokens > budget:
         raise TrainerError("trainer.batch_too_large", f"the call has more than {MAX_CALL_TOKENS} tokens: send fewer sequences per step")
     return budget - tokens

@@ -61,7 +61,7 @@ class Trainer(TrainingState):
         return grpo_step(self, sequences, options, should_stop)
 
     def reset(self, optimizer: bool, reference: bool) -> None:
-        """Begins a stage. optimizer: forget the moments. reference: measure the KL from the policy as it is now."""
+        """Begins a stage. optimizer: drop the moments. reference: make the current policy the reference of the KL."""
         if optimizer:
             self.optimizer.reset()
         if reference:
@@ -72,7 +72,7 @@ class Trainer(TrainingState):
         return saved_state.save(self, Path(directory), with_optimizer)
 
     def load(self, directory: str | Path) -> None:
-        """Loads weights, and optimizer and reference where the checkpoint has them; otherwise those start fresh."""
+        """Loads weights, and optimizer and reference if the checkpoint has them; otherwise those start fresh."""
         saved_state.load(self, Path(directory))
 
 

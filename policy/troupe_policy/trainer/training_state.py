@@ -1,9 +1,9 @@
 """The state that every call of the trainer works on: a causal LM, its AdamW, the reference policy, and the ranks.
 
-In: a model directory, and how it is trained (dtype, adapters, ranks). Out: micro-batches, log-probabilities with a graph,
-optimizer updates. grpo_step.py, fine_tuning.py and saved_state.py take this state as their first argument.
-Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. The same
-weights, inputs, thread count and rank count give the same bits.
+In: a model directory, and how it is trained (dtype, adapters, ranks). Out: micro-batches, log-probabilities with a
+graph, optimizer updates. grpo_step.py, fine_tuning.py and saved_state.py take this state as their first argument.
+Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. The
+same weights, inputs, thread count and rank count give the same bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from .reference import Reference
 
 
 class TrainingState:
-    """Not safe for calls at the same time. On several ranks, every rank makes the same calls with the same arguments."""
+    """State of one trainer. It does not support concurrent calls. With several ranks, every rank makes the same calls
+    with the same arguments.
+    """
 
     def __init__(
         self,
@@ -42,9 +44,9 @@ class TrainingState:
         checkpointing: bool,
         ranks: Ranks | None = None,
     ) -> None:
-        """Loads `model_dir` in float32. dtype: what matrix products run in, 'float32' or 'bfloat16'.
+        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32' or 'bfloat16'.
 
-        device: a torch device, or 'auto' for CUDA where there is a GPU and the CPU elsewhere. lora: train adapters only.
+        device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
         checkpointing: compute activations again in the backward pass. ranks: this process's place among several.
         Raises TrainerError trainer.bad_option, trainer.no_model.
         """
@@ -69,7 +71,7 @@ class TrainingState:
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = Optimizer(self.parameters)
         self.reference = Reference(self.parameters)
-        # (version of the reference, the file that holds it): an unchanged reference is linked, not written again
+        # (version of the saved reference, its file): an unchanged reference is linked, not written again
         self.saved_reference: tuple[int, Path] | None = None
 
     def _load_model(self) -> torch.nn.Module:
@@ -80,7 +82,7 @@ class TrainingState:
                 model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
             except (OSError, ValueError) as error:
                 raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}") from error
-        # Dropout would add noise to the ratio of π to π_old, and two runs would differ.
+        # Evaluation mode turns dropout off: it would add noise to the ratio of π to π_old, and two runs would differ.
         model.eval()
         self.base_digest = ""
         if self.lora is not None:
@@ -102,7 +104,7 @@ class TrainingState:
         return policy
 
     def update(self, loss: float, rate: float, max_grad_norm: float) -> float:
-        """One optimizer update from the gradients in place; returns their norm. See Optimizer.apply."""
+        """Makes one optimizer update from the accumulated gradients; returns their norm. See Optimizer.apply."""
         return self.optimizer.apply(loss, rate, max_grad_norm)
 
     def logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
@@ -110,8 +112,9 @@ class TrainingState:
         return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
-        """This rank's share of the batch, padded with idle micro-batches to the count of the rank that has most."""
-        # A smaller bound than asked for is always allowed: the cut of a batch does not change its gradient.
+        """Micro-batches of this rank's share of the batch, padded with idle ones to the count of the rank that has most.
+        """
+        # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
         bound = min(max_tokens, self.max_micro_tokens or max_tokens)
         lengths = [len(row) for row in batch.tokens]
         packed, device = self.policy.packed, self.device
@@ -137,7 +140,8 @@ class TrainingState:
     def trained_mask(
         self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logp: np.ndarray | None = None
     ) -> np.ndarray:
-        """See options.trained_mask; the bounds are those of this model."""
+        """Mask of trained tokens, as options.trained_mask describes, with this model's vocabulary and context as bounds.
+        """
         bounds = {"vocabulary": self.vocabulary, "context_tokens": self.context_tokens}
         return trained_mask(name, tokens, mask, engine_logp, **bounds)
 

@@ -1,1 +1,1 @@
-"""From sequences to micro-batches of tensors."""
+"""Converts sequences into micro-batches of tensors."""

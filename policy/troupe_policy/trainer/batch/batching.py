@@ -1,7 +1,7 @@
-"""Cuts sequences into optimizer batches and micro-batches, always in the same way.
+"""Cuts sequences into optimizer batches and micro-batches, reproducibly.
 
-In: lengths, a bound on tokens, a seed. Out: lists of indices. Invariants: every sequence is in exactly one micro-batch; the cut
-depends on lengths, positions and the seed only, never on time or hashing.
+In: lengths, a bound on tokens, a seed. Out: lists of indices. Invariants: every sequence is in exactly one
+micro-batch; the cut depends on lengths, positions and the seed only, never on time or hashing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import torch
 # Number of batches whose sequences are sorted by length together: enough for little padding, few enough to stay mixed.
 SORT_WINDOW_BATCHES = 32
 
-# Bound on saved activations on a CPU, or twice the parameters' size where that is more: larger micro-batches are not faster.
+# Upper bound on saved activations on a CPU, in bytes; twice the parameters' size if that is more. Larger micro-batches
+# are not faster.
 CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, *, packed: bool = False) -> list[list[int]]:
-    """Indices of `lengths`, longest first, cut so that a micro-batch has at most max_tokens (one sequence always fits).
+    """Cuts the indices of `lengths`, longest first, into micro-batches of at most max_tokens (one sequence always fits).
 
-    packed: a micro-batch has the sum of its lengths; else rows × longest, since rows are padded.
+    packed: a micro-batch's size is the sum of its lengths; otherwise rows × longest, since rows are padded.
     Longest first: a micro-batch that does not fit into memory fails at the start, not at the end.
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
@@ -39,7 +40,8 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, *, packed: bool = Fal
 
 
 def epoch_batches(lengths: Sequence[int], batch_sequences: int, seed: int, epoch: int) -> list[list[int]]:
-    """One epoch's optimizer batches: shuffled by (seed, epoch), then similar lengths together, then batches shuffled.
+    """Optimizer batches of one epoch: shuffled by (seed, epoch), then grouped by similar length, then the batches are
+    shuffled.
 
     Returns ceil(n / batch_sequences) lists of indices; every index appears once.
     """
@@ -58,8 +60,8 @@ def epoch_batches(lengths: Sequence[int], batch_sequences: int, seed: int, epoch
 def cpu_micro_tokens(model: torch.nn.Module) -> int:
     """Number of tokens whose saved activations take at most CPU_ACTIVATION_BYTES, or twice the parameters' bytes.
 
-    A layer saves about 18 vectors of the hidden size and 5 of the intermediate size per token (measured on Llama models,
-    within a tenth). A model with other parts is off by a factor that the bound's slack absorbs.
+    A layer saves about 18 vectors of the hidden size and 5 of the intermediate size per token (measured on Llama
+    models, within a tenth). For a model with other parts the estimate is off by a factor that the bound tolerates.
     """
     config = model.config.get_text_config()  # type: ignore[union-attr, operator]
     hidden = int(getattr(config, "hidden_size", 0) or 1024)

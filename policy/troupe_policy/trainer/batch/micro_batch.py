@@ -1,8 +1,9 @@
-"""Micro-batches as tensors: sequences laid end to end, and the places of their trained tokens.
+"""Micro-batches as tensors: sequences laid end to end, and the positions of their trained tokens.
 
-In: token ids, masks, advantages, the engine's log-probabilities, denominators. Out: the tensors of one forward and backward pass.
-Invariants: a micro-batch holds whole sequences, and its per-token tensors cover the trained tokens alone. For a model that
-cannot attend to sequences laid end to end, they are rows padded on the right, with the same results.
+In: token ids, masks, advantages, the engine's log-probabilities, denominators. Out: the tensors of one forward and
+backward pass.
+Invariants: a micro-batch holds whole sequences, and its per-token tensors cover only the trained tokens. For a model
+that cannot attend to sequences laid end to end, sequences are rows padded on the right, with the same results.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .packed_attention import Layout, layout_of
 
 @dataclass(frozen=True)
 class Batch:
-    """The sequences of one optimizer update; each field has one entry per sequence."""
+    """Sequences of one optimizer update; each field has one entry per sequence."""
 
     tokens: Sequence[np.ndarray]
     masks: Sequence[np.ndarray]
@@ -32,12 +33,13 @@ class Batch:
 class MicroBatch:
     """ids, position_ids: int64, [1, tokens] packed or [rows, longest] padded. The other tensors: [trained].
 
-    position_ids: each token's index in its own sequence; None where padded, since the model then counts by itself.
-    predictors: int64, indices into the flattened hidden states; the state at t - 1 predicts token t. targets: int64, token ids.
-    sequence: int64, the index of each token's sequence.
+    position_ids: each token's index in its own sequence; None if padded, since the model then counts by itself.
+    predictors: int64, indices into the flattened hidden states; the state at t - 1 predicts token t. targets: int64,
+    token ids. sequence: int64, the index of each token's sequence.
     mask: float32, 1; all 0 in an idle micro-batch, which keeps this rank in step with the others.
     advantage, denominator: float32, those of the token's sequence.
-    engine_logp, old_logp, reference_logp: float32, natural log, under the engine, the policy before the step, the reference.
+    engine_logp, old_logp, reference_logp: float32, natural log, under the engine, the policy before the step, the
+    reference.
     """
 
     ids: Tensor
@@ -64,10 +66,10 @@ def micro_batch(
     packed: bool,
     device: torch.device,
 ) -> MicroBatch:
-    """Tensors of whole sequences, longest first.
+    """Builds the tensors of whole sequences, longest first.
 
-    tokens int32, masks bool (False first), engine_logp float32: an array [n] per sequence. advantages, denominators: one number
-    per sequence.
+    tokens int32, masks bool (False first), engine_logp float32: an array [n] per sequence. advantages, denominators:
+    one number per sequence.
     """
     lengths = [len(row) for row in tokens]
     if packed:
@@ -103,7 +105,8 @@ def micro_batch(
 
 
 def idle_micro_batch(*, packed: bool, device: torch.device) -> MicroBatch:
-    """Two tokens with mask 0: a rank without micro-batches left runs them while other ranks work."""
+    """Idle micro-batch of two tokens with mask 0: a rank whose micro-batches are done runs it while other ranks work.
+    """
     row, mask = np.zeros(2, dtype=np.int32), np.array([False, True])
     micro = micro_batch([row], [mask], [0.0], None, [1.0], packed=packed, device=device)
     micro.mask = torch.zeros_like(micro.mask)

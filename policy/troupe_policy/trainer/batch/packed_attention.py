@@ -17,7 +17,7 @@ from transformers.modeling_utils import AttentionInterface
 
 ATTENTION = "troupe_packed"
 
-# Sequences of one attention call are at least this share of the longest of them.
+# Lower bound on a sequence's length in an attention call, as a share of the longest sequence in that call.
 SIMILAR_LENGTH = 0.75
 
 
@@ -27,26 +27,27 @@ class UnsupportedAttention(RuntimeError):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Neighbours in the pack that share an attention call, as `count` rows of `longest` tokens."""
+    """Neighbouring sequences of the pack that share an attention call, as `count` rows of `longest` tokens."""
 
     start: int
     end: int
     count: int
     longest: int
     # spread: for each token of the rows, its index in this part of the pack. gather: for each token of the part, its
-    # index in the rows. int64; None where all sequences have one length.
+    # index in the rows. int64; None if all sequences have one length.
     spread: Tensor | None
     gather: Tensor | None
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Says which tokens of a pack belong to one sequence. Made by `layout_of`."""
+    """Layout of a pack: which of its tokens belong to one sequence. Made by `layout_of`."""
 
     rows: tuple[_Rows, ...]
 
     def activate(self) -> None:
-        """Sets the layout of every attention from now on; a backward pass that computes a layer again needs it too."""
+        """Sets the layout of every attention call from now on; a backward pass that computes a layer again needs it too.
+        """
         global _active
         _active = self
 
@@ -55,7 +56,9 @@ _active: Layout | None = None
 
 
 def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
-    """The layout of sequences with these lengths, laid end to end in this order; fastest when longest first."""
+    """Makes the layout of sequences with these lengths, laid end to end in this order. Attention is fastest with the
+    longest first.
+    """
     rows: list[_Rows] = []
     start, first = 0, 0
     while first < len(lengths):
@@ -68,7 +71,7 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
             own = torch.tensor(part)[:, None]
             at = torch.arange(longest)[None]
             begins = torch.cumsum(own, 0) - own
-            # Padding repeats the sequence's last token; no token of the sequence sees it.
+            # Padding repeats the sequence's last token; no token of the sequence attends to it.
             spread = (begins + torch.minimum(at, own - 1)).flatten().to(device)
             gather = torch.nonzero((at < own).flatten()).flatten().to(device)
         rows.append(_Rows(start, start + sum(part), len(part), longest, spread, gather))
@@ -77,7 +80,9 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """query [1, heads, tokens, dim]; key, value [1, kv_heads, tokens, dim] → [1, tokens, heads, dim]."""
+    """Attention within each sequence of the active layout. query [1, heads, tokens, dim]; key, value [1, kv_heads,
+    tokens, dim] → [1, tokens, heads, dim].
+    """
     if _active is None:
         raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:
@@ -98,7 +103,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 
 
 def _spread(rows: _Rows, tensor: Tensor) -> Tensor:
-    """[heads, tokens, dim] → [count, heads, longest, dim]."""
+    """Arranges a part of the pack as padded rows: [heads, tokens, dim] → [count, heads, longest, dim]."""
     part = tensor[:, rows.start : rows.end]
     if rows.spread is not None:
         part = part.index_select(1, rows.spread)

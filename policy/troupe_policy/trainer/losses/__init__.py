@@ -1,1 +1,1 @@
-"""Losses and what they are made of: pure functions of tensors."""
+"""Losses and their components: pure functions of tensors."""

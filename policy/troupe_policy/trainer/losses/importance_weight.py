@@ -23,9 +23,11 @@ def tis_weight(old_logp: Tensor, engine_logp: Tensor, cap: float) -> Tensor:
 
 
 def icepop_weight(old_logp: Tensor, engine_logp: Tensor, low: float, high: float) -> Tensor:
-    """π_old / π_engine where it lies in [low, high], else 0: tokens on which the two disagree are not trained on.
+    """π_old / π_engine if it lies in [low, high], else 0: tokens on which trainer and engine disagree are not trained
+    on.
 
-    old_logp, engine_logp: [tokens], float32, natural log. Returns [tokens], float32. 0 <= low < high, else ValueError.
+    old_logp, engine_logp: [tokens], float32, natural log. Returns [tokens], float32. 0 <= low < high, else
+    ValueError.
     """
     if not 0 <= low < high:
         raise ValueError(f"the band of IcePop is {low} to {high}: expected 0 <= low < high")

@@ -41,7 +41,7 @@ def kl_k3_unbiased(logp: Tensor, reference_logp: Tensor, old_logp: Tensor) -> Te
     return torch.exp((logp - old_logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)) * kl_k3(logp, reference_logp)
 
 
-# (log π, log π_ref, log π_old) → KL per token
+# Estimators by name; each maps (log π, log π_ref, log π_old) to the KL per token.
 KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "k1": lambda logp, reference_logp, _: kl_k1(logp, reference_logp),
     "k2": lambda logp, reference_logp, _: kl_k2(logp, reference_logp),

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Bound on |log ratio|: exp(±20) is far outside any clip range, and a broken ratio does not become inf before it is clipped.
+# Upper bound on |log ratio|: exp(±20) is far outside any clip range, and a broken ratio does not become inf before it
+# is clipped.
 MAX_LOG_RATIO = 20.0
 
 # clip: min(rA, clip(r)A) per token; gspo: the same with one ratio r per sequence; cispo: clip(r) as a weight without a gradient.
@@ -24,7 +25,9 @@ OBJECTIVES = ("clip", "gspo", "cispo")
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """loss: float32 scalar with a graph, nats. clipped: [tokens] bool, true where the clip removed the gradient (cispo: capped it)."""
+    """loss: float32 scalar with a graph, nats. clipped: [tokens] bool, true for tokens whose gradient the clip removed
+    (cispo: capped).
+    """
 
     loss: Tensor
     clipped: Tensor
@@ -45,12 +48,12 @@ def policy_loss(
     dual_clip: float = 0.0,
     penalty: Tensor | None = None,
 ) -> PolicyLoss:
-    """The loss of packed tokens, in nats: each token's term divided by `denominator`, then summed.
+    """Loss of packed tokens, in nats: each token's term divided by `denominator`, then summed.
 
     logp, old_logp: [tokens], float32, natural log. mask: [tokens], float32, 0 or 1.
     advantage: [tokens], float32, the trajectory's advantage repeated.
-    denominator: a number or [tokens], from `sequence_denominators` over the *whole* optimizer batch (all micro-batches and
-        ranks), so that splitting the batch never changes the gradient.
+    denominator: a number or [tokens], from `sequence_denominators` over the *whole* optimizer batch (all
+    micro-batches and ranks), so that splitting the batch never changes the gradient.
     sequence: [tokens], int64 from 0, the index of each token's sequence; `gspo` needs it.
     weight: [tokens], float32, factor of the policy term, without a graph (importance_weight.py); None is 1.
     dual_clip: c > 1 bounds the loss of tokens with a negative advantage at -c·A; 0 is off. Not for cispo.
@@ -77,18 +80,19 @@ def policy_loss(
                 raise ValueError(f"dual_clip is {dual_clip}: it must be above 1, or 0 for off")
             surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
     else:
-        raise ValueError(f"objective {objective!r} is none of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"objective is {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     if weight is not None:
         surrogate = surrogate * weight
     if penalty is not None:
         surrogate = surrogate - penalty
-    # `where` instead of a product with the mask: a NaN at an untrained token must not reach the sum.
+    # `where` replaces a product with the mask: a NaN at an untrained token must not reach the sum.
     terms = torch.where(mask > 0, surrogate * mask, torch.zeros_like(surrogate))
     return PolicyLoss(loss=-(terms / denominator).sum(), clipped=clipped)
 
 
 def sequence_mean(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
-    """At each token, the mean of `values` over the masked tokens of its sequence; 0 where it has none.
+    """Mean of `values` over the masked tokens of a sequence, repeated at each of its tokens; 0 for a sequence without
+    masked tokens.
 
     values, mask: [tokens], float32. sequence: [tokens], int64 from 0. Returns [tokens].
     """

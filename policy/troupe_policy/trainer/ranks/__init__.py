@@ -1,1 +1,1 @@
-"""One trainer over several processes."""
+"""Runs one trainer as several processes (ranks)."""

@@ -1,9 +1,10 @@
-"""The processes (ranks) of one trainer: rank 0 leads, the others make the calls that it makes.
+"""The processes (ranks) of one trainer: rank 0 leads, the others make the same calls.
 
 In: the environment that torchrun sets (RANK, WORLD_SIZE, …), or nothing for a trainer of one process.
 Out: sums and flags over all ranks, rank 0's values and calls on every other rank, a share of the work for each.
-Invariants: a sum or flag that decides something is the same on every rank, so all ranks decide alike. A rank waits at most
-`timeout_s` for another, except for the next call, which may come at any time. A rank whose leader is gone ends.
+Invariants: a sum or flag on which a decision depends is the same on every rank, so all ranks decide alike. A rank
+waits at most `timeout_s` for another, except for the next call, which may come at any time. A rank whose leader is
+gone ends.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# Bound on the wait for the next call: the rollouts of a step lie between two calls.
+# Upper bound on the wait for the next call: the rollouts of a step happen between two calls.
 IDLE_TIMEOUT = timedelta(days=30)
 
 
 class Ranks:
-    """This process among `size`. A single process answers every call without communication."""
+    """This process as one of `size` ranks. With a single rank every method returns without communication."""
 
     def __init__(self, rank: int = 0, size: int = 1, timeout_s: float = 600.0) -> None:
         self.rank, self.size = rank, size
@@ -42,7 +43,7 @@ class Ranks:
         return self.rank == 0
 
     def device(self, asked: torch.device) -> torch.device:
-        """This rank's own GPU where several ranks share a machine's GPUs; else `asked`. Raises ValueError."""
+        """This rank's own GPU if several ranks share a machine's GPUs; else `asked`. Raises ValueError."""
         if self.size == 1 or asked.type != "cuda":
             return asked
         local = int(os.environ.get("LOCAL_RANK", self.rank))
@@ -68,7 +69,7 @@ class Ranks:
         return self._broadcast(value, self._control)
 
     def broadcast_call(self, value: object = None) -> object:
-        """Rank 0's next call on every rank. The others wait for it here, up to IDLE_TIMEOUT. Collective."""
+        """Rank 0's next call on every rank. The other ranks wait for it here, up to IDLE_TIMEOUT. Collective."""
         return self._broadcast(value, self._calls)
 
     def _broadcast(self, value: object, group: dist.ProcessGroup | None) -> object:
@@ -79,7 +80,9 @@ class Ranks:
         return box[0]
 
     def shares(self, costs: Sequence[int]) -> list[list[int]]:
-        """Indices of `costs` for each rank, with nearly equal sums: the largest goes to the rank with the least so far."""
+        """Assigns the indices of `costs` to ranks, with nearly equal sums: the largest cost goes to the rank with the
+        least so far.
+        """
         parts: list[list[int]] = [[] for _ in range(self.size)]
         sums = [0] * self.size
         for index in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):

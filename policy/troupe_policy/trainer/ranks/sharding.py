@@ -1,8 +1,9 @@
 """Shards one model over several ranks with FSDP2's `fully_shard`, and copies whole tensors into the shards.
 
-In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, with a shard of every parameter on each rank.
-Invariants: gradients are summed over ranks, not averaged, because losses are divided by a count of the whole batch. Only rank 0
-holds whole tensors, one at a time.
+In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, with a shard of every parameter on
+each rank.
+Invariants: gradients are summed over ranks, not averaged, because losses are divided by a count of the whole batch.
+Only rank 0 holds whole tensors, one at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .ranks import Ranks
 
 
 def empty_model(directory: str) -> PreTrainedModel:
-    """The model of `directory` in float32 without its weights; memory that is never written takes no pages."""
+    """Makes the model of `directory` in float32 without its weights; memory that is never written takes no pages."""
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -45,7 +46,7 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
-            # Sums are wanted, and gloo has no averaging reduction.
+            # Gradients are summed, not averaged, and gloo has no averaging reduction.
             module.set_force_sum_reduction_for_comms(True)
     for _, value in model.named_buffers():
         value.data = value.data.to(device)

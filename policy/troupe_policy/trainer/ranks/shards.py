@@ -1,7 +1,7 @@
-"""Tensors that several ranks share: a rank's own shard, the whole tensor, and one made in the form of the other.
+"""Conversions between whole tensors and the shards that each rank holds.
 
-In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function is the identity or a plain
-copy. A function that gathers is a collective call: every rank must make it, in the same order.
+In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function is the identity or a
+plain copy. A function that gathers is a collective call: every rank must make it, in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """The part that this rank holds, or all of an unsharded tensor. Shares its memory."""
+    """Part of a tensor that this rank holds, or all of an unsharded tensor. It shares the tensor's memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -36,7 +36,7 @@ def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool) -> dict[str, 
 
 
 def gathered_weights(model: nn.Module, is_leader: bool) -> dict[str, Tensor]:
-    """`gathered` of all weights; tied weights are one tensor under several names."""
+    """All weights of the model, gathered as `gathered` does; tied weights are one tensor under several names."""
     values = model.state_dict(keep_vars=True)
     first = {id(value): name for name, value in reversed(values.items())}
     kept = gathered(((name, values[name]) for name in first.values()), is_leader)
@@ -44,7 +44,7 @@ def gathered_weights(model: nn.Module, is_leader: bool) -> dict[str, Tensor]:
 
 
 def sharded_copy(parameter: Tensor, value: Tensor) -> Tensor:
-    """A copy of the whole tensor `value` on the parameter's device, sharded as the parameter is.
+    """Copies the whole tensor `value` to the parameter's device, sharded as the parameter is.
 
     Every rank has read the same file, so each cuts its own shard out and nothing is sent.
     """
@@ -55,7 +55,7 @@ def sharded_copy(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def as_shard(parameter: Tensor, part: Tensor) -> Tensor:
-    """`part`, this rank's shard of a tensor of the parameter's shape, as a tensor sharded as the parameter is."""
+    """Wraps `part`, this rank's shard of a tensor of the parameter's shape, as a tensor sharded as the parameter is."""
     if not isinstance(parameter, DTensor):
         return part
     return DTensor.from_local(
@@ -64,5 +64,5 @@ def as_shard(parameter: Tensor, part: Tensor) -> Tensor:
 
 
 def copy_to_device(parameter: Tensor, value: Tensor) -> Tensor:
-    """A copy of `value` on the device of the parameter's shard."""
+    """Copies `value` to the device of the parameter's shard."""
     return value.to(local_shard(parameter).device, copy=True)
