@@ -107,7 +107,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
     'grpc.max_receive_message_length': maxMessageBytes,
     'grpc.max_send_message_length': maxMessageBytes,
     'grpc.keepalive_time_ms': 20_000,
-    // Long, because a trainer with one core may not run its gRPC thread for many seconds.
+    // 60 s, because a trainer with one core may not run its gRPC thread for many seconds.
     'grpc.keepalive_timeout_ms': 60_000,
   })
   let closing: Promise<void> | undefined

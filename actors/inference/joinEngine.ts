@@ -147,7 +147,7 @@ export async function joinEngine(
     async entries => {
       for (const { message, offset } of entries) {
         if (message.type !== 'engine.left' || message.engine !== id) continue
-        // Not awaited: closing an actor takes longer than handling a batch of records may take.
+        // joinAgain is not awaited: closing an actor takes longer than handling a batch of records may take.
         before = before.then(() => joinAgain(message, offset)).catch(failed)
       }
     },

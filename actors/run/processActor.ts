@@ -93,7 +93,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         process = undefined
         await ended?.close()
       }
-      renew() // the actor starts again after a pause
+      renew() // callers of `current` wait for the process that starts after a pause
       return {
         name,
         kind: 'process',
@@ -111,7 +111,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
             if (context.signal.aborted) throw closed(name)
             await onUp?.(started, context, failed)
           } catch (thrown) {
-            await started.close() // otherwise the process would live on without an owner
+            await started.close() // closed here, because no owner would end it later
             throw thrown
           }
           process = started

@@ -35,7 +35,7 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
     decode: tokens => call(one => one.decode(tokens)),
     encode: text => call(one => one.encode(text)),
     describe: () => call(one => one.describe()),
-    close: async () => {}, // the supervisor ends the process
+    close: async () => {}, // nothing to do: the supervisor ends the process
   }
 }
 

@@ -45,7 +45,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
     const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
     const { kind, state, restarts } = life
     latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
-    changed.delete(actor) // re-inserted so that records are written in the order of their latest change
+    changed.delete(actor) // deleted first, so that the set is in the order of the latest changes
     changed.add(actor)
     if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
   }

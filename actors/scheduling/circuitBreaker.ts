@@ -20,8 +20,8 @@ interface Faults {
   readonly error: string
   readonly rests: number
   /**
-   * True from the decision that the engine has to rest until it joins again; the outcomes of its turns in between are
-   * ignored.
+   * True from the decision that the engine has to rest until the engine joins again. The outcomes of its turns in
+   * between are ignored.
    */
   readonly resting: boolean
   /**

@@ -123,7 +123,7 @@ export class EngineFleet {
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
-      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // listed once only; it leaves when engine.left is folded
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // no longer silent, so that it is listed only once
       return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
     })
   }

@@ -78,7 +78,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // At most a quarter of a lease per input: a dispatcher that was suspended must not drop every executor.
+      // Counts at most a quarter of a lease per input: after a suspension it must not drop every executor.
       clock: new ActiveClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -193,7 +193,7 @@ function hear(state: DispatcherState, offer: OfferSlots, leaseMs: number): void 
   const { leases } = executor
   executor.foreign = new Set()
   for (const key of offer.held) {
-    // After the executor's lease had ended, the call may be queued: without this, another executor would run it too.
+    // A call whose lease had ended may be queued again; while this executor holds it, no other may run it.
     const call = leases.get(key)?.call ?? unqueue(state, key)
     if (call === undefined) executor.foreign.add(key)
     else leases.set(key, { call, until: now + leaseMs })
@@ -237,7 +237,7 @@ function reclaim(state: DispatcherState, executor: Executor, key: string): void 
   const lease = executor.leases.get(key)
   executor.leases.delete(key)
   if (lease === undefined || state.calls.get(placeOf(lease.call.ask)) !== lease.call) return
-  // Not bounded by `maxWaiting`: the call was accepted before, and slots bound the calls that executors hold.
+  // A returned call ignores `maxWaiting`: it was accepted before, and slots bound the calls that executors hold.
   enqueue(state, lease.call, queue => queue.pushFirst(lease.call.ask.trajectory, lease.call))
 }
 

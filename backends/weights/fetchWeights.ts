@@ -54,7 +54,7 @@ const listed = z
 const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
-/** Milliseconds for one file, all attempts together. */
+/** Upper bound on the milliseconds to fetch one file, all attempts together. */
 const deadlineMs = 3_600_000
 /**
  * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds after which an

@@ -43,8 +43,8 @@ export const environmentReward = {
   name: 'python',
   file: join(pythonDirectory, 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
-  // Long, because a process imports the package and makes the environment for its first answer, which takes 10 s or more
-  // on a busy machine.
+  // 60 s, because a process imports the package and makes the environment for its first answer, which takes 10 s or
+  // more on a busy machine.
   timeoutMs: 60_000,
 } as const
 

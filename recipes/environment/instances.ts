@@ -90,7 +90,7 @@ export async function instancesOf(
     said = (said + text).slice(-stderrTailChars)
   })
   child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
-  child.stdin.write(`${JSON.stringify(request)}\n`) // stdin stays open: the process ends when it closes
+  child.stdin.write(`${JSON.stringify(request)}\n`) // stdin stays open, because the process ends when it closes
   const refuse = (family: string, why: string) =>
     new TroupeError('config.bad_environment', {
       boundary: 'config',
@@ -107,7 +107,7 @@ export async function instancesOf(
   let held: NodeJS.Timeout | undefined
   const ended = new Promise<string | undefined>(done => {
     child.once('error', error => done(error.message))
-    // Not 'close', which waits for pipes: a process that the package left behind may hold them open for any time.
+    // Waits for 'exit', not 'close': a process that the package left behind may hold a pipe open for any time.
     child.once('exit', (code, signal) =>
       done(
         signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python exited with code ${code}`,

@@ -51,7 +51,7 @@ export const gsm8k = defineRecipe({
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },
-    // Rare, because a checkpoint with its optimizer takes 1.6 GB.
+    // Checkpoints only every 10 steps, because one with its optimizer takes 1.6 GB.
     train: { steps: 20, learningRate: 5e-6, microBatchTokens: 4096, checkpointEvery: 10 },
     evaluation: { problems: 32, samples: 1 },
   },

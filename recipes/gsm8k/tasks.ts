@@ -87,7 +87,7 @@ export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): 
     { role: 'user', content: row.question },
   ],
   truth: row.truth,
-  reward: '', // empty: the reward that the recipe names
+  reward: '', // an empty name means the reward that the recipe sets
 })
 
 /** Returns the key of a question, which does not depend on spacing and case. */

@@ -25,7 +25,7 @@ const task = (index: number, seed: number, split: Split) => {
     id: taskId(`quickstart/${split}/${index}`),
     messages: [{ role: 'user' as const, content: question }],
     truth: answer,
-    reward: '', // empty: the reward that the recipe names
+    reward: '', // an empty name means the reward that the recipe sets
   }
 }
 
@@ -65,7 +65,7 @@ export const quickstart = defineRecipe({
       ],
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // One torch thread: matrices of this size gain little from a second one, and the tools need the other core.
+    // A second torch thread gains little with matrices of this size, and the tools need the other core.
     engine: { kvTokens: 49_152, maxSequences: 128, threads: 1 },
     limits: { contextTokens: 320, responseTokens: 256, turns: 5, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },

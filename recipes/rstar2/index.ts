@@ -69,7 +69,7 @@ const paper = {
     epochs: 3,
     batchSequences: 128,
     warmupShare: 0.04,
-    // False, because the mixture's conversations describe their own tools.
+    // Prompts of the cold start describe no tools, because the mixture's conversations describe their own.
     toolsInPrompt: false,
   },
   train: {

@@ -66,7 +66,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
     trainable: false,
     deterministic: false,
   }
-  // Polled rarely, because some of these servers are far away and count requests.
+  // Polls the server rarely, because some OpenAI-compatible servers are far away and count requests.
   const health = serverHealth(http, { path: '/v1/models', everyMs: 30_000, ...options.health })
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }

@@ -70,7 +70,7 @@ async function beside(run: RunId, own: OwnLog, log: Log): Promise<Recording> {
   }
   const files = await openFileBlobs(runDirectory(base, run).blobs, 'read')
   const both: BlobStore = { ...files, get: async id => ((await own.blobs.has(id)) ? own.blobs.get(id) : files.get(id)) }
-  // Not closed with the recording: the bus belongs to the current run.
+  // The bus is not closed with the recording, because it belongs to the current run.
   return whole(run, { ...own.bus, close: async () => {} }, both, log, 'this bus')
 }
 

@@ -184,7 +184,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
 function letEnd(reply: IncomingMessage): void {
   const timer = setTimeout(() => reply.destroy(), lingerMs).unref()
   reply.once('close', () => clearTimeout(timer))
-  reply.on('error', () => {}) // an error here concerns no caller: the body is discarded
+  reply.on('error', () => {}) // the body is discarded, so an error concerns no caller
   reply.resume()
 }
 

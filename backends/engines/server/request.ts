@@ -29,7 +29,7 @@ export function checkRequest(
     throw new TroupeError('engine.context_exceeded', {
       boundary: 'engine',
       retriable: false,
-      message: `${id}: a context of ${context.length} tokens leaves no room for an answer in the engine's ${room} tokens`,
+      message: `engine ${id}: a context of ${context.length} tokens leaves no room for an answer in ${room} tokens`,
       hint: 'lower limits.contextTokens, or start the server with a longer context and more KV cache',
     })
   }
@@ -37,15 +37,15 @@ export function checkRequest(
   if (context.length === 0 || foreign !== undefined) {
     throw badRequest(
       context.length === 0
-        ? `${id}: the context has no tokens`
-        : `${id}: token id ${foreign} is outside the vocabulary of ${vocabulary}`,
+        ? `engine ${id}: the context has no tokens`
+        : `engine ${id}: token id ${foreign} is outside the vocabulary of ${vocabulary}`,
     )
   }
 }
 
 /** Error for a request to an engine that this process has closed. */
 export const closedEngine = (id: EngineId): TroupeError =>
-  new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
+  new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `engine ${id} is closed` })
 
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })

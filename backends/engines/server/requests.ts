@@ -227,7 +227,7 @@ export class ServerRequests {
   }
 
   #close(): void {
-    const closed = { boundary: 'engine', retriable: true, message: `${this.id} is closed` } as const
+    const closed = { boundary: 'engine', retriable: true, message: `engine ${this.id} is closed` } as const
     this.#options.health.close()
     this.#ended ??= new TroupeError('engine.lost', closed)
     this.#abortAll(wanted)

@@ -70,7 +70,7 @@ export class ServerRun {
    * one
    */
   ended(said: Generation['finish']): Generation['finish'] {
-    if (this.isStopped) return 'stop' // some servers report 'length' for it
+    if (this.isStopped) return 'stop' // a stop token counts even if the server reports 'length'
     if (said === 'aborted') return said
     const last = this.tokens.at(-1) ?? 'none'
     if (said === 'stop') throw this.#broken(`the answer says 'stop', but its last token, ${last}, is not a stop token`)

@@ -255,7 +255,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     if (one === undefined) return
     one.isAborted = true
     isCalled = true
-    // Deferred, because the caller may be inside a callback of the batch that is being processed.
+    // Runs later, because the caller may be inside a callback of the batch that is being processed.
     setImmediate(live)
   }
 

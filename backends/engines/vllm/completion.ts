@@ -49,7 +49,7 @@ export function completionBody(
     repetition_penalty: 1,
     stop: [],
     stop_token_ids: stopTokens,
-    // True, so that the recipe's stop tokens end a turn, not the end tokens of the model's files.
+    // ignore_eos is true, so that the recipe's stop tokens end a turn, not the end tokens of the model's files.
     ignore_eos: true,
     logprobs: 0,
     return_token_ids: true,

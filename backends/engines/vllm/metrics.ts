@@ -100,7 +100,8 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     preemptions: total('num_preemptions_total', 'num_preemptions'),
     generatedTokens: total('generation_tokens_total', 'generation_tokens'),
     promptTokens: total('prompt_tokens_total', 'prompt_tokens'),
-    // vLLM has counted this since about 0.19; before, the queries of the prefix cache give the same number.
+    // Prompt tokens found in the prefix cache: counted since about vLLM 0.19; before, the cache's hits give the same
+    // number.
     cachedPromptTokens: total('prompt_tokens_cached_total', 'prefix_cache_hits_total', 'prefix_cache_hits'),
   }
 }

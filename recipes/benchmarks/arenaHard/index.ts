@@ -130,7 +130,7 @@ export const arenaHardReward: RewardFunction = async ({ response, task }, { sign
     throw refused(reply!)
   }
   const [first, second] = await Promise.all([game(own, task.truth), game(task.truth, own)])
-  // In the second game the model's answer was B.
+  // In the second game the model's answer was B, so the value of the verdict is mirrored.
   const mirrored = { ...verdicts[second]!, value: 1 - verdicts[second]!.value }
   const games = [verdicts[first]!, mirrored]
   const weight = games.reduce((sum, one) => sum + one.weight, 0)

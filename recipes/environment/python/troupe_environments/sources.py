@@ -23,5 +23,5 @@ class Source(Protocol):
 
 def source_of(package: str) -> Source:
     """Returns the module for `package`, a key of MODULES."""
-    # imported late, since each import takes seconds
+    # imported only when needed, since each import takes seconds
     return importlib.import_module(f".{MODULES[package]}", __package__)  # type: ignore[return-value]
