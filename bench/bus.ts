@@ -2,12 +2,9 @@
  * Compares the lmdb bus with lmdb itself: durable appends and replay of 1 KiB records, both arms in one run.
  *
  * Both arms have the same number of producers, each of which waits until its record is on disk before it sends the
- * next, and the
- * same durability (`overlappingSync: false`). The raw arm stores bare values under 10-byte keys; the bus adds
- * partitions,
- * offsets, timestamps, headers and checksums. The arms alternate block by block, because a shared disk is at times ten
- * times
- * slower than at others; the ratio of the medians is held to the budget.
+ * next, and the same durability (`overlappingSync: false`). The raw arm stores bare values under 10-byte keys; the bus
+ * adds partitions, offsets, timestamps, headers and checksums. The arms alternate block by block, because a shared
+ * disk is at times ten times slower than at others; the ratio of the medians is held to the budget.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -49,7 +46,8 @@ async function busArm(directory: string): Promise<Arm> {
           const last = records[records.length - 1]
           if (!last) break
           for (const record of records) {
-            if (record.headers.type !== 'turn.completed') throw new Error('a header changed')
+            if (record.headers.type !== 'turn.completed')
+              throw new Error("a replayed record lost its header type 'turn.completed'")
             bytes += record.value.length
           }
           offset = last.offset + 1

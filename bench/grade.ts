@@ -1,11 +1,9 @@
 /**
  * Measures how fast `troupe grade --jsonl` grades 10,000 integers, 10,000 answers of MATH's kinds, and a thousand
- * answers beside
- * ten that hang the grader.
+ * answers beside ten that hang the grader.
  *
  * All 10,000 pairs of answer and truth differ, so no verdict comes from a cache; half of the answers are right. The
- * command is
- * started as a user starts it, and its start-up counts.
+ * command is started as a user starts it, and its start-up counts.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'

@@ -1,7 +1,6 @@
 /**
  * Measures how much longer a training step takes on Kafka than on lmdb (bench/support/stepRace.ts), and how long the
- * start of a run
- * on Kafka takes.
+ * start of a run on Kafka takes.
  *
  * The benchmark starts one broker, on the same two cores. The start counts from an open broker until the first prompts
  * are

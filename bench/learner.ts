@@ -3,12 +3,9 @@
  * CPU.
  *
  * Two processes alternate step by step; then two more do so with activation checkpointing (TRL's own default). A step
- * is loss,
- * gradient, clipping and AdamW. Rates are compared between neighbouring steps; memory is the peak of a process minus
- * its memory
- * after all imports. The first step of each warms up, and its gradient norm shows that both compute the same. Our
- * trainer cuts the
- * batch into micro-batches; TRL runs it whole, as it does by default.
+ * is loss, gradient, clipping and AdamW. Rates are compared between neighbouring steps; memory is the peak of a
+ * process minus its memory after all imports. The first step of each warms up, and its gradient norm shows that both
+ * compute the same. Our trainer cuts the batch into micro-batches; TRL runs it whole, as it does by default.
  */
 import { type ChildProcessByStdio, execFileSync, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -62,7 +59,7 @@ async function startArm(name: string, model: string, kind: 'ours' | 'trl', check
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   const ended = new Promise<never>((_, reject) => {
     child.once('error', reject)
-    child.once('close', code => reject(failed(name, `ended with ${code}`, tail)))
+    child.once('close', code => reject(failed(name, `ended with exit code ${code}`, tail)))
   })
   ended.catch(() => {})
   async function answer<T>(): Promise<T> {

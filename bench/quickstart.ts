@@ -52,7 +52,8 @@ async function train(directory: string): Promise<Trained> {
       if (report.type === 'summary') summary = report as Summary
     }
     const code = await ended
-    if (summary === undefined) throw new Error(`train quickstart ended with ${code} and without a summary`)
+    if (summary === undefined)
+      throw new Error(`troupe train quickstart ended with exit code ${code} and printed no summary`)
     return { summary, peakBytes }
   } finally {
     clearInterval(sampling)

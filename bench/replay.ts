@@ -2,10 +2,8 @@
  * Measures how long `troupe replay` takes on a log of 100,000 trajectories, started as a user starts it.
  *
  * The benchmark first writes the log (a million facts, half a gigabyte). Times are of whole commands, start of Node
- * included;
- * for `show` the start-up time is subtracted. The index has its own directory, so the first command builds it and the
- * others
- * find it.
+ * included; for `show` the start-up time is subtracted. The index has its own directory, so the first command builds
+ * it and the others find it.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
@@ -56,7 +54,7 @@ function troupe(how: readonly string[], args: readonly string[], home: string): 
     child.once('close', code => {
       const seconds = (performance.now() - began) / 1000
       if (code === 0) resolve({ seconds, stdout })
-      else reject(new Error(`troupe ${args.join(' ')} ended with ${code}: ${stderr}`))
+      else reject(new Error(`troupe ${args.join(' ')} ended with exit code ${code}: ${stderr}`))
     })
   })
 }

@@ -1,12 +1,10 @@
 /**
  * Measures how long a resume takes and how much memory a coordinator needs: every actor that reduces facts starts on a
- * log of a
- * million turns.
+ * log of a million turns.
  *
  * One of a hundred steps is open, with 64 groups of 16; the others are done. The open groups' facts are reduced and
- * their turns
- * requested again; engines, tools and the trainer are not started. The benchmark first writes the log, 6 KB per turn: 8
- * GB of disk.
+ * their turns requested again; engines, tools and the trainer are not started. The benchmark first writes the log, 6
+ * KB per turn: 8 GB of disk.
  */
 import { fork } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -59,7 +57,8 @@ function resume(run: ResumedRun): Promise<Resumed> {
   })
   return new Promise((resolve, reject) => {
     child.once('exit', code => {
-      if (result === undefined) reject(new Error(`the resumed run ended with ${code}: ${failed}`))
+      if (result === undefined)
+        reject(new Error(`the process of the resumed run ended with exit code ${code}: ${failed}`))
       else resolve(result)
     })
   })

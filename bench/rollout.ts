@@ -2,10 +2,9 @@
  * Compares rollouts through Troupe with the same engine driven directly: sampled tokens a second.
  *
  * One engine process serves both arms, which alternate round by round and make the same turns: prompts, lengths and
- * tool
- * delays are the same, no tool runs. Troupe's arm is a whole run on a durable bus; the other is a loop over the engine.
- * A round
- * lasts from the first turn's request to the last rollout's end. SmolLM2 is measured when its directory exists.
+ * tool delays are the same, no tool runs. Troupe's arm is a whole run on a durable bus; the other is a loop over the
+ * engine. A round lasts from the first turn's request to the last rollout's end. SmolLM2 is measured when its
+ * directory exists.
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'

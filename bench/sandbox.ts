@@ -3,10 +3,9 @@
  * side.
  *
  * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; a
- * burst
- * of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts; sleepers;
- * memory.
- * Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the measured cores too.
+ * burst of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts;
+ * sleepers; memory. Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the
+ * measured cores too.
  */
 import { pythonPath } from '../runtime/python'
 import { type BenchReport, describeMachine, printReport } from './report'
@@ -34,7 +33,8 @@ export async function bench({
   readonly only?: readonly string[]
 } = {}): Promise<BenchReport> {
   const unknown = only.find(name => !Object.hasOwn(parts, name))
-  if (unknown !== undefined) throw new Error(`sandbox has no part '${unknown}': ${Object.keys(parts).join(', ')}`)
+  if (unknown !== undefined)
+    throw new Error(`the benchmark sandbox has no part '${unknown}'; its parts: ${Object.keys(parts).join(', ')}`)
   // All parts use one interpreter, the virtual environment's, which has numpy and sympy and starts as fast as a plain
   // one.
   const python = pythonPath()

@@ -61,7 +61,8 @@ async function withServer<T>(options: BenchServerOptions, use: (server: BenchSer
 export async function bench({ only }: { readonly only?: readonly string[] } = {}): Promise<BenchReport> {
   const names = Object.keys(parts)
   const unknown = only?.find(name => !names.includes(name))
-  if (unknown !== undefined) throw new Error(`bench vllm has no part '${unknown}': ${names.join(', ')}`)
+  if (unknown !== undefined)
+    throw new Error(`the benchmark vllm has no part '${unknown}'; its parts: ${names.join(', ')}`)
   const metrics: Record<string, number> = {}
   const budgets: Budget[] = []
   for (const name of only ?? names) {

@@ -9,11 +9,11 @@ import { repeatable } from './options/repeatable'
 export function registerConfig(program: Command): void {
   program
     .command('config')
-    .description('resolved configuration')
+    .description('show resolved recipes')
     .command('print <recipe>')
     .description('print a recipe with all defaults and where each value came from')
-    .option('--set <path=value>', 'override a field', repeatable, [])
-    .option('--json', 'as JSON: {value, origins}')
+    .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
+    .option('--json', 'print JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
       const { value, origins } = loadRecipe(name, options.set).config
       const text = options.json

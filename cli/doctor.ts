@@ -63,8 +63,9 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
     'disk',
     () => {
       const { bavail, bsize } = statfsSync(process.cwd())
-      if (bavail * bsize < 2 ** 30) throw new Error(`${gib(bavail * bsize)} free here; a run needs about 1 GiB`)
-      return `${gib(bavail * bsize)} free here`
+      if (bavail * bsize < 2 ** 30)
+        throw new Error(`${gib(bavail * bsize)} free on the disk of this directory; a run needs about 1 GiB`)
+      return `${gib(bavail * bsize)} free on the disk of this directory`
     },
   ],
   ['node', () => `${process.version}, troupe ${version}`],
@@ -81,7 +82,8 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       const sandbox = await openSandbox({ lanes: 1 })
       try {
         const result = await sandbox.run({ id: 'doctor', code: 'print(6 * 7)', timeoutMs: 10_000 })
-        if (result.status !== 'ok') throw new Error(`a call ended with ${result.status}`)
+        if (result.status !== 'ok')
+          throw new Error(`a sandbox call ended with the status ${result.status}; expected ok`)
         const levels = (await probeLevels()).map(({ level, reached, reason }) =>
           reached ? `${level}: works` : `${level}: ${reason?.split('\n')[0]}`,
         )
@@ -113,7 +115,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
         await bus.append([{ topic: 't', key: 'k', headers: {}, value: Buffer.from('v') }])
         const read = await bus.read('t', 0, 0)
         await bus.close()
-        if (read.length !== 1) throw new Error('a record that was written could not be read')
+        if (read.length !== 1) throw new Error('a record that was appended to an lmdb log could not be read back')
         return 'lmdb writes durably here'
       } finally {
         rmSync(directory, { recursive: true, force: true })

@@ -3,8 +3,7 @@
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;
- * the second
- * signal ends open requests at once, with an answer that says so.
+ * the second signal ends open requests at once, with an answer that says so.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../runtime/errors'

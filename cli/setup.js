@@ -43,7 +43,7 @@ environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
 function checkMachine() {
   const [major, minor] = process.versions.node.split('.').map(Number)
   if (major < 20 || (major === 20 && minor < 15)) {
-    throw new SetupError(`Node ${process.versions.node} is too old`, 'install Node 20.15 or newer')
+    throw new SetupError(`Node ${process.versions.node} is too old for Troupe`, 'install Node 20.15 or newer')
   }
   if (process.platform === 'win32') throw new SetupError('Windows is not supported', 'run Troupe inside WSL 2')
 }
@@ -73,7 +73,7 @@ async function setUp(options) {
         await step.run()
       } catch (error) {
         if (!step.isOptional || !(error instanceof SetupError)) throw error
-        say(`${step.name}: left out: ${error.message}\n  hint: ${error.hint}`)
+        say(`${step.name}: skipped: ${error.message}\n  hint: ${error.hint}`)
         continue
       }
       say(`${step.name}: done in ${seconds(performance.now() - began)}`)

@@ -3,8 +3,8 @@
 in   --arm ours|trl|make, a model directory     out  one JSON line: seconds, gradient norm and peak memory after each
 step
 The batch is made from a seed, the same in every arm: sequences of a prompt and a response of different lengths, as
-GRPO has
-them, with advantages of both signs. π_old is the policy itself (one inner step). Prompt tokens are not trained on.
+GRPO has them, with advantages of both signs. π_old is the policy itself (one inner step). Prompt tokens are not
+trained on.
 """
 
 from __future__ import annotations

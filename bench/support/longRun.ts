@@ -3,8 +3,8 @@
  *
  * in   a journal, how many steps and groups, turns and tokens       out  the number of facts in the log
  * Every turn of a rollout is a fact of 6 KB (512 tokens with logprobs and text). Rollouts of the open step have
- * requested
- * their next turn. Facts that only coordinators read (requested turns, tools) are written for the open step alone.
+ * requested their next turn. Facts that only coordinators read (requested turns, tools) are written for the open step
+ * alone.
  */
 import type { Fact, TurnCompleted } from '../../messages/facts'
 import {

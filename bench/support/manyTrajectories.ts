@@ -1,7 +1,6 @@
 /**
  * Writes the log of a run of many short trajectories, as training does: every fact of each, interleaved as in a run
- * with many
- * trajectories at once.
+ * with many trajectories at once.
  *
  * in   a journal, how many steps and groups        out  the number of trajectories and facts in the log
  * Invariant: the log is sound: contexts have the digests that they were requested with, counts match the facts, and a

@@ -4,7 +4,6 @@
  * in   recorded facts, or the turns of a client without Troupe        out  tokens a second, gaps, concurrency
  * Invariant: a round counts only when every turn has the length that its trace states, and every rollout was answered.
  */
-import { memberOf } from '../../messages/ids'
 import type { BareRollout, DoneTurn } from './bareRollouts'
 import type { RecordedRollout } from './recordedStep'
 import { indexOf, type Trace } from './traces'
@@ -76,13 +75,14 @@ export function spanOf(rollouts: readonly RecordedRollout[]): number {
 export function recordingOf({ trajectory, facts }: RecordedRollout, trace: Trace): BareRollout {
   const prompt = facts.flatMap(fact => (fact.type === 'rollout.requested' ? [fact.tokens] : []))[0]!
   const responses = facts.flatMap(fact => (fact.type === 'context.appended' ? [fact.tokens] : []))
-  if (responses.length !== trace.turns.length - 1) throw new Error(`member ${memberOf(trajectory)} lacks a tool answer`)
+  if (responses.length !== trace.turns.length - 1)
+    throw new Error(`${trajectory} has ${responses.length} tool answers; its trace states ${trace.turns.length - 1}`)
   return { trace, prompt, responses }
 }
 
 function checkAnswered(facts: RecordedRollout['facts']): void {
   for (const fact of facts) {
     if (fact.type !== 'rollout.finished' || fact.outcome === 'answered') continue
-    throw new Error(`${fact.trajectory} ended ${fact.outcome}: ${fact.reason}`)
+    throw new Error(`rollout ${fact.trajectory} ended with outcome ${fact.outcome}, expected answered: ${fact.reason}`)
   }
 }

@@ -53,7 +53,7 @@ export function registerChat(program: Command): void {
       '--prompt <text>',
       'one message; without it, messages come from the terminal, or all of stdin is one message',
     )
-    .option('--system <text>', 'system message')
+    .option('--system <text>', 'system message of the chat')
     .option(
       '--max-tokens <n>',
       `most tokens of an answer, tool results included ${usually('maxTokens')}`,

@@ -33,8 +33,7 @@ const longestContext = 32_768
 
 /**
  * Builds a chat's configuration from defaults < --set < options. The chat's temperature is `evaluation.temperature`,
- * because that
- * field may be 0 and a rollout's may not.
+ * because that field may be 0 and a rollout's may not.
  * @throws TroupeError cli.wrong_usage, config.invalid
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
@@ -43,7 +42,10 @@ export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfi
   if (directory === undefined) throw noModel(options.engine)
   const path = resolve(directory)
   if (!existsSync(join(path, 'config.json')))
-    throw wrong(`${path} holds no config.json`, 'give a directory that transformers loads')
+    throw wrong(
+      `${path} is not a model directory: it has no config.json`,
+      'give a directory that transformers can load',
+    )
   const positions = [positionsIn(path), served.contextTokens].filter(
     one => typeof one === 'number' && one > 0,
   ) as number[]
@@ -123,7 +125,7 @@ async function servedModel(
 
 const noModel = (engine: string | undefined) =>
   engine === undefined || engine === 'local'
-    ? wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
+    ? wrong('the chat has no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
     : wrong(
         `${engine} does not name a model directory that exists on this machine`,
         'give --model DIR, for its tokenizer and chat template',

@@ -3,8 +3,7 @@
  *
  * in   tokens, a few at a time        out  the text that they add, as soon as it cannot change any more
  * Invariant: the pieces together are the text of all tokens; a character of several tokens waits for its last token.
- * Only a
- * short window of tokens is decoded again, however many came before.
+ * Only a short window of tokens is decoded again, however many came before.
  */
 export interface TokenText {
   add(tokens: Int32Array): void

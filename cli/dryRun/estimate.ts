@@ -3,9 +3,8 @@
  *
  * in   a resolved recipe, its model's transformers config        out  figures, each with its formula
  * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. Each figure states its
- * assumptions
- * (utilization, mean share of the response budget that a rollout uses). Communication and imbalance between GPUs are
- * left out.
+ * assumptions (utilization, mean share of the response budget that a rollout uses). Communication and imbalance
+ * between GPUs are left out.
  */
 import type { HardwareConfig, RecipeConfig } from '../../config'
 

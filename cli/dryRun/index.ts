@@ -1,7 +1,6 @@
 /**
  * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's architecture, through
- * the whole
- * system and without a GPU, and estimates the real run.
+ * the whole system and without a GPU, and estimates the real run.
  *
  * in   a recipe        out  the reduced fields, the step, the estimates; exit code 0 when the step was made
  * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. No file or process

@@ -4,9 +4,8 @@
  * in   a resolved recipe, its model's transformers config        out  the recipe with smaller counts; the list of
  * changes
  * Invariant: the parts are the recipe's own (architecture, template, selection, loss, place of the reward, tools,
- * scheduler). Only
- * counts are smaller, and each change is listed. Tasks and demonstrations come from the dry run, so nothing is
- * downloaded.
+ * scheduler). Only counts are smaller, and each change is listed. Tasks and demonstrations come from the dry run, so
+ * nothing is downloaded.
  */
 
 import type { Recipe, RecipeConfig, RecipeInput } from '../../config'

@@ -1,7 +1,6 @@
 /**
  * Computes an evaluation's details from its log: scores by category and instruction, reasons for missing rewards, and
- * problems
- * whose samples agree on an answer that differs from the expected one.
+ * problems whose samples agree on an answer that differs from the expected one.
  *
  * in   the facts of `trajectories`        out  counts and shares
  * Invariant: a projection of the log: it changes nothing and can be computed again.

@@ -5,8 +5,7 @@
  * --json;
  *                                                  stderr: progress
  * An evaluation is a run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` runs
- * every
- * benchmark whose file lies in the given directory, one run each, and names the benchmarks without a file.
+ * every benchmark whose file lies in the given directory, one run each, and names the benchmarks without a file.
  */
 
 import { existsSync, statSync } from 'node:fs'

@@ -192,7 +192,10 @@ const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
 /** Longest context that the given model allows, in tokens. */
 function longestOf(model: string): number {
   if (!existsSync(join(resolve(model), 'config.json')))
-    throw wrong(`${resolve(model)} has no config.json`, 'give --model a directory that transformers can load')
+    throw wrong(
+      `${resolve(model)} is not a model directory: it has no config.json`,
+      'give --model a directory that transformers can load',
+    )
   return positionsIn(model) ?? longestContext
 }
 

@@ -38,8 +38,7 @@ export function refuseUnusedOptions(options: EvalOptions): void {
 
 /**
  * Refuses another benchmark or other recipe values. `fields`: recipe fields from options that were repeated; `set`:
- * overrides
- * on top of these fields.
+ * overrides on top of these fields.
  * @throws TroupeError config.other_recipe
  */
 export function refuseChangedRecipe(

@@ -2,8 +2,7 @@
  * Experiment base-models: trains other model architectures than the quickstart's through the whole system.
  *
  * Data, sizes and numbers are the quickstart's; only the model's config names another family. transformers builds the
- * model, and the
- * local engine and the trainer run it.
+ * model, and the local engine and the trainer run it.
  */
 import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture } from './curves'

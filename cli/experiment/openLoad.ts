@@ -12,8 +12,7 @@ export interface OpenLoad {
 
 /**
  * Runs the load and returns latencies in ms, in the order of the calls. Gaps between calls are exponential (Poisson
- * arrivals) and
- * follow from the seed.
+ * arrivals) and follow from the seed.
  */
 export async function openLoad(
   { perSecond, seconds, seed }: OpenLoad,

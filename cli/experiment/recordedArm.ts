@@ -4,8 +4,7 @@
  * in   a bus address, a run        out  its state: none, begun, or over with its steps and summary, as --json prints
  * them
  * Invariant: the summary's seconds are the sum over the processes that ran the arm, each from its start to its last
- * fact. Time
- * between two processes does not count.
+ * fact. Time between two processes does not count.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'

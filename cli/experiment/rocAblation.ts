@@ -1,11 +1,9 @@
 /**
  * Experiment roc-ablation: compares GRPO-RoC with GRPO, with the same tool and from one cold start (arXiv 2508.20722
- * §5.3, Fig. 4
- * and 9), on the quickstart.
+ * §5.3, Fig. 4 and 9), on the quickstart.
  *
  * Both arms sample 16 rollouts of a problem and train on 8. RoC selects the 8 by quality, GRPO uniformly. The two runs
- * of a pair
- * have the same seed, cold start, problems and budget.
+ * of a pair have the same seed, cold start, problems and budget.
  */
 import { join } from 'node:path'
 import { percent } from '../io/terminal'

@@ -1,7 +1,6 @@
 /**
  * Lists Python snippets that a classifier by words misjudges: valid code whose output looks like an error, and failing
- * code whose
- * output looks fine.
+ * code whose output looks fine.
  */
 export interface SuspectCode {
   readonly what: string

@@ -3,8 +3,7 @@
  *
  * in   a recipe in the form of YAML, a directory        out  its steps and its summary, as --json prints them
  * Invariant: an arm's log stays in the directory, so that `troupe replay` can look up a figure of the report. An arm
- * that has
- * finished with the same recipe is not run again; an interrupted one is resumed.
+ * that has finished with the same recipe is not run again; an interrupted one is resumed.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -3,8 +3,7 @@
  *
  * in   a readable stream of bytes      out  its lines without line ends, as text (see escapedText for invalid UTF-8)
  * Invariant: the reader holds at most `maxBytes` and one chunk, and reads nothing ahead of the consumer; blank lines
- * are skipped. A
- * stream that is destroyed during reading ends normally, and its unfinished line is dropped.
+ * are skipped. A stream that is destroyed during reading ends normally, and its unfinished line is dropped.
  */
 import type { Readable } from 'node:stream'
 import { escapedText } from '../../sandbox'

@@ -46,7 +46,7 @@ export function readyOut(out: string | undefined): void {
   guarded(out, () => {
     const there = madeRoom(out)
     const behind = there?.isSymbolicLink() ? statSync(out, { throwIfNoEntry: false }) : there
-    if (behind?.isDirectory()) throw new Error('it is a directory')
+    if (behind?.isDirectory()) throw new Error('the path is a directory')
     accessSync(behind === undefined || there?.isFile() ? dirname(out) : out, constants.W_OK)
   })
 }

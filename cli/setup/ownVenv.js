@@ -3,8 +3,7 @@
  *
  * in   requirements, the disk space and Python version that they need       out  the venv, complete or absent
  * The stamp file is written last: a venv without a stamp, or with other requirements, is deleted and made again. A
- * folder that
- * set-up did not make is left alone.
+ * folder that set-up did not make is left alone.
  */
 const fs = require('node:fs')
 const path = require('node:path')

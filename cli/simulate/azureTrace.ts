@@ -5,8 +5,7 @@
  * in   the text of such a CSV        out  one single-turn trajectory per request, in order, timed from the first
  * request on
  * Invariant: a faulty line is refused with its number. A request that generated nothing is left out and counted, since
- * a trace
- * has no way to describe a turn without tokens.
+ * a trace has no way to describe a turn without tokens.
  */
 import type { TracedTrajectory } from '../../kernels'
 import { invalidInput } from '../../runtime/settings/inputFile'

@@ -113,7 +113,8 @@ function refuseIdle(options: SimulateOptions, isGiven: (option: keyof SimulateOp
     if (idle !== undefined) throw usage(`${nameOf(idle)} has no effect with --calibrate: give one of the two`)
     return
   }
-  if (options.trace !== undefined && options.run !== undefined) throw usage('give --trace or --run, not both')
+  if (options.trace !== undefined && options.run !== undefined)
+    throw usage('--trace and --run cannot be combined: give one of them')
   if (isGiven('writeTrace')) throw needs('writeTrace', '--calibrate')
   if (options.weightsEveryMs === 0)
     throw usage('--weights-every-ms must be above 0; leave it out to simulate without weight updates')
@@ -170,10 +171,10 @@ const saidOf = (recorded: Recorded | undefined): string =>
 
 function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
   if (engineModel === undefined || traceFile === undefined)
-    throw usage('give --engine-model F.json and --trace F.jsonl, or --run RUN')
+    throw usage('the simulation has no load: give --engine-model F.json and --trace F.jsonl, or --run RUN')
   const model = readEngineModel(engineModel)
   const { trace, empty } = readTrace(traceFile, model)
-  if (empty > 0) process.stderr.write(`${empty} requests generated nothing and are left out\n`)
+  if (empty > 0) process.stderr.write(`${empty} requests of the trace generated no tokens and are left out\n`)
   return { model, trace }
 }
 
@@ -245,7 +246,7 @@ function usage(message: string): TroupeError {
     boundary: 'cli',
     retriable: false,
     message,
-    hint: 'troupe simulate --help',
+    hint: 'see troupe simulate --help',
   })
 }
 

@@ -4,8 +4,7 @@
  * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the
  * engine's sizes
  * A trajectory arrives when its first turn is requested. A tool's time runs from a turn's end to the request of the
- * next turn: it
- * covers the tool, the bus, and rendering.
+ * next turn: it covers the tool, the bus, and rendering.
  */
 import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
 import type {
@@ -71,10 +70,8 @@ export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefi
 
 /**
  * Reads a rollout with at least one turn from its facts. An interrupted turn is not measured but counts for the load.
- * The time of
- * a turn that was requested again counts from its first request; of two answers to an attempt the first counts, as in
- * the
- * coordinator.
+ * The time of a turn that was requested again counts from its first request; of two answers to an attempt the first
+ * counts, as in the coordinator.
  */
 function rolloutOf(facts: readonly TrajectoryFact[]) {
   const requested = facts.find(fact => fact.type === 'rollout.requested')

@@ -1,9 +1,8 @@
 """The bare zygote: a warm interpreter that forks for each program, in a Python loop and without any isolation.
 
 argv: SECONDS CORE MODULES PROGRAM, where MODULES is a comma-separated list to import first and PROGRAM's `{n}` is the
-call's number.
-Prints the number of calls, the seconds that they took and the seconds of CPU time. Each call's output comes through a
-pipe and is checked.
+call's number. Prints the number of calls, the seconds that they took and the seconds of CPU time. Each call's output
+comes through a pipe and is checked.
 """
 
 import gc

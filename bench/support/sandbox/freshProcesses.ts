@@ -1,7 +1,6 @@
 /**
  * The baseline of the sandbox: workers that start a fresh interpreter for every call (freshWorker.py), one call at a
- * time each,
- * behind the interface of the sandbox and so behind the same HTTP server.
+ * time each, behind the interface of the sandbox and so behind the same HTTP server.
  *
  * in   requests      out  results; only the limits that Code Judge has are applied, and nothing is isolated
  */

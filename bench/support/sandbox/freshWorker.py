@@ -3,8 +3,8 @@
 in   JSON lines {id, code, stdin, timeoutMs, memoryBytes} on stdin      out  JSON lines {id, exitCode, timedOut,
 wallMs, stdout, stderr}
 The limits (alarm, CPU, address space, no core dump) are set by lines before the code, in the same process, as in Code
-Judge
-(0xWJ/code-judge, app/libs/executors); output is captured by pipes; afterwards the session's process group is killed.
+Judge (0xWJ/code-judge, app/libs/executors); output is captured by pipes; afterwards the session's process group is
+killed.
 """
 
 import json

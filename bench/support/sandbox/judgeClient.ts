@@ -50,7 +50,7 @@ export async function startJudge(setup: JudgeSetup): Promise<JudgeClient> {
           answer.once('end', () => {
             const text = Buffer.concat(chunks).toString()
             if (answer.statusCode === 200) resolve(JSON.parse(text) as T)
-            else reject(new Error(`${path} answered ${answer.statusCode}: ${text.slice(0, 300)}`))
+            else reject(new Error(`the judge answered ${path} with HTTP ${answer.statusCode}: ${text.slice(0, 300)}`))
           })
         },
       )
@@ -77,7 +77,7 @@ export async function postBatch(judge: JudgeClient, workload: Workload, first: n
   const numbers = Array.from({ length: size }, (_, i) => first + i)
   const submissions = numbers.map(n => ({ type: 'python', solution: codeOf(workload, n) }))
   const { results } = await judge.post<{ results: Result[] }>('/run/long-batch', { type: 'batch', submissions })
-  if (results.length !== size) throw new Error(`${results.length} results for ${size} calls`)
+  if (results.length !== size) throw new Error(`the judge returned ${results.length} results for ${size} calls`)
   for (const [i, n] of numbers.entries()) {
     const { stdout, reason, stderr } = results[i]!
     if (stdout !== workload.prints(n)) {
@@ -96,8 +96,7 @@ let number = 1000
 
 /**
  * Rate of calls when each sender posts its next batch after the answer to its last. The last answers count too; the
- * client's own
- * CPU time does not.
+ * client's own CPU time does not.
  */
 export async function batchRate(judge: JudgeClient, workload: Workload, shape: LoadShape): Promise<Rate> {
   const { senders, batch, seconds } = shape

@@ -1,7 +1,6 @@
 /**
  * Measures the sandbox's lanes (its parallel call slots): the cost of a timeout, how many calls may sleep at once, and
- * the memory of an
- * idle zygote and of an idle session.
+ * the memory of an idle zygote and of an idle session.
  *
  * in   the sandbox, as a library      out  measurements, and the budgets that they are compared with
  */
@@ -27,7 +26,7 @@ export async function timeouts(python: string): Promise<Part> {
       for (let i = 0; i < 8; i++) {
         const start = performance.now()
         const { status } = await sandbox.run(call(code, { timeoutMs: limitMs }))
-        if (status !== 'timeout') throw new Error(`a call without end ended with ${status}`)
+        if (status !== 'timeout') throw new Error(`an endless call ended with the status ${status}; expected timeout`)
         over.push(performance.now() - start - limitMs)
       }
     }
@@ -74,7 +73,8 @@ export async function sleepers(python: string): Promise<Part> {
     const start = performance.now()
     const results = await runBatch(sandbox, requests)
     const seconds = (performance.now() - start) / 1000
-    if (results.some(result => result.status !== 'ok')) throw new Error('a sleeper did not end ok')
+    if (results.some(result => result.status !== 'ok'))
+      throw new Error('a sleeping call did not end with the status ok')
     return {
       metrics: { 'sleepers.calls': requests.length, 'sleepers.seconds': seconds, 'sleepers.lanes': sandbox.lanes },
       budgets: [atMost('240 calls a core that sleep 0.5 s: seconds', seconds, 3)],

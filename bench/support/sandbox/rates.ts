@@ -1,7 +1,6 @@
 /**
  * Measures the calls per second of one workload in every way to run it, side by side: rounds of a few seconds in turn,
- * medians over
- * rounds.
+ * medians over rounds.
  *
  * in   a workload      out  rates for all cores together, and the budgets on their ratios
  */
@@ -58,7 +57,8 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> 
       const requests = Array.from({ length: 64 }, (_, i) => ({ id: String(n + i), code: codeOf(workload, n + i) }))
       for (const [i, result] of (await runBatch(sandbox, requests, { concurrency: 64 })).entries()) {
         const printed = Buffer.from(result.stdout).toString()
-        if (printed !== workload.prints(n + i)) throw new Error(`call ${n + i} printed ${printed}: ${result.status}`)
+        if (printed !== workload.prints(n + i))
+          throw new Error(`call ${n + i} printed ${printed}, status ${result.status}`)
       }
       calls += 64
     }

@@ -177,7 +177,8 @@ const python = (solution: string) => ({ type: 'python', solution })
 
 async function single(judge: JudgeClient, code: string): Promise<Result> {
   const result = await judge.post<Result>('/run', python(code))
-  if (!result.run_success) throw new Error(`a call failed: '${result.reason}' ${result.stderr}`)
+  if (!result.run_success)
+    throw new Error(`a call of the judge failed: reason '${result.reason}', stderr ${result.stderr}`)
   return result
 }
 

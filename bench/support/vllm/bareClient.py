@@ -4,9 +4,8 @@ in   stdin: {url, body, rollouts: [{prompt, responses, turns: [{newTokens, toolM
 out  stdout: {ms, turns: [[{tokens, cachedTokens, queuedAt, firstTokenAt, endedAt}]]}; times in ms since 1970
 
 The client sends the requests of Troupe's engine (`body` is such a request, but for prompt, length and priority),
-reads the same
-stream with tokens and logprobs, and concatenates contexts in place. Reading the plan and opening the session are not
-timed.
+reads the same stream with tokens and logprobs, and concatenates contexts in place. Reading the plan and opening the
+session are not timed.
 """
 
 from __future__ import annotations

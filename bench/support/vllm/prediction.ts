@@ -3,8 +3,8 @@
  *
  * in   loads as recorded runs        out  for each: makespan and mean time to the first token, recorded and simulated
  * Both steps go through `troupe simulate`: `--calibrate` fits the engine model to one run, `--run` simulates the
- * arrivals, lengths
- * and tool times of another run on it. Of the other run's server the model gets only the size of the KV cache.
+ * arrivals, lengths and tool times of another run on it. Of the other run's server the model gets only the size of the
+ * KV cache.
  */
 import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

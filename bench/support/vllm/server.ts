@@ -3,8 +3,7 @@
  *
  * in   how large its KV cache is, how many sequences run at once        out  engines, its counters, the venv's Python
  * Invariant: all arms of a benchmark share one server; before each round its prefix cache is emptied, so that no arm
- * finds
- * prefixes that another has computed.
+ * finds prefixes that another has computed.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -65,7 +64,7 @@ export async function startBenchServer({
   })
   const post = async (path: string) => {
     const reply = await fetch(`${url}${path}`, { method: 'POST', signal: AbortSignal.timeout(60_000) })
-    if (!reply.ok) throw new Error(`${path}: ${reply.status}: ${await reply.text()}`)
+    if (!reply.ok) throw new Error(`the vLLM server answered ${path} with HTTP ${reply.status}: ${await reply.text()}`)
   }
   return {
     url,
