@@ -199,7 +199,9 @@ async function toolsOf(client: Client, { tools: wanted }: McpServerConfig): Prom
   }
   const missing = wanted?.filter(name => !found.some(one => one.name === name)) ?? []
   if (missing.length > 0) {
-    throw new Error(`it offers no tool ${missing.join(', ')}; its tools: ${found.map(one => one.name).join(', ')}`)
+    throw new Error(
+      `the server offers no tool ${missing.join(', ')}; its tools: ${found.map(one => one.name).join(', ')}`,
+    )
   }
   return wanted === undefined ? found : found.filter(({ name }) => wanted.includes(name))
 }

@@ -72,13 +72,15 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   })
   const lane: RewardLane = {
     ready: new Promise(done => {
-      const timer = setTimeout(() => done(`it was not imported within ${startTimeoutMs} ms`), startTimeoutMs)
-      void ended.then(how => done(`its process ${how} while it was imported${tail === '' ? '' : `: ${tail.trim()}`}`))
+      const timer = setTimeout(() => done(`the function was not imported within ${startTimeoutMs} ms`), startTimeoutMs)
+      void ended.then(how =>
+        done(`its process ${how} while the function was imported${tail === '' ? '' : `: ${tail.trim()}`}`),
+      )
       createInterface({ input: child.stdio[4] as Readable }).on('line', text => {
         const line = JSON.parse(text) as RewardLine
         if (line.ready === undefined) return lane.onLine(line)
         clearTimeout(timer)
-        done(line.ready ? undefined : (line.why ?? 'it could not be imported'))
+        done(line.ready ? undefined : (line.why ?? 'the function could not be imported'))
       })
       void ended.then(() => clearTimeout(timer))
     }),

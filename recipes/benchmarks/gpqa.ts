@@ -29,7 +29,7 @@ export function parseGpqa(text: string, seed = 0): Problems {
     else if (new Set(answers).size < answers.length) drop('two answers are the same')
     else {
       const id = field(columns.id)
-      if (id === '') throw badRow(line, `the row has no ${columns.id}`, 'give the CSV as its owners publish it')
+      if (id === '') throw badRow(line, `the row has no ${columns.id}`, 'give the CSV as the owners of GPQA publish it')
       const order = shuffled([0, 1, 2, 3], deriveSeed('gpqa', seed, id))
       const choices = order.map(at => answers[at]!)
       const lettered = choices.map((choice, at) => `${String.fromCharCode(65 + at)}) ${choice}`)
@@ -55,7 +55,7 @@ function recordsOf(
     throw badRow(
       Number((thrown as { lines?: number }).lines ?? 0),
       asError(thrown).message,
-      'give the CSV as its owners publish it',
+      'give the CSV as the owners of GPQA publish it',
     )
   }
 }

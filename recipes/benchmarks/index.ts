@@ -84,7 +84,7 @@ export async function readProblems(
 ): Promise<Problems> {
   const { second } = benchmark
   if (second?.required && more.answers === undefined) {
-    throw noData(`${benchmark.title} needs a second file with ${second.what}`, 'give it as --answers FILE')
+    throw noData(`${benchmark.title} needs a second file with ${second.what}`, 'give the second file as --answers FILE')
   }
   const path = resolve(file)
   const text = await textOf(path, '--data FILE')

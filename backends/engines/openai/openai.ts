@@ -149,7 +149,7 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
   if (card === undefined)
     throw unfitServer(
       server,
-      `it does not serve the model '${model}'; its models: ${names.join(', ')}`,
+      `the server does not serve the model '${model}'; its models: ${names.join(', ')}`,
       'set engine.model to one of these',
     )
   const told = card.max_model_len
@@ -160,7 +160,7 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
   if (reply.status === 404 || reply.status === 405) {
     const hint =
       'use a server with /v1/completions: an answer that a model has begun cannot be continued over /v1/chat/completions'
-    throw unfitServer(server, 'it does not have the endpoint /v1/completions', hint)
+    throw unfitServer(server, 'the server does not have the endpoint /v1/completions', hint)
   }
   const { choices } = objectOf(url, '/v1/completions', reply)
   if (typeof (choices as { text?: unknown }[] | undefined)?.[0]?.text !== 'string') {

@@ -67,7 +67,7 @@ export async function givesProcessedLogprobs<Token>(
   const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
   const [first, last] = [common[0], common.at(-1)]
   if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
-    throw garbage(url, 'it returns no logprobs of the most likely tokens')
+    throw garbage(url, 'the server returns no logprobs of the most likely tokens')
   }
   const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
   const mass = (entries: Iterable<readonly [Token, number]>) =>
@@ -78,7 +78,7 @@ export async function givesProcessedLogprobs<Token>(
   )
 }
 
-export const rawLogprobs = 'its logprobs are not those of the distribution that it samples from'
+export const rawLogprobs = "the server's logprobs are not those of the distribution that it samples from"
 /** Hint for a server that serves another model than the run's. */
 export const modelHint =
   "start the server with the run's model: the directory of model.path in the recipe, or the model that the run made"

@@ -29,7 +29,7 @@ export async function checkTokenizer(
     const one = Int32Array.of(id)
     const [said, ours] = [await read(one), await decode(one)]
     if (said === undefined || said.trim() === ours.trim()) continue
-    const differs = `its tokenizer reads id ${id} as ${JSON.stringify(said)}, the run's model reads ${JSON.stringify(ours)}`
+    const differs = `the server's tokenizer reads id ${id} as ${JSON.stringify(said)}, the run's model reads ${JSON.stringify(ours)}`
     throw unfitServer(server, differs, "start the server with the run's model, and without a tokenizer of its own")
   }
 }

@@ -37,7 +37,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   const info = await eitherOf(http, '/server_info', '/get_server_info')
   const model = await eitherOf(http, '/model_info', '/get_model_info')
   if (model.is_generation === false)
-    throw unfit(url, 'its model generates no text', "start the server with the run's model")
+    throw unfit(url, "the server's model generates no text", "start the server with the run's model")
   const { servedName, contextTokens } = await contextOf(http, info)
   checkContext(
     nameOf(url),
@@ -62,7 +62,8 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
     throw unfit(url, rawLogprobs, 'start the server without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment')
   }
   if (expected.trained && !takesWeights) {
-    const differs = 'it has no endpoints to pause it and to load new weights, or its answers do not name the weights'
+    const differs =
+      'the server has no endpoints to pause it and to load new weights, or its answers do not name the weights'
     throw unfit(
       url,
       differs,
@@ -128,7 +129,7 @@ function checkPreferred(url: string, preferred: unknown): void {
   )
   const foreign = fields.filter(name => !said.has(name))
   if (foreign.length === 0) return
-  const differs = `it adds sampling parameters of its own to each request: ${foreign.join(', ')}`
+  const differs = `the server adds sampling parameters of its own to each request: ${foreign.join(', ')}`
   throw unfit(url, differs, 'start the server without --preferred-sampling-params')
 }
 
@@ -141,7 +142,7 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
   const last = /\[0, (\d+)\]/.exec(takes ? '' : messageOf(text))?.[1]
   if (last === undefined || Number(last) + 1 === vocabulary) return
-  const differs = `its vocabulary has ${Number(last) + 1} ids, the model's has ${vocabulary}`
+  const differs = `the server's vocabulary has ${Number(last) + 1} ids, the model's has ${vocabulary}`
   throw unfit(http.url, differs, modelHint)
 }
 

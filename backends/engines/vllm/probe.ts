@@ -58,16 +58,16 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
     throw unfit(url, rawLogprobs, 'start the server with --logprobs-mode processed_logprobs')
   }
   if (takesAdapters && (adapters?.max_lora_rank ?? Infinity) < expected.adapterRank) {
-    const differs = `it takes adapters up to rank ${adapters?.max_lora_rank}, but the recipe's train.lora.rank is ${expected.adapterRank}`
+    const differs = `the server takes adapters up to rank ${adapters?.max_lora_rank}, but the recipe's train.lora.rank is ${expected.adapterRank}`
     throw unfit(url, differs, 'start the server with a larger --max-lora-rank')
   }
   if (expected.trained && !takesWeights && !takesAdapters) {
     const hint = 'start the server with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
-    throw unfit(url, 'it has no endpoints to pause it and to load new weights', hint)
+    throw unfit(url, 'the server has no endpoints to pause it and to load new weights', hint)
   }
   if (expected.trained && !takesAdapters && expected.tiedHead && device === 'cpu' && !packsHeads) {
     const differs =
-      'on CPUs it would keep the head of the old weights, because this model ties the head to the embedding'
+      'on CPUs the server would keep the head of the old weights, because this model ties the head to the embedding'
     throw unfit(url, differs, 'start the server from the venv of `troupe setup vllm`, whose plugin fixes that')
   }
   const traits = {
@@ -116,12 +116,16 @@ async function checkVocabulary(http: ServerHttp, model: string, vocabulary: numb
   const takes = (reply: Reply) => isTaken(http.url, '/v1/completions', reply)
   const last = await complete(http, model, { prompt: [vocabulary - 1] })
   if (!takes(last)) {
-    throw unfit(http.url, `it refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`, modelHint)
+    throw unfit(
+      http.url,
+      `the server refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`,
+      modelHint,
+    )
   }
   if (takes(await complete(http, model, { prompt: [vocabulary] }))) {
     throw unfit(
       http.url,
-      `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`,
+      `the server's vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`,
       modelHint,
     )
   }
@@ -153,7 +157,7 @@ async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   if (reply.status !== 200) {
     const text = await reply.text()
     isTaken(url, path, { status: reply.status, text })
-    throw unfit(url, `it refuses a turn: ${messageOf(text)}`, hint)
+    throw unfit(url, `the server refuses a turn: ${messageOf(text)}`, hint)
   }
   let isTold = false
   for await (const line of reply.lines) {
@@ -161,7 +165,7 @@ async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
     const count = choice?.token_ids?.length ?? 0
     isTold ||= count > 0 && choice?.logprobs?.token_logprobs?.length === count
   }
-  if (!isTold) throw unfit(url, 'its answers have no token_ids with a logprob each', hint)
+  if (!isTold) throw unfit(url, "the server's answers have no token_ids with a logprob each", hint)
 }
 
 /**
