@@ -407,7 +407,7 @@ describe('MCP', () => {
       "the MCP server 's' cannot be used",
     )
     await expect(open({ mcp: { s: server({ tools: ['thrice'] }) } })).rejects.toThrow(
-      'it offers no tool thrice; its tools: pid, key, twice',
+      'the server offers no tool thrice; its tools: pid, key, twice',
     )
     await expect(
       open({ mcp: { s: { command: process.execPath, args: ['-e', 'console.error("bad day"); process.exit(1)'] } } }),

@@ -159,7 +159,7 @@ def reward(answer, task):
     await expect(start('def rewrad(a, t): return 1')).rejects.toThrow("no function 'reward'")
     await expect(start('def rewrad(a, t): return 1')).rejects.toThrow('its functions: rewrad')
     await expect(start('raise SystemExit(2)')).rejects.toThrow('SystemExit')
-    await expect(start('import os; os._exit(0)')).rejects.toThrow('ended with 0 while it was imported')
+    await expect(start('import os; os._exit(0)')).rejects.toThrow('ended with 0 while the function was imported')
   })
 
   test('as the reward of a recipe it gets the answer by its place and the task whole, and its faults give no reward', async () => {

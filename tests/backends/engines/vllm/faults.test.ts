@@ -346,8 +346,8 @@ test('a server that does not fit is refused at start, with what differs', async 
   expect(await refusal({ contextTokens: 65 })).toMatch(/at most 64 tokens.*limits\.contextTokens is 65/)
   expect(await refusal({ vocabulary: 99 })).toMatch(/vocabulary is larger than the model's 99/)
   expect(await refusal({ vocabulary: 101 })).toMatch(/refuses token id 100/)
-  expect(await refusal({ decode: async ids => `other ${ids.join(' ')}` })).toMatch(/its tokenizer reads id \d+ as/)
-  expect(await refusal({ tiedHead: true })).toMatch(/on CPUs it would keep the head of the old weights/)
+  expect(await refusal({ decode: async ids => `other ${ids.join(' ')}` })).toMatch(/server's tokenizer reads id \d+ as/)
+  expect(await refusal({ tiedHead: true })).toMatch(/on CPUs the server would keep the head of the old weights/)
   fake.override = path => (path === '/is_paused' ? { status: 404, body: 'Not Found' } : undefined)
   expect(await refusal({})).toMatch(/no endpoints to pause it/)
   const raw = { choices: [{ logprobs: { top_logprobs: [{ 'token_id:1': -0.1, 'token_id:2': -3 }] } }] }
