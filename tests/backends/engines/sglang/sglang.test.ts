@@ -285,7 +285,11 @@ describe('an SGLang server that fails', () => {
       e => edited(e, { finish_reason: { type: 'stop', matched: 7 }, completion_tokens: 0, output_token_logprobs: [] }),
       /stopped without a token/,
     ],
-    ['an end that nobody asked for', e => edited(e, { finish_reason: { type: 'abort' } }), /this process did not abort it/],
+    [
+      'an end that nobody asked for',
+      e => edited(e, { finish_reason: { type: 'abort' } }),
+      /this process did not abort it/,
+    ],
     [
       'more tokens than were asked for',
       e => edited(e, { output_token_logprobs: Array(2).fill([-1, 5, null]), completion_tokens: 2 }),
