@@ -1,8 +1,7 @@
 /**
  * A recipe: what a run trains, on which tasks, with which numbers. It is plain data, checked by zod, and a few
- * functions that
- * yield tasks and demonstrations. `run.started` holds the resolved data; the functions are found again by the recipe's
- * name.
+ * functions that yield tasks and demonstrations. `run.started` holds the resolved data; the functions are found again
+ * by the recipe's name.
  */
 import type { z } from 'zod'
 import type { ChatMessage, Task } from '../messages/facts'

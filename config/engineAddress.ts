@@ -3,8 +3,7 @@
  *
  * in   the values of --engine, one for each engine        out  assignments of recipe fields
  * Invariant: a run's first fact records the address of each of its engines; a resume may use others. Credentials are
- * neither
- * recorded nor repeated, not even in the error that refuses them.
+ * neither recorded nor repeated, not even in the error that refuses them.
  */
 import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'
@@ -74,8 +73,7 @@ export function namedTwice(kind: string, urls: readonly string[]): string | unde
 
 /**
  * Normalises a URL, so that all spellings of a server are equal: case of the host, default port, slashes at the end,
- * and the
- * /v1 that the openai engine adds itself.
+ * and the /v1 that the openai engine adds itself.
  */
 function serverOf(kind: string, url: string): string {
   const { origin, pathname } = new URL(url)

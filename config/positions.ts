@@ -31,7 +31,8 @@ export function positionsOf(architecture: Architecture): number | undefined {
 }
 
 /**
- * Lists the recipe's contexts that are longer than `positions`, with the reason. `named`: where the length is stated.
+ * Lists the recipe's contexts that are longer than `positions`, with the reason. `named`: the field that states the
+ * length.
  */
 export function contextFaults(
   { limits, evaluation }: Contexts,

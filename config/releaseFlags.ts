@@ -3,9 +3,8 @@
  *
  * in   plain data or a path that may use such flags        out  fields, and the flag that each of them came from
  * Invariant: a flag is accepted only if no field of Troupe has its name. `-1`, which switches a number of the release
- * off,
- * becomes the value that switches Troupe's field off. Data that sets a field by both names, to different values, is
- * refused.
+ * off, becomes the value that switches Troupe's field off. Data that sets a field by both names, to different values,
+ * is refused.
  */
 import { closest, distance } from 'fastest-levenshtein'
 import { TroupeError } from '../runtime/errors'
@@ -17,7 +16,7 @@ interface Flag {
   readonly to?: (value: unknown) => unknown
 }
 
-/** Maps -1 (off) to `off`. */
+/** Converts a flag's number: negative values such as -1, which mean "off" in the release, become `off`. */
 const numberOr = (off: unknown) => (value: unknown) => (typeof value === 'number' && value < 0 ? off : value)
 
 /** Flags of RoC; they may stand at the top, under `augmentation`, or under `augmentation.down_sampling_config`. */

@@ -8,16 +8,14 @@ export interface ToolContext {
   readonly trajectory: string
   /**
    * Key that is equal for every attempt of this call, since a call whose answer is lost is made again. A function
-   * should apply
-   * outside effects once per key.
+   * should apply outside effects once per key.
    */
   readonly idempotencyKey: string
 }
 
 /**
  * A user's tool. Its arguments have passed the tool's schema. Its return value, a text or JSON, is the tool's output;
- * an
- * error that it throws becomes an error of the call, which the model reads. It runs in the process of the tool
+ * an error that it throws becomes an error of the call, which the model reads. It runs in the process of the tool
  * executor.
  */
 export type ToolFunction = (args: Readonly<Record<string, unknown>>, context: ToolContext) => unknown

@@ -2,6 +2,6 @@
 export interface ToolSchema {
   readonly name: string
   readonly description: string
-  /** JSON schema of the arguments. */
+  /** JSON schema of the tool's arguments. */
   readonly parameters: Readonly<Record<string, unknown>>
 }

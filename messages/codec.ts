@@ -27,8 +27,7 @@ export interface EncodeContext {
   readonly traceparent?: string
   /**
    * Upper bound on the value, in bytes; default `maxRecordBytes`. A writer that puts large values into the blob store
-   * passes
-   * Infinity.
+   * passes Infinity.
    */
   readonly maxBytes?: number
 }
@@ -36,7 +35,7 @@ export interface EncodeContext {
 /** A record in the form in which it is appended to a bus. */
 export interface EncodedRecord {
   readonly key: string
-  /** The topic's name on the bus: `troupe.<run>.<topic>`. */
+  /** Name of the record's topic on the bus: `troupe.<run>.<topic>`. */
   readonly topic: string
   readonly headers: Readonly<Record<string, string>>
   readonly value: Uint8Array
@@ -66,7 +65,7 @@ const packr = new Packr({ useRecords: false })
  */
 export function encode(message: Message, context: EncodeContext): EncodedRecord {
   const entry = own.get(message.type)
-  if (!entry) throw new MessageError('codec.unknown_type', `there is no message type '${String(message.type)}'`)
+  if (!entry) throw new MessageError('codec.unknown_type', `unknown message type '${String(message.type)}'`)
   const value = packr.pack(entry.write(message))
   if (value.byteLength > (context.maxBytes ?? maxRecordBytes)) {
     const most = context.maxBytes ?? maxRecordBytes
@@ -95,7 +94,7 @@ export function decode(
     )
   }
   const entry = schema ? entriesOf(schema).get(type) : own.get(type)
-  if (!entry) throw new MessageError('codec.unknown_type', `there is no message type '${type.slice(0, 80)}'`)
+  if (!entry) throw new MessageError('codec.unknown_type', `unknown message type '${type.slice(0, 80)}'`)
 
   let value: unknown
   try {

@@ -20,7 +20,7 @@ export interface GenerateTurn {
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Upper bound on the tokens to sample. */
+  /** Upper bound on the tokens to sample in this turn. */
   readonly maxTokens: number
   /** [n] token ids of everything before the turn, then those that interrupted attempts of the turn had sampled. */
   readonly context: Int32Array
@@ -71,7 +71,7 @@ export interface ExecuteTool {
   readonly epoch: Epoch
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Wall-clock deadline of the call, ms. */
+  /** Wall-clock deadline of the tool call, ms. */
   readonly timeoutMs: number
   /** Upper bound on the characters of the result that the model sees. */
   readonly responseChars: number
@@ -87,22 +87,20 @@ export interface CancelTools {
 
 /**
  * Dispatcher → tool executor (`inboxes`): run these calls. Calls that the executor does not list as held in
- * `executor.slots`
- * are taken away from it.
+ * `executor.slots` are taken away from it.
  */
 export interface AssignTools {
   readonly type: 'tools.assign'
   readonly executor: ExecutorId
   /** `incarnation` of the `executor.slots` message that offered the slots. */
   readonly incarnation: string
-  /** Calls to run, 1 to 64. */
+  /** Tool calls to run, 1 to 64. */
   readonly calls: readonly ExecuteTool[]
 }
 
 /**
  * Tool executor → dispatcher (`tool-calls`), one a second: the executor's slots, and a renewal of the lease on the
- * calls that
- * it holds.
+ * calls that it holds.
  */
 export interface OfferSlots {
   readonly type: 'executor.slots'
@@ -126,7 +124,7 @@ export interface EndTools {
   readonly executor: ExecutorId
   readonly incarnation: string
   readonly slots: number
-  /** Keys of the answered calls, `group/member#turn#call#attempt`. */
+  /** Keys of the answered tool calls, `group/member#turn#call#attempt`. */
   readonly calls: readonly string[]
 }
 
@@ -135,11 +133,11 @@ export interface VerifyAnswer {
   readonly type: 'answer.verify'
   readonly trajectory: TrajectoryId
   readonly attempt: number
-  /** Name of the reward in the recipe. */
+  /** Name of the reward that judges the answer, from the recipe. */
   readonly reward: string
   /** Reference answer that the verifier compares with. */
   readonly truth: string
-  /** Text of the model's turns, joined. */
+  /** Response to judge: the texts of the model's turns, joined. */
   readonly response: string
   /** The whole task, for rewards that need more than the reference answer. */
   readonly task?: Task
@@ -183,7 +181,7 @@ export interface LedgerStatus {
   readonly type: 'ledger.status'
   readonly at: number
   readonly engine: EngineId
-  /** The engine's `referencedTokens` less the ledger's estimate. */
+  /** Error of the ledger in tokens: the engine's `referencedTokens` less the ledger's estimate. */
   readonly driftTokens: number
   /**
    * Part of the drift that the trajectories on that engine cannot explain even at their bounds: requests of other

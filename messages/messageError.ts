@@ -6,11 +6,11 @@
 export type MessageErrorCode =
   /** The record has no type or version header: this codec did not write it. */
   | 'codec.foreign'
-  /** There is no message type with the record's name. */
+  /** No message type has the name in the record's header. */
   | 'codec.unknown_type'
   /** The record was written under a schema version newer than this code's. */
   | 'codec.newer_version'
-  /** The value is not msgpack. */
+  /** The record's value is not valid msgpack. */
   | 'codec.not_msgpack'
   /** The value lacks a field of its type, or a field has another kind. */
   | 'codec.bad_shape'

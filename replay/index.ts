@@ -1,8 +1,9 @@
 /**
- * Public surface of `troupe/replay`: questions to the log of a run, as functions that return data.
+ * Public exports of `troupe/replay`: questions to the log of a run, as functions that return data.
  *
- * `openLog` opens a log for reading; every other function takes what it gives. Reading never changes a run, and a live run
- * can be read. `forkTrajectory` and `importRun` write runs of their own. `troupe replay` prints what these functions return.
+ * `openLog` opens a log for reading; every other function takes the opened log. Reading never changes a run, and a live
+ * run can be read. `forkTrajectory` and `importRun` write new runs. `troupe replay` prints the results of these
+ * functions.
  */
 export { type ExportedTrajectory, exportedTrajectory } from './exchange/exportedTrajectory'
 export { type Fixture, fixtureOf, packFixture } from './exchange/fixture'

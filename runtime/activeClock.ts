@@ -16,7 +16,7 @@ import type { Effects } from '../runtime/effects'
 const usualNapMs = 5000
 
 export class ActiveClock {
-  /** Current time on this clock, ms. */
+  /** Active time so far, ms. */
   now = 0
   private looks = 0
   private elapsed = 0

@@ -78,8 +78,8 @@ export interface Embedded {
 }
 
 /**
- * @throws TroupeError those of `openBus`; config.no_blobs, config.topic_unknown, config.topics_collide;
- * bus.topic_mismatch where a topic that must have a single partition has several
+ * Opens the embedding. @throws TroupeError those of `openBus`; config.no_blobs, config.topic_unknown,
+ * config.topics_collide; bus.topic_mismatch when a topic that must have a single partition has several
  */
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)

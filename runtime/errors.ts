@@ -22,7 +22,7 @@ export interface ErrorDetails {
   /** True if the same call may succeed later with nothing changed. */
   readonly retriable: boolean
   readonly message: string
-  /** The next step for a person. */
+  /** Advice on what a person can do next. */
   readonly hint?: string
   readonly cause?: unknown
 }

@@ -6,6 +6,6 @@ export function killGroup(child: ChildProcess): void {
   try {
     process.kill(-child.pid, 'SIGKILL')
   } catch {
-    child.kill('SIGKILL') // the group is gone, or never existed
+    child.kill('SIGKILL') // the process group is gone, or never existed, so only the process is killed
   }
 }

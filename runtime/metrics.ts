@@ -22,7 +22,7 @@ export interface Histogram {
   observe(labels: Labels, value: number): void
 }
 
-/** Value of a gauge at a scrape. */
+/** One value of a gauge, with its labels, when metrics are scraped. */
 export interface Reading {
   readonly labels: Labels
   readonly value: number
@@ -30,7 +30,7 @@ export interface Reading {
 
 export interface MetricsRegistry {
   counter(name: string, help: string, labels?: readonly string[]): Counter
-  /** @param read called at every scrape; its readings replace all values */
+  /** Registers a gauge. @param read called at every scrape; its readings replace all values */
   gauge(name: string, help: string, labels?: readonly string[], read?: () => readonly Reading[]): Gauge
   histogram(name: string, help: string, labels: readonly string[], buckets: readonly number[]): Histogram
   /** Registers metrics of the process: CPU, memory, event loop delay. */

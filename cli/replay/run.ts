@@ -74,7 +74,7 @@ function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, targe
   const asides = [
     [byClock, 'by a deadline'],
     [askedAgain, 'asked again after a restart'],
-    [repeated, 'said twice, counted once'],
+    [repeated, 'recorded twice, counted once'],
     [fenced, 'of former owners, passed over'],
     [given, 'put there by a fork or an import, not compared'],
     [inFlight.length, 'not in the log yet at its end'],

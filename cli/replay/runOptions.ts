@@ -1,7 +1,6 @@
 /**
  * Shared parts of the replay commands: the options that name a log, opening and closing it, and the report of records
- * that
- * cannot be read.
+ * that cannot be read.
  */
 import type { Command } from 'commander'
 import { faultText } from '../../replay/log/faults'

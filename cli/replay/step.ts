@@ -1,11 +1,10 @@
 /**
  * `troupe replay run --step --break EXPR`: steps through a replay fact by fact.
  *
- * in   facts as the replay folds them; lines from a terminal or a pipe        out  each stop, and the answers to
- * commands
+ * in   facts as the replay folds them; lines from a terminal or a pipe
+ * out  each stop, and the answers to commands
  * Invariant: when the input has ended (a pipe), the replay continues without waiting and still prints every break, so
- * it
- * works in scripts. Printed facts are escaped.
+ * it works in scripts. Printed facts are escaped.
  */
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'

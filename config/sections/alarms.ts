@@ -1,11 +1,9 @@
 /**
  * The recipe's alarms: an alarm is raised when a step's metric stays beyond a bound. A fact records each alarm; `stop`
- * ends
- * the run.
+ * ends the run.
  *
  * Built-in alarms have a metric and a bound, so `{name}` alone is enough. The bounds are values that failed runs had
- * reached
- * for a while, not values that good runs never reach: set your own.
+ * reached for a while, not values that good runs never reach: set your own.
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'

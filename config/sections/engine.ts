@@ -13,7 +13,7 @@ export const engineSection = z.strictObject({
    * engines.
    */
   urls: z.array(z.string()).max(1000).default([]),
-  /** Reference to the server's --api-key. */
+  /** Reference to the secret that the server expects as its API key (--api-key). */
   apiKey: secretSchema.optional(),
   /** Name of the model to request from an OpenAI-compatible server. Default: the first one that the server lists. */
   model: z.string().optional(),
@@ -21,8 +21,7 @@ export const engineSection = z.strictObject({
   pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
   /**
    * true: after a weight update, running turns continue over the KV of the older weights, and cached prefixes stay; the
-   * turns'
-   * segments record which weights sampled which tokens. false: that KV is recomputed.
+   * turns' segments record which weights sampled which tokens. false: that KV is recomputed.
    */
   keepKv: z.boolean().default(false),
   /** For recorded engines: the run whose log answers; RUN on this run's bus, or RUN@BUS. */
@@ -36,8 +35,7 @@ export const engineSection = z.strictObject({
   updateMs: z.number().min(0).default(1000),
   /**
    * For recorded and simulated engines: factor by which time runs faster. Default: recorded turns answer at once,
-   * simulated
-   * turns in real time.
+   * simulated turns in real time.
    */
   speed: z.number().positive().optional(),
   count: positive.max(1000).default(1),

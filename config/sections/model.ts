@@ -18,7 +18,7 @@ export const modelSection = z.discriminatedUnion('from', [
     config: z.record(z.string(), z.unknown()),
     /** Number of entries of the BPE vocabulary that is trained on the demonstrations. */
     vocabulary: positive,
-    /** Texts that become one token each. */
+    /** Texts that the tokenizer encodes as one token each. */
     addedTokens: z.array(z.string()).default([]),
     template: z.string(),
   }),

@@ -2,8 +2,7 @@
  * The recipe's learner: its loss, its optimizer, its processes, its checkpoints.
  *
  * `loss` names a paper's loss; fields that the recipe leaves open (clip range, norm, advantage) come from
- * `lossDefaults`. A
- * field that contradicts the named loss is refused: it would be another loss under the same name.
+ * `lossDefaults`. A field that contradicts the named loss is refused: it would be another loss under the same name.
  */
 import { z } from 'zod'
 import { count, positive } from './numbers'
@@ -23,8 +22,7 @@ interface LossDefaults {
 
 /**
  * Defaults of each loss. Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3;
- * 2507.18071
- * §5; 2506.13585 §3.
+ * 2507.18071 §5; 2506.13585 §3.
  */
 export const lossDefaults = {
   'token-mean': {

@@ -63,13 +63,12 @@ export interface WeightsPublished {
   readonly url: string
   /** The same files as an `http:` URL, for other hosts; `files.json` below it lists them. */
   readonly served?: string
-  /** sha256 over the weight files, hex. */
+  /** sha256 over the published weight files, hex. */
   readonly digest: string
   readonly bytes: number
   /**
    * Digest and size of the adapters, which lie in `adapter/` below the weights, for engines that have the base model;
-   * absent
-   * unless the run trains adapters.
+   * absent unless the run trains adapters.
    */
   readonly adapter?: { readonly digest: string; readonly bytes: number }
   /** Epoch of the learner that writes; absent in logs from before learners could be replaced. */

@@ -41,7 +41,7 @@ export interface ChatMessage {
   readonly content: string
 }
 
-/** A problem for the policy to solve. */
+/** Task: a problem for the policy to solve. */
 export interface Task {
   readonly id: TaskId
   /** Messages of the prompt, before the chat template. */

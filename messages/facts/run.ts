@@ -5,7 +5,7 @@
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
 
-/** A run began: everything that determines it. */
+/** A run began. The fact holds everything that determines the run. */
 export interface RunStarted {
   readonly type: 'run.started'
   readonly at: number
@@ -19,7 +19,7 @@ export interface RunStarted {
   readonly seed: number
   /** Versions of Troupe, Node, Python, torch, transformers. */
   readonly versions: Readonly<Record<string, string>>
-  /** Number of partitions by topic. */
+  /** Number of partitions of each topic of the run, by topic. */
   readonly partitions: Readonly<Record<string, number>>
 }
 
@@ -43,7 +43,7 @@ export interface RunFinished {
   readonly run: RunId
   readonly outcome: 'done' | 'stopped' | 'failed'
   readonly reason: string
-  /** Total number of optimizer steps. */
+  /** Total number of optimizer steps of the run. */
   readonly steps: number
   /** Figures of the run, by name; a live run writes none. */
   readonly summary: Readonly<Record<string, unknown>>
@@ -135,7 +135,7 @@ export interface CurriculumAdvanced {
   readonly order: number
   /** End offset of each partition of `trajectories` before the draw: no fact of these groups has a lower offset. */
   readonly begins?: readonly number[]
-  /** Epoch of the curriculum that writes. */
+  /** Epoch of the curriculum that writes the fact. */
   readonly learnerEpoch?: Epoch
 }
 
@@ -145,7 +145,7 @@ export interface DrawsClaimed {
   readonly at: number
   /** Name of the process that took over. */
   readonly owner: string
-  /** Offset of the process's `learner.claimed`. */
+  /** Epoch of the learner role: offset of the process's `learner.claimed`. */
   readonly learnerEpoch: Epoch
 }
 

@@ -55,9 +55,9 @@ export interface TurnAsked {
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Upper bound on the tokens to sample. */
+  /** Upper bound on the tokens to sample in this turn. */
   readonly maxTokens: number
-  /** Number of tokens of the context. */
+  /** Number of tokens of the turn's context. */
   readonly contextTokens: number
   /** sha256 of the context's token ids (Int32, little-endian), hex. */
   readonly contextDigest: string
@@ -152,7 +152,7 @@ export interface ToolCompleted {
   readonly attempt: number
   readonly tool: string
   readonly status: ToolStatus
-  /** Text that the model is shown. */
+  /** Result text that the model is shown. */
   readonly text: string
   readonly stdout: string
   readonly stderr: string
@@ -183,12 +183,11 @@ export interface ContextAppended {
 
 /**
  * Outcome of a rollout. answered: the model ended by itself. truncated: out of budget. failed: a fault of an engine,
- * sandbox
- * or verifier, which never counts as a negative.
+ * sandbox or verifier, which never counts as a negative.
  */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
-/** A rollout has ended. */
+/** A rollout has ended, by its answer, at a limit, or by a fault. */
 export interface RolloutFinished {
   readonly type: 'rollout.finished'
   readonly at: number

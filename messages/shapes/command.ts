@@ -1,4 +1,4 @@
-/** Shapes of commands and of telemetry. */
+/** Shapes (field tables for checking) of commands and of telemetry. */
 import type { Command } from '../commands'
 import { outcome, type ShapesOf, sampling, task } from './parts'
 

@@ -1,4 +1,4 @@
-/** Shapes of the facts of the `learner` topic. */
+/** Shapes (field tables for checking) of the facts of the `learner` topic. */
 import type { LearnerFact } from '../facts'
 import { metrics, type ShapesOf } from './parts'
 

@@ -1,4 +1,4 @@
-/** Shapes that several messages share. */
+/** Shapes (field tables for checking) that several messages share. */
 import type { Outcome, Sampling, Task } from '../facts'
 import type { FieldsOf, ShapeOf } from '../shape'
 import type { Message, MessageType } from '../topics'

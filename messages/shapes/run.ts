@@ -1,4 +1,4 @@
-/** Shapes of the facts of the `runs` topic. */
+/** Shapes (field tables for checking) of the facts of the `runs` topic. */
 import type { RunFact } from '../facts'
 import { metrics, type ShapesOf } from './parts'
 

@@ -1,4 +1,4 @@
-/** Shapes of the facts of the `trajectories` topic. */
+/** Shapes (field tables for checking) of the facts of the `trajectories` topic. */
 import type { TrajectoryFact } from '../facts'
 import { outcome, type ShapesOf, sampling, task } from './parts'
 

@@ -2,8 +2,8 @@
  * Packs a recorded run, or some groups of it, into one file that tests and other machines can read: `export --format
  * fixture`.
  *
- * in   a recorded run and which groups        out  a header line, then one line a record; unpacking gives the records
- * back
+ * in   a recorded run and which groups
+ * out  a header line, then one line a record; unpacking gives the records back
  * Invariant: appended in order to empty partitions, the records are the same history. In a partial export the offsets
  * change, and an epoch is the offset of a `partition.claimed`, so every epoch is rewritten to its claim's new offset.
  */
@@ -147,7 +147,7 @@ function parsed(line: string, number: number): unknown {
     const value: unknown = JSON.parse(line)
     if (typeof value === 'object' && value !== null) return value
   } catch {
-    // the throw below reports it
+    // a line that is not JSON is reported by the throw below
   }
   throw badImport(`line ${number} is not a JSON object`)
 }

@@ -41,7 +41,10 @@ export interface Imported {
 const appendedAtOnce = 512
 const mib = 1024 * 1024
 
-/** @throws TroupeError replay.bad_import, which names the line; run.exists; run.bad_name */
+/**
+ * Imports the file or directory as a new run. @throws TroupeError replay.bad_import, which names the line; run.exists;
+ * run.bad_name
+ */
 export async function importRun(path: string, options: ImportOptions): Promise<Imported> {
   const { maxBytes = maxImportBytes } = options
   const name = options.as ?? defaultName(path)

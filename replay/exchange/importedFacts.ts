@@ -93,7 +93,7 @@ const ours = z.object({
 type Ours = z.infer<typeof ours>
 
 export interface ImportedLine {
-  /** File and line number, for error messages. */
+  /** File and line number of the imported line, for error messages. */
   readonly where: string
   readonly value: unknown
   /** Training step that a verl dump's file is named after; absent for other files. */

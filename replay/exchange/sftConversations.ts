@@ -1,8 +1,8 @@
 /**
  * Picks the best trajectories of each task as conversations for supervised fine-tuning.
  *
- * in   trajectories, the thresholds that they must meet        out  conversations in the words that the model was shown
- * and wrote
+ * in   trajectories, the thresholds that they must meet
+ * out  conversations in the words that the model was shown and wrote
  * Invariant: tool calls stay in the assistant's text. Evaluation problems are left out, and no conversation occurs
  * twice.
  */

@@ -1,7 +1,7 @@
 /**
  * Renders a trajectory as one self-contained HTML page: no script, no network, no font.
  *
- * in   a trajectory that counts, the text of its tokens        out  the page's HTML
+ * in   a trajectory's accepted facts, the text of its tokens        out  the page's HTML
  * Invariant: everything that a model, a tool or a task wrote is escaped, and the page's content security policy forbids
  * scripts and loads, so the browser shows that text and executes none of it.
  */
@@ -108,8 +108,7 @@ function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undef
 
 /**
  * Renders tokens as spans, shaded darker the less likely they were; hovering shows id and logprob. `from`: number of
- * tokens
- * sampled before these.
+ * tokens sampled before these.
  */
 function tokens(
   ids: Int32Array,

@@ -1,8 +1,8 @@
 /**
  * Converts verl's rollout dumps (`trainer.rollout_data_dir`: one file a step, one line a rollout) to facts of a run.
  *
- * in   prompt and response as text, the score        out  one trajectory of one turn for each line; a prompt's are a
- * group
+ * in   prompt and response as text, the score
+ * out  one trajectory of one turn for each line; a prompt's are a group
  * Invariant: the dump has no token ids, logprobs or tool calls, so the facts have none either.
  */
 import { createHash } from 'node:crypto'

@@ -54,8 +54,7 @@ const graceMs = 30_000
 
 /**
  * Collects the notebook calls before `turn`, in order: the arguments of each (`asked`), and the result text that the
- * model
- * was shown (`said`).
+ * model was shown (`said`).
  */
 function cellsBefore(parent: Trajectory, turn: number) {
   const asked = new Map<string, ToolAsked>()

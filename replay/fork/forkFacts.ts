@@ -1,10 +1,9 @@
 /**
  * Makes the facts that a forked trajectory begins with: the parent's first turns, as they were recorded.
  *
- * in   a trajectory that counts, the turn to fork at, what the fork changes        out  the facts of each fork
+ * in   a trajectory's accepted facts, the turn to fork at, what the fork changes        out  the facts of each fork
  * Invariant: shared turns are copied token by token; none is generated, run or rendered again. Only an edited tool
- * result
- * drops the context rendered after it, which the coordinator then asks to be rendered anew.
+ * result drops the context rendered after it, which the coordinator then asks to be rendered anew.
  */
 import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '../../messages/facts'
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
@@ -29,7 +28,7 @@ export interface TurnFork {
   /** Names of the tools that the forks may call. Default: the parent's tools. */
   readonly tools?: readonly string[]
   readonly deadlineMs: number
-  /** Start order of the first fork. */
+  /** Start order (priority in the run) of the first fork; later forks get the following numbers. */
   readonly order: number
   readonly at: number
 }

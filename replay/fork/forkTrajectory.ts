@@ -13,8 +13,8 @@ import { runForks } from './runForks'
 
 export interface ForkObserver {
   /**
-   * Receives the plan before any fork starts, with the notebook cells that print something else now than in the record:
-   * forks go on from what the cells print now.
+   * Receives the plan before any fork starts, with the notebook cells whose output now differs from the recorded one;
+   * forks continue from the new output.
    */
   readonly onPlanned?: (plan: ForkPlan, changed: readonly ChangedCell[]) => void
   /** Receives the number of forks that have ended, and the number of all forks. */
@@ -29,9 +29,9 @@ export interface ForkedTrajectory {
 }
 
 /**
- * `asked`: a trajectory's id, or a part of it that only one trajectory has. The forks are a run named `plan.run` on the same
- * bus, which every replay function can open.
- * @throws TroupeError run.exists and run.bad_name for `options.as`; those of `planForks` and `runForks`
+ * Forks the trajectory that `asked` names: its id, or a part of it that only one trajectory has. The forks are a new
+ * run named `plan.run` on the same bus, which every replay function can open.
+ * @throws TroupeError run.exists and run.bad_name for `options.as`; the errors of `planForks` and `runForks`
  */
 export async function forkTrajectory(
   log: OpenLogOptions,

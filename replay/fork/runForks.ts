@@ -1,12 +1,10 @@
 /**
  * Runs planned forks: a new run whose trajectories begin in the middle and continue with a real engine, real tools and
- * a
- * real verifier.
+ * a real verifier.
  *
  * in   the facts that the forks share with their parent, weights        out  how every fork ended
  * Invariant: the parent's run is not changed. The coordinator refolds the shared facts as it does after a crash and
- * asks
- * for what has no answer, so a fork continues exactly where a resumed run would.
+ * asks for what has no answer, so a fork continues exactly where a resumed run would.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'

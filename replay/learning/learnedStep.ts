@@ -32,7 +32,7 @@ const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'en
 /** Metrics that must match for a recomputed step to agree with the recorded one. */
 export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
-/** Returns the members of a step's groups that today's code selects or weighs otherwise than the record. */
+/** Returns the group members that today's code selects otherwise than recorded, or with another advantage. */
 export function reselected(
   byGroup: ReadonlyMap<string, readonly Trajectory[]>,
   { started }: RecordedStep,

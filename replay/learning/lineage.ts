@@ -1,8 +1,8 @@
 /**
  * Traces lineage: from an optimizer step down to tool calls, and from a trajectory up to the step that trained on it.
  *
- * in   a step, a group, a trajectory, or a text        out  one record a trajectory, with its calls, forks, step and
- * version
+ * in   a step, a group, a trajectory, or a text
+ * out  one record a trajectory, with its calls, forks, step and version
  */
 import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
@@ -29,9 +29,8 @@ export interface Lineage {
   /** Policy version that the `trainedIn` step published; null when it published none. */
   readonly publishedAs: number | null
   /**
-   * Where the trajectory was forked from; null when it is no fork. `run` is null when the parent is in the same run;
-   * `turn`
-   * is the first turn that is not shared.
+   * Origin of a fork; null for a trajectory that is not a fork. `run` is null when the parent is in the same run;
+   * `turn` is the first turn that is not shared.
    */
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
   /** Ids of the trajectory's forks in the same run. */
@@ -57,8 +56,7 @@ export interface LineageQuery {
 
 /**
  * Traces what `asked` and `text` select. @throws TroupeError replay.no_match, replay.ambiguous; replay.no_step for a
- * step
- * that never started
+ * step that never started
  */
 export async function traceLineage(recorded: RecordedRun, { asked, text }: LineageQuery): Promise<TracedLineage> {
   const tried = await triedSteps(recorded)

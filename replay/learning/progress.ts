@@ -10,7 +10,7 @@ import type { EvaluationCompleted, Fact, StepCompleted } from '../../messages/fa
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type Score, scored } from './evaluationScore'
 
-/** One line of `train --json`. Rates are shares of 1. */
+/** Figures of one step, as printed in a line of `train --json`. Rates are shares of 1. */
 export interface StepReport {
   readonly type: 'step'
   readonly step: number
@@ -206,7 +206,7 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
 
 const briefly = (e: EvaluationCompleted | undefined): Score | null => (e === undefined ? null : scored(e))
 
-/** The last line of `train --json`. */
+/** Returns the run's summary, the last line of `train --json`. */
 export function summaryOf(progress: Progress, run: string, outcome: string, reason: string, wallSeconds: number) {
   return {
     type: 'summary' as const,

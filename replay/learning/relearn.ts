@@ -4,9 +4,8 @@
  * in   a recorded run, and its nearest checkpoint before the first step that is still on disk
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
- * written
- * only to a temporary directory, to compute their digest. On the run's own device and dtype the trainer gives the same
- * bits; another device adds floats in another order.
+ * written only to a temporary directory, to compute their digest. On the run's own device and dtype the trainer gives
+ * the same bits; another device adds floats in another order.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -9,9 +9,8 @@ import { TroupeError } from '../../runtime/errors'
 import { type Place, placeText } from './place'
 
 /**
- * Kinds of faults. gap: offsets are missing. torn-tail: the last record of a partition cannot be decoded. blob: the
- * blob
- * that a record refers to cannot be read.
+ * Kinds of unreadable records. gap: offsets are missing. torn-tail: the last record of a partition cannot be decoded.
+ * blob: the blob that a record refers to cannot be read.
  */
 export type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
 

@@ -27,9 +27,9 @@ export interface FollowRunOptions {
   readonly fromNow?: boolean
   /** true: following ends at `run.finished`, or at once when the log already holds it. */
   readonly untilEnd?: boolean
-  /** Pause between two polls, ms. Default 200. */
+  /** Milliseconds between two polls of the log. Default 200. */
   readonly everyMs?: number
-  /** Ends following, without an error. */
+  /** Signal that ends following, without an error. */
   readonly signal?: AbortSignal
 }
 

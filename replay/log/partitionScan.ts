@@ -1,8 +1,8 @@
 /**
  * Reads one partition of a recorded run from an offset on, and skips records that cannot be read.
  *
- * in   a partition, which records are wanted        out  entries in order; faults beside them; the offset where the
- * scan ended
+ * in   a partition, which records are wanted
+ * out  entries in order; faults beside them; the offset where the scan ended
  * Invariant: each record is delivered, or unwanted, or reported as a fault with its position; skipping an unreadable
  * stretch takes a number of reads logarithmic in its length.
  */

@@ -29,8 +29,7 @@ export function placeOf(text: string): Place {
 
 /**
  * Returns when the record at a position was written, in ms since 1970. @throws TroupeError replay.bad_place when the
- * log
- * has no record there
+ * log has no record there
  */
 export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
   const name = topicOnBus(run, at.topic)

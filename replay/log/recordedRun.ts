@@ -3,8 +3,7 @@
  *
  * in   --bus, --run, --at        out  entries topic by topic, partition by partition, in order; faults beside them
  * Invariant: reading writes nothing, joins no consumer group and sends no dead letter, so the run stays as it is. A
- * record
- * that cannot be read becomes a fault with its position, and the other records are still delivered.
+ * record that cannot be read becomes a fault with its position, and the other records are still delivered.
  */
 import type { Fact, RunStarted } from '../../messages/facts'
 import { type RunId, runId } from '../../messages/ids'
@@ -47,8 +46,7 @@ export interface RecordedRun {
   readonly faults: readonly Fault[]
   /**
    * Calls `take` with every entry of a topic, one partition after another, up to `--at`. `want` refuses records by
-   * their
-   * headers, before they are decoded. `from`: first offset to read, by partition. Returns the position where each
+   * their headers, before they are decoded. `from`: first offset to read, by partition. Returns the position where each
    * partition ended.
    */
   scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
@@ -59,7 +57,7 @@ export interface RecordedRun {
   partitionsOf(topic: TopicName): number
   /** Adds a fault, unless one of the same kind at the same position is listed already. */
   note(fault: Fault): void
-  /** Passes one line to `onNotice`. */
+  /** Passes one line for the user to `onNotice`. */
   notice(text: string): void
   /** Delivers the records from `place` on; returns the position after the last one, from which to continue. */
   scanFrom(place: Place, take: Take): Promise<Place>

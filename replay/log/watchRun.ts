@@ -2,8 +2,8 @@
  * Follows a run and delivers every message that counts, from the run's first one on, to dashboards and progress
  * displays.
  *
- * in   a run's journal        out  each message once, in the order of its partition: first what the log holds, then new
- * ones
+ * in   a run's journal
+ * out  each message once, in the order of its partition: first what the log holds, then new ones
  * Invariant: a message whose author had lost its partition to a new owner is left out (fencing).
  */
 import { setTimeout as sleep } from 'node:timers/promises'

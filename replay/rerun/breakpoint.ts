@@ -4,8 +4,7 @@
  *
  * in   an expression, facts        out  true or false for a fact, or the expression's value
  * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. An expression
- * reads
- * the fact's own fields and calls nothing. A missing field is undefined, and every comparison with it is false.
+ * reads the fact's own fields and calls nothing. A missing field is undefined, and every comparison with it is false.
  * Invariant: an expression with a field that no fact has is refused; otherwise it would silently never hold.
  */
 import { closest } from 'fastest-levenshtein'

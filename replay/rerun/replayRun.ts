@@ -25,11 +25,11 @@ export interface Observer {
 export interface ReplayOptions {
   /** Selects the trajectories and groups whose decisions are compared and counted. Default: all. */
   readonly wants?: (id: string) => boolean
-  /** Groups whose facts are folded. Default: all. */
+  /** Groups whose facts are replayed. Default: all. */
   readonly groups?: ReadonlySet<GroupId>
   /** Creates the behaviour that is compared with the log. Default: the partition owner's behaviour, as in a run. */
   readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
-  /** Called with every selected fact. */
+  /** Observer that is called with every selected fact. */
   readonly observer?: Observer
   /** true: the observer sees the facts of the run and of the learner too, in order of time. */
   readonly whole?: boolean
@@ -123,8 +123,7 @@ async function shower(recorded: RecordedRun, observer: Observer, { wants, whole 
 /**
  * Replays the groups that `target` names: a trajectory, a group or a step, or a part of its id. Reads only the facts of
  * these groups and the claims of their partitions. When a decision is missing, unexpected or still open, the whole log
- * is
- * replayed, so that it is compared among everything decided at that time.
+ * is replayed, so that it is compared among everything decided at that time.
  * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {

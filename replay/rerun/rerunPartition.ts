@@ -6,10 +6,8 @@
  * Invariant: the state follows the log, never the replay's own decisions, so one difference does not cause the next.
  *
  * Decisions are appended in the order in which they are taken. A decision of today's code is "missing" when the log
- * lacks it
- * but has later ones. A recorded decision is "unexpected" when today's code does not take it, unless the clock or a
- * restart
- * explains it: then it is compared with what a tick at that moment, or a refold, would ask for.
+ * lacks it but has later ones. A recorded decision is "unexpected" when today's code does not take it, unless the clock
+ * or a restart explains it: then it is compared with what a tick at that moment, or a refold, would ask for.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { RenderRequest } from '../../actors/rollouts/nextActions'
@@ -38,7 +36,7 @@ export interface Divergence {
   readonly expected: Fact | null
   /** Recorded decision; null when the log has none. */
   readonly actual: Fact | null
-  /** Names of the fields that differ. */
+  /** Names of the fields in which the recorded and today's decision differ. */
   readonly fields: readonly string[]
   readonly error?: string
 }
@@ -51,8 +49,7 @@ export interface Rerun {
   readonly askedAgain: number
   /**
    * Number of decisions recorded twice with equal content: the owner wrote the second before it had read the first. The
-   * two
-   * count as one.
+   * two count as one.
    */
   readonly repeated: number
   /** Number of decisions by former owners; no other count includes them. */
@@ -64,7 +61,7 @@ export interface Rerun {
   readonly divergences: readonly Divergence[]
 }
 
-/** Result of replaying one fact. */
+/** Result of replaying one recorded fact with today's code. */
 export interface Stepped {
   readonly entry: Entry
   /** True when the fact changed the state; a stale or repeated fact does not. */
@@ -81,7 +78,7 @@ export interface Stepped {
 interface Expectation {
   readonly fact: Fact
   readonly after: Place
-  /** A deadline caused the decision. */
+  /** True when a deadline, not a fact, caused the expected decision. */
   readonly byClock?: true
 }
 
@@ -113,8 +110,7 @@ const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**
  * Replays one partition. `make` creates today's behaviour anew at each call, because a behaviour remembers what it
- * asked
- * last. `wants` selects the trajectories and groups that are counted; all facts are folded.
+ * asked last. `wants` selects the trajectories and groups that are counted; all facts are folded.
  */
 export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
   const behaviour = make()
@@ -152,14 +148,14 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
 
   /**
    * Explains a decision that no recorded fact caused: a deadline passed, or the actor restarted. Returns the decision
-   * of
-   * today's code in that case; undefined when neither explains it.
+   * of today's code in that case; undefined when neither explains it.
    */
   function unasked(fact: TrajectoryFact, entry: Entry): Fact | undefined {
     const key = factKey(fact)
     const about = aboutOf(fact)
     now = fact.at
-    // A new behaviour is asked, since a behaviour does not repeat what it asked: this trial must not affect the next.
+    // A new behaviour is asked, since a behaviour never repeats a request: a trial on `make`'s first one would affect
+    // the next.
     const ticked = attempt(() => make().decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)
     if (clock !== undefined) {

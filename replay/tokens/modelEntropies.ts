@@ -1,8 +1,8 @@
 /**
  * Computes the entropies of recorded tokens by a model's forward pass, in a Python process that ends with the call.
  *
- * in   trajectories, a directory of weights        out  an entropy in nats for each sampled token, in the order of
- * sampling
+ * in   trajectories, a directory of weights
+ * out  an entropy in nats for each sampled token, in the order of sampling
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -34,7 +34,7 @@ export async function modelEntropies(
   child.stderr.on('data', chunk => {
     tail = `${tail}${chunk}`.slice(-tailChars)
   })
-  child.stdin.on('error', () => {}) // a broken pipe is reported by 'close'
+  child.stdin.on('error', () => {}) // a broken pipe is ignored here: the process's 'close' event reports its end
   const closed = new Promise<string>(resolve => {
     child.once('error', error => resolve(error.message))
     child.once('close', (code, signal) =>

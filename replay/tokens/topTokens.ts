@@ -2,26 +2,24 @@
  * Finds the tokens of a trajectory at which the model was least sure (arXiv 2508.20722 §5.4 studies the top 20 % by
  * entropy).
  *
- * in   a trajectory's sampled tokens, a value for each        out  which are among the top of their trajectory; a table
- * over many
- * The value is the entropy of the distribution that the token was drawn from, if the engine recorded it or a model
- * computes
- * it; else the surprisal of the drawn token, −log p. Surprisal estimates entropy from one draw: its mean is the
- * entropy,
- * but an unlikely token from a sure distribution scores high, and the likeliest token of an unsure one scores low.
+ * in   a trajectory's sampled tokens, a value for each
+ * out  which are among the top of their trajectory; a table over many The value is the entropy of the distribution that
+ * the token was drawn from, if the engine recorded it or a model computes it; else the surprisal of the drawn token,
+ * −log p. Surprisal estimates entropy from one draw: its mean is the entropy, but an unlikely token from a sure
+ * distribution scores high, and the likeliest token of an unsure one scores low.
  */
 import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export type Measure = 'entropy' | 'surprisal'
 
-/** A sampled token with its position. */
+/** A sampled token with its position in the trajectory. */
 export interface SampledToken {
   readonly token: number
   readonly turn: number
   /** Index of the token in its turn; interrupted attempts at the turn count too. */
   readonly position: number
-  /** entropy or surprisal, nats */
+  /** entropy or surprisal of the token, nats */
   readonly value: number
 }
 
@@ -39,7 +37,10 @@ export interface TopTable {
   readonly trajectories: number
   readonly sampled: number
   readonly top: number
-  /** Number of sampled tokens right after a tool response, and how many of them are among the top. */
+  /**
+   * `afterTool`: number of sampled tokens right after a tool response. `topAfterTool`: how many of them are among the
+   * top.
+   */
   readonly afterTool: number
   readonly topAfterTool: number
   readonly meanValue: number
@@ -98,8 +99,7 @@ export function sampledTokens(trajectory: Trajectory, values?: readonly number[]
 
 /**
  * Returns the indices of the `share` of tokens with the highest values; ties go to the earlier token. Tokens with value
- * 0
- * are never included.
+ * 0 are never included.
  */
 export function topOf(tokens: readonly SampledToken[], share: number): ReadonlySet<number> {
   const most = Math.ceil(share * tokens.length)

@@ -18,7 +18,7 @@ export interface TokenDifference {
 }
 
 export interface TokenSide {
-  /** Number of tokens of the whole sequence. */
+  /** Number of tokens of the trajectory's whole sequence, prompt included. */
   readonly tokens: number
   /**
    * Part of the sequence that differs: `prompt`, `turn N`, or `tool response after turn N`; `end`: the sequence ended

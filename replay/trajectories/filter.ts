@@ -1,8 +1,8 @@
 /**
  * Lists the trajectories of a run that match a filter.
  *
- * in   a recorded run, a filter        out  one summary a trajectory, in the order of `rollout.requested`, partition by
- * partition
+ * in   a recorded run, a filter
+ * out  one summary a trajectory, in the order of `rollout.requested`, partition by partition
  * Invariant: summaries come from the run's index; the log itself is read only when the filter contains a text.
  */
 import type { RecordedRun } from '../log/recordedRun'

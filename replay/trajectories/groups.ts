@@ -1,8 +1,8 @@
 /**
  * Reads groups from a run's log as the grouper saw them when it decided.
  *
- * in   trajectories that count        out  members with rewards and counts, and the options that they were selected
- * with
+ * in   trajectories with their accepted facts
+ * out  members with rewards and counts, and the options that they were selected with
  */
 
 import { type RecipeConfig, selectionOf } from '../../config'

@@ -26,7 +26,7 @@ export interface TrajectorySummary {
   readonly toolErrors: number
   /** Newest policy version that sampled one of the trajectory's tokens; null when none was sampled. */
   readonly policyVersion: number | null
-  /** All policy versions that sampled its tokens, ascending. */
+  /** All policy versions that sampled the trajectory's tokens, ascending. */
   readonly policyVersions: readonly number[]
   readonly selection: 'kept' | 'dropped' | 'rejected' | null
   readonly advantage: number | null

@@ -1,11 +1,10 @@
 /**
  * Reads trajectories as the coordinator's fold sees them: each with the facts that the fold accepted, and how it ended.
  *
- * in   a recorded run, which trajectories        out  for each its accepted facts, texts, end, reward and its group's
- * decision
+ * in   a recorded run, which trajectories
+ * out  for each its accepted facts, texts, end, reward and its group's decision
  * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition, which facts are accepted.
- * Stale
- * attempts, repetitions and decisions of former owners are left out here as they were in the run.
+ * Stale attempts, repetitions and decisions of former owners are left out here as they were in the run.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import { evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
@@ -31,7 +30,7 @@ export interface Trajectory {
   readonly request: RolloutRequested
   /** Accepted facts in the log's order with their positions, `rollout.requested` first. */
   readonly entries: readonly Entry[]
-  /** How the trajectory ended; null while it has not. */
+  /** Outcome, counts and reason of the trajectory's end; null while it is running. */
   readonly finished: RolloutFinished | null
   readonly reward: RewardAssigned | null
   /** `group.closed` of its group; null while the group is open. */
@@ -46,13 +45,12 @@ export interface Trajectory {
 export const factsIn = ({ entries }: Trajectory): readonly TrajectoryFact[] =>
   entries.map(e => e.message as TrajectoryFact)
 
-/** The response that the verifier grades. */
+/** Returns the response that the verifier grades: the texts of all turns, joined by line breaks. */
 export const responseOf = ({ texts }: Trajectory): string => texts.join('\n')
 
 /**
  * Returns what the group's selection decided about the trajectory. `advantage` is null unless the trajectory was kept;
- * all
- * fields are null while the group is undecided.
+ * all fields are null while the group is undecided.
  */
 export function selectionOf({ decision, request }: Trajectory) {
   if (decision === null) return { selection: null, advantage: null, penalty: null } as const

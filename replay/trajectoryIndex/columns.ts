@@ -4,10 +4,8 @@
  *
  * in   a header, columns        out  bytes; and back, as views of the bytes that copy nothing
  * Layout: 8 bytes magic, u32 format, u32 crc32 of everything after it, u32 length of the header in bytes, the header,
- * then
- * the columns that it names, each aligned to 8 bytes, little-endian. A list of byte strings takes two columns, `.ends`
- * and
- * `.bytes`; a dictionary takes three, not counting its words.
+ * then the columns that it names, each aligned to 8 bytes, little-endian. A list of byte strings takes two columns,
+ * `.ends` and `.bytes`; a dictionary takes three, not counting its words.
  * Invariant: bytes with another magic or format, or a wrong checksum, are read as undefined.
  */
 import { crc32 } from 'node:zlib'
@@ -92,7 +90,7 @@ export function readColumns<H>({ magic, format }: ColumnKind, given: Buffer): Co
   return { head: head as H, u8, u32, f64, lists, strings, words }
 }
 
-/** A Buffer over the same memory. */
+/** Returns a Buffer over the same memory as the typed array. */
 export const bytesOf = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, byteLength)
 

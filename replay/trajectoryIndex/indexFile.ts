@@ -1,8 +1,8 @@
 /**
  * Stores the index of a run as a file with one column a field, so that one row can be read without the others.
  *
- * in   rows and what they were built from        out  bytes; and back, as a view that copies nothing until a row is
- * read
+ * in   rows and what they were built from
+ * out  bytes; and back, as a view that copies nothing until a row is read
  * Invariant: `readIndex` returns undefined for bytes of another format and for damaged bytes.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'

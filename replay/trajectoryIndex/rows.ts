@@ -1,8 +1,8 @@
 /**
  * Rows of a run's index: for every trajectory what `replay ls` shows of it, and the positions of its records.
  *
- * in   the records of `trajectories`, in each partition's order        out  a row a trajectory, in the order of the
- * requests
+ * in   the records of `trajectories`, in each partition's order
+ * out  a row a trajectory, in the order of the requests
  * Invariant: rows follow from the records before `ends` alone, so stored rows that are extended equal rows that are
  * rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
@@ -51,7 +51,10 @@ export interface Row {
 /** Progress of the index in one partition: the next offset to read, and the claims met so far. */
 export interface PartitionRows {
   next: number
-  /** Offsets of `partition.claimed`, `scheduler.claimed` and `curriculum.claimed`. */
+  /**
+   * Offsets of the ownership claims in the partition: `partition.claimed`, `scheduler.claimed` and
+   * `curriculum.claimed`.
+   */
   readonly claims: number[]
   /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number

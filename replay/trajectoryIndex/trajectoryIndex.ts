@@ -1,15 +1,13 @@
 /**
  * The index of a run's trajectories, cached between commands, so that `ls` of a large run and `show` of one trajectory
- * need
- * not scan the log.
+ * need not scan the log.
  *
  * in   a recorded run        out  its rows; in the user's cache, the file that the next command starts from
  * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's
  * directory:
  * that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never trusted
  * blindly: the first and last record of each partition must be unchanged, unreadable records must still be unreadable,
- * and
- * newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
+ * and newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
  * Invariant: rows of a cached index that was extended equal the rows of the whole log.
  */
 import { createHash } from 'node:crypto'
@@ -182,7 +180,7 @@ function keep(path: string, bytes: Buffer): boolean {
   }
 }
 
-/** Deletes the oldest indexes beyond `maxFiles`. */
+/** Deletes the oldest cached indexes beyond `maxFiles`. */
 function prune(): void {
   const directory = indexDirectory()
   const files = readdirSync(directory).map(name => join(directory, name))

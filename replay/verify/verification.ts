@@ -1,5 +1,6 @@
 /**
- * The result of verifying a run: counts of what the fold accepted, and each problem with its place in the log.
+ * The result of verifying a run: counts of the facts that the fold accepted, and each problem with its position in the
+ * log.
  */
 import type { RunId, TrajectoryId } from '../../messages/ids'
 
@@ -12,7 +13,7 @@ export interface Problem {
 }
 
 export interface Verification {
-  /** true: no problem was found. */
+  /** true when the verification found no problem. */
   readonly ok: boolean
   readonly run: RunId
   /** Number of facts that were read from the topics runs, trajectories and learner. */
@@ -35,7 +36,7 @@ export interface Verification {
   readonly sampledShare: number
   /** Number of facts that changed no state, by reason. */
   readonly ignored: Readonly<Record<string, number>>
-  /** Ids of the trajectories without `rollout.finished`. */
+  /** Ids of the trajectories that have no `rollout.finished`. */
   readonly running: readonly TrajectoryId[]
   /** Outcome and reason of `run.finished`; null while the run has not ended. */
   readonly outcome: string | null

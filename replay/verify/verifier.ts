@@ -1,8 +1,8 @@
 /**
  * Verifies the records of a run in one pass.
  *
- * in   entries with their records, in the log's order        out  problems with their positions; counts of accepted
- * facts
+ * in   entries with their records, in the log's order
+ * out  problems with their positions; counts of accepted facts
  * Invariant: the coordinator's and the grouper's own `evolve` decide which facts are accepted. A log that passes is
  * therefore the state that a resume would start from.
  */

@@ -1,7 +1,8 @@
 /**
  * Explains a group's selection: which members each selection would keep, and with which advantages.
  *
- * in   a recorded group        out  `paper`, `release`, `none` and `dynamic` over the same rollouts, and the recorded decision
+ * in   a recorded group
+ * out  the result of `paper`, `release`, `none` and `dynamic` over the same rollouts, and the recorded decision
  * `dynamic` is dynamic sampling alone (DAPO, arXiv 2503.14476 §3.2): it keeps a group of unequal rewards whole.
  */
 import type { RecipeConfig } from '../../config'
@@ -49,8 +50,7 @@ export interface SelectionReport {
 
 /**
  * Explains the group that `asked` names: a group, or a part of its id; a trajectory names its group. Members are
- * selected by
- * the recorded seed, so the same log gives the same report.
+ * selected by the recorded seed, so the same log gives the same report.
  * @throws TroupeError replay.no_match, replay.ambiguous, config.invalid
  */
 export async function explainSelection(recorded: RecordedRun, asked: string): Promise<SelectionReport> {

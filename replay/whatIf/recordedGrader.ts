@@ -22,8 +22,7 @@ export interface RecordedGrader {
 
 /**
  * Opens the grader. @throws TroupeError config.no_recipe, config.invalid. The grader itself throws
- * replay.cannot_rescore
- * for an unknown reward.
+ * replay.cannot_rescore for an unknown reward.
  */
 export async function openRecordedGrader(
   recorded: RecipeConfig,

@@ -3,8 +3,7 @@
  *
  * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
  * Invariant: a response is graded by the reward that its task names, unless a grader is given. Nothing is generated,
- * and
- * the log is not changed.
+ * and the log is not changed.
  */
 import { opinionOn } from '../../actors/curriculum/tally'
 import type { Grader } from '../../actors/verification/verifierPort'
@@ -52,8 +51,8 @@ export interface Rescored {
 /**
  * Grades the selected trajectories.
  * @throws TroupeError replay.no_match, replay.ambiguous; replay.cannot_rescore when no trajectory has a reward to
- * compare
- * with, when a task names an unknown reward, or when the grader throws, returns no number or exceeds its deadline
+ * compare with, when a task names an unknown reward, or when the grader throws, returns no number or exceeds its
+ * deadline
  */
 export async function rescoreTrajectories(
   recorded: RecordedRun,

@@ -44,8 +44,7 @@ export interface LimitsReport {
 
 /**
  * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step, or a
- * part of
- * its id; undefined: all. Responses that would have been cut are graded again; no token is generated.
+ * part of its id; undefined: all. Responses that would have been cut are graded again; no token is generated.
  * @throws TroupeError replay.no_limit when `change` is empty; replay.no_match, replay.ambiguous; the errors of
  * `openRecordedGrader`
  */
@@ -150,8 +149,7 @@ type Selected = { readonly selection: 'kept' | 'dropped' | 'rejected'; readonly 
 
 /**
  * Applies the recipe's selection. Returns the result by member; undefined when the end of a member is unknown, or the
- * group
- * was never decided.
+ * group was never decided.
  */
 function reselect(
   members: readonly Trajectory[],

@@ -132,7 +132,7 @@ export class Cell<M> implements ActorRef<M> {
     this.#inbox.close()
     if (!drain) {
       this.#abort.abort()
-      if (this.#backoff) this.#begin() // a stop ends the backoff early
+      if (this.#backoff) this.#begin() // a stop ends the wait before a restart early
     }
     this.#dispatch()
     const timer = setTimeout(() => {
@@ -153,7 +153,9 @@ export class Cell<M> implements ActorRef<M> {
     return this.#spec.stopWithinMs ?? defaultStopMs
   }
 
-  /** Begins an incarnation: its nact actor, whose first bundle is empty and runs `start`, then what the mailbox holds. */
+  /**
+   * Begins an incarnation (the life between two restarts): its nact actor first runs `start`, then handles the mailbox.
+   */
   #begin(): void {
     clearTimeout(this.#backoff)
     this.#backoff = undefined

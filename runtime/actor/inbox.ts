@@ -20,7 +20,7 @@ export interface Envelope<M> {
   attempts: number
 }
 
-/** The actor that an inbox belongs to. */
+/** The actor that an inbox belongs to, as the inbox uses it. */
 export interface InboxOwner<M> {
   readonly path: string
   /** Called when the envelope is in the mailbox. */

@@ -1,8 +1,8 @@
 /**
  * Wraps the library nact: one nact actor for each incarnation of an actor, below the nact actor of its parent.
  *
- * in   bundles of envelopes for one actor      out  the bundles in the order of dispatch, one at a time; errors of a
- * receiver
+ * in   bundles of envelopes for one actor
+ * out  the bundles in the order of dispatch, one at a time; errors of a receiver
  * Invariant: no nact actor has more than 64 children, because nact copies the list of children for every bundle;
  * further children hang below internal branch actors. `onCrash` always answers `stop`, after Troupe's own supervision
  * has acted. This is the only file that imports nact. docs/architecture.md lists nact's faults and what protects users
@@ -10,7 +10,7 @@
  */
 import type { ActorSystemRef, Ref } from 'nact'
 
-/** The incarnation's side: handles bundles and crashes. */
+/** Callbacks by which one incarnation of an actor handles bundles and crashes. */
 export interface Receiver<B> {
   /** Handles one bundle. A rejection is a crash of the incarnation. */
   receive(bundle: B): Promise<void>

@@ -14,7 +14,7 @@ export class Question<R> implements Reply<R> {
   readonly id = ++asked
   readonly promise: Promise<R>
   #settled = false
-  /** The handler's latest failure on this question. */
+  /** The handler's latest failure on this question; undefined while it has not failed. */
   #crash: TroupeError | undefined
   #settle!: (error: unknown, value?: R) => void
 
@@ -59,7 +59,7 @@ export class Question<R> implements Reply<R> {
 }
 
 export const aborted = (path: string, signal: AbortSignal | undefined): TroupeError =>
-  actorError('actor.aborted', path, 'is no longer waited for: the caller aborted', { cause: signal?.reason })
+  actorError('actor.aborted', path, 'got no answer: the caller aborted', { cause: signal?.reason })
 
 const late = (path: string, id: number, deadlineMs: number): TroupeError =>
   actorError('actor.ask_timeout', path, `did not answer question ${id} within ${deadlineMs} ms`)

@@ -1,8 +1,8 @@
 /**
  * Restart decisions: what to do when an actor, or a process that an actor owns, has failed.
  *
- * in   a policy, the failures so far, the time         out  restart after a delay, or escalate; the failures to
- * remember
+ * in   a policy, the failures so far, the time
+ * out  restart after a delay, or escalate; the failures to remember
  * Invariant: pure functions. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts
  * for ever.
  */

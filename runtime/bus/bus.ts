@@ -28,7 +28,7 @@ export interface BusRecord {
   readonly topic: string
   readonly partition: number
   readonly offset: number
-  /** Time of the append, ms since 1970. */
+  /** Time at which the record was appended, ms since 1970. */
   readonly timestamp: number
   readonly key: string
   readonly headers: Readonly<Record<string, string>>
@@ -48,8 +48,8 @@ export interface SubscribeOptions {
   /** Name of the consumer group. Its members share the partitions; each partition belongs to one member. */
   readonly group: string
   /**
-   * Where delivery begins in a partition without a committed offset of the group: at the oldest record, or after the
-   * last.
+   * Beginning of delivery in a partition without a committed offset of the group: the oldest record, or the next new
+   * one.
    */
   readonly from: 'earliest' | 'latest'
   /** Upper bound on the records of a batch. Default 512. */

@@ -87,7 +87,7 @@ class Group {
     if (member.failed) return
     member.failed = true
     void this.leave(member)
-    // In a microtask, so that an onError that throws is an uncaught exception and does not break the rebalance.
+    // Called in a microtask, so that an onError that throws is an uncaught exception and does not break the rebalance.
     queueMicrotask(() => member.options.onError(error))
   }
 

@@ -47,7 +47,7 @@ export class PartitionDelivery {
     this.wake()
   }
 
-  /** Resolves when the running handler has ended. */
+  /** Stops delivery; resolves when the running handler has ended. */
   stop(): Promise<void> {
     this.stopped = true
     return this.idle

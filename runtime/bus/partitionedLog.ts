@@ -6,7 +6,7 @@
  */
 import type { Bus, BusRecord, NewRecord, Position, TopicConfig } from './bus'
 
-/** A record whose partition has been chosen. */
+/** A record to append whose partition has been chosen. */
 export interface PlacedRecord extends NewRecord {
   readonly partition: number
 }

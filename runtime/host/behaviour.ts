@@ -1,8 +1,8 @@
 /**
  * A behaviour: the protocol of an actor as pure functions, without any plumbing (DESIGN §3). The host runs it.
  *
- * in   facts, in the log's order, and inputs (commands for it, ticks)     out  facts to append, commands to send,
- * requests
+ * in   facts, in the log's order, and inputs (commands for it, ticks)
+ * out  facts to append, commands to send, requests
  * Invariant: the state changes only through `evolve`, only by facts, in the log's order. So the refold of any prefix of
  * a history equals the state that the live actor had there. `decide` gets the state after the fact was folded.
  */

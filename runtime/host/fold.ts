@@ -21,7 +21,7 @@ import { earlierFacts } from './earlierFacts'
 export interface Place {
   readonly topic: TopicName
   readonly partition: number
-  /** Offset where this host's fold began. */
+  /** Offset at which this host's fold of the partition began. */
   readonly begin: number
   /**
    * Next offset to fold; nothing is decided about records before it. It survives restarts, so that a refold ends there.
@@ -157,7 +157,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
       cell.delivered.push(...entries)
       await take(cell, decisions)
     }
-    place.next = Math.max(place.next, next) // the last records may be unreadable
+    place.next = Math.max(place.next, next) // `next` may be past the last readable record
   }
 
   /** Folds the claims in force, when a refold begins in the middle of a partition. */

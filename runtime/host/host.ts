@@ -114,7 +114,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     markLive = resolve
     neverLive = reject
   })
-  live.catch(() => {}) // whoever awaits `live` gets the rejection
+  live.catch(() => {}) // no unhandled rejection: the code that awaits `live` handles it
   function giveUp(error: Error): void {
     neverLive(error)
     options.onFailed(error)

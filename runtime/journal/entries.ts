@@ -1,8 +1,8 @@
 /**
  * Iterates over topics as an async iterable, for code outside actors.
  *
- * in   feeds of a journal          out  their entries, in order within a partition, until the loop ends or the signal
- * fires
+ * in   feeds of a journal
+ * out  their entries, in order within a partition, until the loop ends or the signal fires
  * Invariant: a batch is delivered once the one before it is consumed (backpressure). A loop that ends by `break` or by
  * an error releases everything.
  */

@@ -16,7 +16,7 @@ export interface Entry {
   readonly topic: TopicName
   readonly partition: number
   readonly offset: number
-  /** Time of the append, ms since 1970. */
+  /** Time at which the message was appended, ms since 1970. */
   readonly timestamp: number
 }
 
@@ -24,7 +24,7 @@ export interface Entry {
 export interface Feed {
   readonly topic: TopicName
   /**
-   * Where following begins. committed: at the group's committed offset, else at the oldest. latest: only records
+   * Beginning of following. committed: at the group's committed offset, else at the oldest. latest: only records
    * appended from now on.
    */
   readonly from: 'oldest' | 'committed' | 'latest'

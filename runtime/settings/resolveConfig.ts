@@ -41,7 +41,7 @@ interface OtherNames {
 export interface ConfigLayers {
   /** Name of the configuration in errors, such as `recipe quickstart`. */
   readonly what: string
-  /** Layers below the recipe, lowest first. */
+  /** Configuration layers below the recipe, the lowest first. */
   readonly below?: readonly Layer[]
   readonly recipe: PlainObject
   /** Environment variables that set a field: path → name of the variable. Empty or absent variables set nothing. */

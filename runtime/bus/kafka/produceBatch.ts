@@ -17,7 +17,7 @@ const requestBytes = 8 * 1024 * 1024
 const recordOverhead = 24
 const headerOverhead = 8
 
-/** One call of `append`, and the positions of its records so far. */
+/** One call of `append`: the positions of its records so far, and the callbacks that settle it. */
 export interface Call {
   readonly positions: Position[]
   /** Number of the call's records without a position yet. */
@@ -26,7 +26,7 @@ export interface Call {
   readonly reject: (error: Error) => void
 }
 
-/** One record of a call of `append`. */
+/** One record of an `append` call, waiting to be sent. */
 export interface Item {
   readonly call: Call
   readonly index: number

@@ -37,7 +37,7 @@ interface TopicPartitions<P> {
   readonly partitions: readonly P[]
 }
 
-/** One broker. Each call is one request, and rejects with kafkajs's errors. */
+/** Connection to one broker. Each method is one request, and rejects with kafkajs's errors. */
 export interface KafkaBroker {
   /** Protocol versions that the broker supports, by the number of the request type. */
   readonly versions: Readonly<Record<number, { readonly minVersion: number; maxVersion: number }>>
@@ -106,7 +106,7 @@ export interface KafkaCluster {
   }>
   findTopicPartitionMetadata(topic: string): readonly { readonly partitionId: number; readonly leader: number }[]
   findBroker(of: { readonly nodeId: number | string }): Promise<KafkaBroker>
-  /** Known brokers, by node id. */
+  /** Known brokers of the cluster, by node id. */
   readonly brokerPool: { readonly brokers: Readonly<Record<string, { isConnected(): boolean }>> }
 }
 

@@ -125,7 +125,7 @@ export class KafkaReader {
     return found
   }
 
-  /** Runs `act` on the partition's current leader. */
+  /** Runs `act` on the broker that currently leads the partition. */
   async onLeader<T>(
     doing: string,
     topic: string,
@@ -155,7 +155,7 @@ export class KafkaReader {
         await sleep(Math.min(pauseMs, leftMs))
         if (this.closed) throw busErrors.closed()
         this.coordinators.clear()
-        await this.cluster.refreshMetadata().catch(() => {}) // the next attempt reports the fault
+        await this.cluster.refreshMetadata().catch(() => {}) // ignored: the next attempt reports the fault
       }
     }
   }

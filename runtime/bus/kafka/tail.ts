@@ -23,7 +23,7 @@ const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000
 
 export interface CursorOptions {
-  /** Topic, by its name on the broker. */
+  /** Topic of the cursor's partition, by its name on the broker. */
   readonly topic: string
   readonly partition: number
   readonly begin: number
@@ -117,7 +117,7 @@ export class KafkaTail {
     const { topic, partition, next } = follower
     const bounds = async () => {
       if (follower.state === 'gone') throw busErrors.closed() // the cursor has been removed, so nobody receives this error
-      await reader.cluster.refreshMetadata().catch(() => {}) // the fetch that follows reports the fault
+      await reader.cluster.refreshMetadata().catch(() => {}) // ignored: the fetch that follows reports the fault
       return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
     await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
@@ -188,7 +188,7 @@ export class KafkaTail {
         this.failStalled(followers, thrown)
         await sleep(pauseMs)
         pauseMs = Math.min(pauseMs * 2, maxPauseMs)
-        await this.cluster.refreshMetadata().catch(() => {}) // the next poll reports the fault
+        await this.cluster.refreshMetadata().catch(() => {}) // ignored: the next poll reports the fault
         this.pollAll()
       }
     }

@@ -56,7 +56,7 @@ export class KafkaTopics {
     const known = this.counts.get(topic)
     if (known !== undefined) return known
     const { brokers, topics } = await this.lookUp()
-    // With several brokers, the one that answers may not know a topic that another one has just created.
+    // In a cluster of several brokers, the one that answers may not know a topic that another one has just created.
     for (let tries = brokers > 1 ? settleTries : 1; !topics.has(topic) && tries > 1; tries--) {
       await sleep(settlePauseMs)
       for (const [name, shape] of (await this.lookUp()).topics) topics.set(name, shape)

@@ -1,8 +1,8 @@
 /**
  * The bus in memory: for tests, and for runs that need not survive the process.
  *
- * in   records      out  a Bus with the semantics of the durable drivers, except that records last as long as the
- * process
+ * in   records
+ * out  a Bus with the semantics of the durable drivers, except that records last as long as the process
  * Invariant: records are copied in and out, so that no two holders share bytes. The bus keeps every record that
  * retention does not drop, so its size grows with the appends.
  */
