@@ -2,9 +2,8 @@
  * Compares Troupe's actors with bare nact: the time in which one actor handles a series of messages.
  *
  * Both arms run the same handler. The nact arm dispatches all messages at once into an unbounded mailbox; Troupe's arm
- * awaits every
- * `tell` under a bound of 1,024 queued messages. Rounds alternate; the median of the rounds' ratios is held to the
- * budget, with metrics and without.
+ * awaits every `tell` under a bound of 1,024 queued messages. Rounds alternate; the median of the rounds' ratios is
+ * held to the budget, with metrics and without.
  */
 import { dispatch, spawn, start, stop } from 'nact'
 import { type ActorRef, createActorSystem, type Reply } from '../runtime/actor/system'

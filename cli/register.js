@@ -46,7 +46,7 @@ function compiled(source, file) {
     const text = fs.readFileSync(kept, 'utf8')
     if (text.startsWith(head)) return text
   } catch {
-    // not compiled yet
+    // the cache has no compiled form of this file yet
   }
   const text = head + compile(source, file)
   try {

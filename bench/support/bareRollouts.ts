@@ -1,8 +1,7 @@
 /**
  * Makes rollouts without Troupe: a loop over an engine, all trajectories at once.
  *
- * in   an engine, prompts, tool responses, traces        out  when each turn began and ended, and how many tokens it
- * had
+ * in   an engine, prompts, tool responses, traces    out  when each turn began and ended, and how many tokens it had
  * This is the code that one would write by hand: no events, no scheduler, no grader; contexts are concatenated in
  * place.
  */

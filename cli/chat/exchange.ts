@@ -1,8 +1,8 @@
 /**
  * One exchange of a chat: the user's message, and the model's turns until it answers or its token budget is used up.
  *
- * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; text, shown
- * at once
+ * in   a prompt, an engine, tools, a renderer
+ * out  facts of one trajectory, appended as they happen; text, shown at once
  * Invariant: the coordinator's reducer (`evolveRollout`) decides the next action from the facts, so `replay` reads a
  * chat like a run. Tokens are rendered once; tool results count against the same budget. However the exchange ends,
  * the engine releases its state, and the conversation keeps the text that the exchange produced.
@@ -73,7 +73,7 @@ export async function exchange(
     conversation.push({ role: 'assistant', content: text.replace(/<\|[^|<>\s]{1,40}\|>\s*$/, '') })
   }
   const wroteInPart = (text: string) => {
-    const whole = text.replace(/\ufffd+$/, '') // a character that was cut in two
+    const whole = text.replace(/\ufffd+$/, '') // drops the last character if the tokens end inside it
     if (whole.trim() !== '') wrote(whole)
   }
   await journal.append([request])

@@ -1,8 +1,8 @@
 /**
  * Starts the parts of a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
  *
- * in   a recipe, the source of its tools        out  all three, started in parallel; `closers` gets a function that
- * closes each
+ * in   a recipe, the source of its tools
+ * out  all three, started in parallel; `closers` gets a function that closes each
  * Invariant: if one part does not start, the caller's `closers` close the others, even when they start later.
  */
 import { resolve } from 'node:path'

@@ -1,8 +1,7 @@
 /**
  * Reduces a recipe so far that one real step takes seconds on a CPU.
  *
- * in   a resolved recipe, its model's transformers config        out  the recipe with smaller counts; the list of
- * changes
+ * in   a resolved recipe, its model's transformers config    out  the recipe with smaller counts; the list of changes
  * Invariant: the parts are the recipe's own (architecture, template, selection, loss, place of the reward, tools,
  * scheduler). Only counts are smaller, and each change is listed. Tasks and demonstrations come from the dry run, so
  * nothing is downloaded.

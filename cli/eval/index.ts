@@ -1,9 +1,8 @@
 /**
  * `troupe eval NAME|all`: has a model answer a benchmark's problems, K times each, through the same actors as training.
  *
- * in   a benchmark, its files, a model        out  stdout: the result beside the paper's table, or JSON lines with
- * --json;
- *                                                  stderr: progress
+ * in   a benchmark, its files, a model
+ * out  stdout: the result beside the paper's table, or JSON lines with --json; stderr: progress
  * An evaluation is a run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` runs
  * every benchmark whose file lies in the given directory, one run each, and names the benchmarks without a file.
  */

@@ -1,8 +1,7 @@
 /**
  * Parses and prints the lines of `exec --jsonl` (DESIGN §9).
  *
- * in   a line of text, or a result of the sandbox      out  a request, or the reason why it is rejected; a line to
- * print
+ * in   a line of text, or a result of the sandbox    out  a request, or the reason why it is rejected; a line to print
  * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one.
  */
 import { distance } from 'fastest-levenshtein'

@@ -1,8 +1,7 @@
 /**
  * Reads from the log how far an earlier run of an experiment's arm came.
  *
- * in   a bus address, a run        out  its state: none, begun, or over with its steps and summary, as --json prints
- * them
+ * in   a bus address, a run    out  its state: none, begun, or over with its steps and summary, as --json prints them
  * Invariant: the summary's seconds are the sum over the processes that ran the arm, each from its start to its last
  * fact. Time between two processes does not count.
  */

@@ -53,7 +53,7 @@ export const rocAblation: Experiment = async options => {
   const pairs: (readonly TrainedArm[])[] = []
   for (let seed = 1; seed <= options.seeds; seed++) {
     pairs.push(await pairOf(seed, options))
-    options.say(`seed ${seed}: both arms are there`)
+    options.say(`seed ${seed}: both arms are done`)
   }
   const runs = pairs.flat()
   const rows = figures.map(([name, figure]) => {

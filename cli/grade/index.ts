@@ -1,8 +1,9 @@
 /**
  * `troupe grade --jsonl`: runs the math grader alone, one answer a line. line.ts has the format of the lines.
  *
- * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with
- * --second also {second, differ}: the verdict of arithmetic alone, null if undecidable
+ * in   {id?, answer, truth} on stdin
+ * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also {second, differ}: the verdict
+ *      of arithmetic alone, null if undecidable
  * Invariant: every line read gets an answer, unless the reader of stdout goes away. Backpressure: at most `maxOpen`
  * answers with `maxOpenBytes` in all are open; beyond that, stdin is not read. Answers that need no math-verify start
  * no Python.

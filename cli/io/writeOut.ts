@@ -2,8 +2,8 @@
  * Writes a file that the user named, atomically: a reader sees the whole new content or the old one. Without a name it
  * writes to stdout.
  *
- * in   pieces of text, since the lines of a large run do not fit into one string        out  @throws TroupeError
- * cli.cannot_write
+ * in   pieces of text, since the lines of a large run do not fit into one string
+ * out  @throws TroupeError cli.cannot_write
  * A path that is not a plain file (a pipe, a device such as /dev/stdout, a link) is written in place.
  */
 import {

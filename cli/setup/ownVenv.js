@@ -43,8 +43,7 @@ function pythonFor({ part }) {
 
 /**
  * Set-up step that installs a part. files: the files whose digest the stamp holds, requirements first.
- * afterwards(python, pip):
- * work to do after the requirements are installed.
+ * afterwards(python, pip): work to do after the requirements are installed.
  */
 function ownVenvStep(where, part) {
   const { part: name, says, files, variable, checkMachine, afterwards } = part

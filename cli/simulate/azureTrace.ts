@@ -2,8 +2,7 @@
  * Reads traces that Azure publishes of its LLM services: `TIMESTAMP,ContextTokens,GeneratedTokens`, one request per
  * line.
  *
- * in   the text of such a CSV        out  one single-turn trajectory per request, in order, timed from the first
- * request on
+ * in   the text of such a CSV    out  one single-turn trajectory per request, in order, timed from the first request on
  * Invariant: a faulty line is refused with its number. A request that generated nothing is left out and counted, since
  * a trace has no way to describe a turn without tokens.
  */

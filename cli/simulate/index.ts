@@ -1,10 +1,9 @@
 /**
  * `troupe simulate`: predicts how long a load takes on a fleet of engines under each scheduling policy (DESIGN §9).
  *
- * in   an engine model and a trace, or a recorded run        out  a JSON line per policy, or a table; `--picture` an
- * SVG
- * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error;
- * `--write-trace` its load
+ * in   an engine model and a trace, or a recorded run    out  a JSON line per policy, or a table; `--picture` an SVG
+ * in   `--calibrate RUN`
+ * out  the engine model that fits the run's turns, with its error; `--write-trace` its load
  * The policies are the code that live runs use. No clock is read, so the same files give the same figures.
  */
 import { type Command, Option } from 'commander'

@@ -1,8 +1,8 @@
 /**
  * Converts a run's facts into a simulation's inputs: the load as a trace, and its turns as measurements of the engine.
  *
- * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the
- * engine's sizes
+ * in   a run's log
+ * out  trajectories with arrivals, lengths and tool times; turns with their timing; the engine's sizes
  * A trajectory arrives when its first turn is requested. A tool's time runs from a turn's end to the request of the
  * next turn: it covers the tool, the bus, and rendering.
  */

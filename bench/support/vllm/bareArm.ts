@@ -1,8 +1,7 @@
 /**
  * The arm without Troupe: an asyncio client in the venv of vLLM, one process per round, that makes the same requests.
  *
- * in   rollouts as Troupe made them: prompts, tool answers, lengths and delays        out  its turns, and how long all
- * took
+ * in   rollouts as Troupe made them: prompts, tool answers, lengths and delays    out  its turns, and how long all took
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'

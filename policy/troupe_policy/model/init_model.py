@@ -36,8 +36,9 @@ class ModelSpec:
 
     config: a transformers config with `model_type`; vocabulary size and special ids are filled in from the tokenizer.
     corpus: text to train the tokenizer on: a .jsonl file, whose string values count (keys do not), or the lines of
-    any other file. vocabulary: upper bound on the tokenizer's tokens, with special and added ones; at least 256 + 3 +
-    the added ones. chat_template: a file with a Jinja template, or None.
+        any other file.
+    vocabulary: upper bound on the tokenizer's tokens, with special and added ones; at least 256 + 3 + the added ones.
+    chat_template: a file with a Jinja template, or None.
     added_tokens: texts that are one token each, such as '<tool_call>'; they decode like any other text.
     """
 

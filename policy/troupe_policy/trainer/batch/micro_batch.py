@@ -34,8 +34,8 @@ class MicroBatch:
     """ids, position_ids: int64, [1, tokens] packed or [rows, longest] padded. The other tensors: [trained].
 
     position_ids: each token's index in its own sequence; None if padded, since the model then counts by itself.
-    predictors: int64, indices into the flattened hidden states; the state at t - 1 predicts token t. targets: int64,
-    token ids. sequence: int64, the index of each token's sequence.
+    predictors: int64, indices into the flattened hidden states; the state at t - 1 predicts token t.
+    targets: int64, token ids. sequence: int64, the index of each token's sequence.
     mask: float32, 1; all 0 in an idle micro-batch, which keeps this rank in step with the others.
     advantage, denominator: float32, those of the token's sequence.
     engine_logp, old_logp, reference_logp: float32, natural log, under the engine, the policy before the step, the
