@@ -25,7 +25,10 @@ export interface ToolChoice {
   readonly toolsFrom?: string
 }
 
-/** @throws TroupeError cli.wrong_usage, and the errors of the engine, the renderer and the sandbox */
+/**
+ * Starts all parts of a chat.
+ * @throws TroupeError cli.wrong_usage, and the errors of the engine, the renderer and the sandbox
+ */
 export async function startParts(
   config: RecipeConfig,
   options: ToolChoice,

@@ -36,7 +36,10 @@ interface Shape {
 }
 
 const gib = 2 ** 30
-/** Mean share of its response budget that a rollout uses. The paper's rollouts grow from 1K to 4K of 8K in stage 1, to 8K of 12K in stage 3. */
+/**
+ * Assumed mean share of the response budget that a rollout uses. In the paper, rollouts grow from 1K to 4K tokens of an 8K
+ * budget in stage 1, and to 8K of 12K in stage 3.
+ */
 const meanShareOfBudget = 0.5
 
 export function estimate(

@@ -66,14 +66,14 @@ export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTe
   ])
   const requests = registry.gauge('troupe_engine_requests', 'Requests of the engine by state.', ['engine', 'state'])
   const preemptions = registry.gauge('troupe_engine_preemptions', 'Preemptions since the engine started.', ['engine'])
-  const tokens = registry.counter('troupe_sampled_tokens_total', 'Tokens that models sampled.', ['engine'])
+  const tokens = registry.counter('troupe_sampled_tokens_total', 'Tokens that the engine sampled.', ['engine'])
   const turns = registry.histogram(
     'troupe_turn_seconds',
     'Seconds of a turn, queueing included.',
     ['engine'],
     secondsBuckets,
   )
-  const tools = registry.histogram('troupe_tool_seconds', 'A tool call.', ['tool', 'status'], secondsBuckets)
+  const tools = registry.histogram('troupe_tool_seconds', 'Seconds of a tool call.', ['tool', 'status'], secondsBuckets)
   const rollouts = registry.counter('troupe_rollouts_total', 'Rollouts by outcome.', ['outcome'])
   const groups = registry.counter('troupe_groups_total', 'Groups by decision.', ['decision'])
   const step = registry.gauge('troupe_step', 'Steps completed.')

@@ -69,7 +69,7 @@ class Ledger:
     # ---- rows and blocks in use ----
     @property
     def running(self) -> np.ndarray:
-        """Numbers of the rows with a running sequence, ascending."""
+        """Row numbers of the running sequences, int64, ascending."""
         if self._running is None:
             rows = [row for row, owner in enumerate(self.owner) if isinstance(owner, Sequence)]
             self._running = np.array(rows, np.int64)

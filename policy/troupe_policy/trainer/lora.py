@@ -51,7 +51,7 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
             "trainer.no_lora_target",
             "train.lora.targets names the language-model head, which cannot have an adapter: remove it from the list",
         )
-    # peft leaves the modules that it wraps in training mode.
+    # Evaluation mode is set again, because peft leaves the modules that it wraps in training mode.
     model.eval()
 
 

@@ -100,7 +100,7 @@ class GrpoOptions:
     objective: str
     # factor c that bounds the loss of tokens with a negative advantage, see policy_loss; 0 is off
     dual_clip: float
-    # token budget of a response, for loss_norm constant
+    # token budget of a response, which loss_norm `constant` divides by
     constant_tokens: int
     # coefficient of the KL to the reference; 0 turns the KL and the reference off
     kl_coef: float

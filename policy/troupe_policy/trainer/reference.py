@@ -17,7 +17,7 @@ from .ranks.shards import as_shard, gathered, local_shard, sharded_copy
 
 
 class Reference:
-    """With several ranks, each holds its own shard."""
+    """With several ranks, each rank holds its own shard of the reference."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
