@@ -198,7 +198,7 @@ type NumberArrayType = { new (buffer: ArrayBuffer, byteOffset: number, length: n
 
 const lower = (array: NumberArray): Uint8Array => new Uint8Array(array.buffer, array.byteOffset, array.byteLength)
 
-/** Arrays up to this size share a buffer: allocating one for each takes longer than unpacking the message. */
+/** Bytes up to which arrays share a buffer: allocating one for each takes longer than unpacking the message. */
 const sharedUpToBytes = 8 * 1024
 const slabBytes = 64 * 1024
 let slab = new Uint8Array(slabBytes)

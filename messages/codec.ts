@@ -18,7 +18,10 @@ import { shapes } from './shapes'
 import { type Message, routeOf, topicOnBus } from './topics'
 import { type UpcastTable, upcast, upcasts, type Value } from './upcast'
 
-/** Largest value that every bus carries. A message above it must put its large fields into the blob store first. */
+/**
+ * Upper bound on a record's value, in bytes, that every bus accepts. A larger message must put its large fields into
+ * the blob store first.
+ */
 export const maxRecordBytes = 900 * 1024
 
 export interface EncodeContext {
@@ -53,7 +56,7 @@ interface Entry {
   readonly read: (value: unknown) => unknown
   readonly write: (value: unknown) => unknown
   readonly headers: HeaderWriter
-  /** Name of the topic on the bus, cached for one run: a process usually writes to one. */
+  /** Name on the bus of the topic of this message type, cached for one run: a process usually writes to one. */
   topic: { readonly run: RunId; readonly name: string } | undefined
 }
 

@@ -1,6 +1,6 @@
 /**
- * MessageError: the fault of a record or a message. A consumer sorts the record out by `code`; a person finds the cause
- * by `where`.
+ * MessageError: the fault of a record or a message. A consumer decides by `code` what to do with the record; a person
+ * finds the cause by `where`.
  * Invariant: the codec throws nothing else, whatever bytes it is given.
  */
 export type MessageErrorCode =

@@ -161,7 +161,7 @@ function linesOf(input: Readable, isTerminal: boolean) {
   const reader = createInterface({ input, terminal: isTerminal, ...(isTerminal ? { output: process.stderr } : {}) })
   const lines = reader[Symbol.asyncIterator]()
   reader.setPrompt('(n)ext (c)ontinue (b)reak (p)rint (s)tate (q)uit > ')
-  // Ctrl-C ends the input, as its end does.
+  // Ctrl-C closes the reader, as the end of the input does.
   reader.on('SIGINT', () => reader.close())
   return {
     async next(): Promise<string | undefined> {

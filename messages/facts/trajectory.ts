@@ -156,7 +156,7 @@ export interface ToolCompleted {
   readonly text: string
   readonly stdout: string
   readonly stderr: string
-  /** Exit code of the code; null when a signal ended it, or when it never ran. */
+  /** Exit code of the executed program; null when a signal ended it, or when it never ran. */
   readonly exitCode: number | null
   /**
    * Name of the signal that killed the code; absent when none did, and when the sandbox ended the code at its deadline.

@@ -65,7 +65,7 @@ export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, to
     const otherCalls = callsDiffer(fact, request, was, limits)
     if (otherCalls) return { kind: 'generate', fromTurn: rollout.turn + 1, why: 'a turn would make other calls' }
   }
-  // The coordinator asks for no turn that may not sample any token.
+  // The coordinator does not ask for a turn without any tokens left to sample: the rollout ends.
   if (rollout.phase === 'turn' && tokensLeft(rollout) < 1) rollout = endedByTokens(rollout, 0)
   return (
     ended(trajectory, rollout, textKnown, was, limits) ?? (finished === null ? { kind: 'running' } : { kind: 'same' })

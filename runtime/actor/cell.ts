@@ -202,7 +202,8 @@ export class Cell<M> implements ActorRef<M> {
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
-        // Awaited only if there is something to await: otherwise senders waiting for room would be admitted one by one.
+        // A handler that returns no promise is not awaited: otherwise senders waiting for room would be admitted one by
+        // one.
         if (pending !== undefined) await pending
       } catch (thrown) {
         this.#meter?.handled(handled)

@@ -52,7 +52,8 @@ export async function earlierFacts(
 /** Requests of a replaced curriculum do not count: its successor may request other rollouts under the same orders. */
 function highestOf(asked: readonly (RolloutRequested | CurriculumClaimed)[]): number {
   const claimed = asked.findIndex(({ type }) => type === 'curriculum.claimed')
-  // A curriculum whose requests come before the first claim found here claimed earlier; of several the latest counts.
+  // Requests before the first claim found here belong to a curriculum that claimed earlier; of several the latest
+  // counts.
   const unclaimed = claimed < 0 ? asked : asked.slice(0, claimed)
   let curriculum = Math.max(-1, ...unclaimed.map(({ learnerEpoch }) => learnerEpoch ?? -1))
   let highest = -1

@@ -187,7 +187,7 @@ export class KafkaConsumer {
     }
     this.held.set(key, held)
     held.ready = (async () => {
-      await before // an earlier ownership may still be running its handler
+      await before // the handler of an earlier ownership may still be running
       if (this.closing || held.isReleasing) return
       try {
         await this.startDelivery(key, held)

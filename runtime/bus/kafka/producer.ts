@@ -174,8 +174,8 @@ export class KafkaProducer {
     for (let pauseMs = 20; left.length > 0; pauseMs = Math.min(pauseMs * 2, maxPauseMs)) {
       try {
         const answers = await this.inTime(this.sendOnce(producer, left), left, end - systemEffects.elapsed())
-        // kafkajs silently drops a partition whose leader moves to a broker that has answered already, so unanswered
-        // batches remain.
+        // kafkajs silently drops a partition whose leader moves to a broker that has answered already: its batches stay
+        // without an answer.
         left = left.filter(batch => !this.settle(batch, answers))
         if (left.length > 0) throw unanswered(left, this.nameOf)
       } catch (thrown) {
