@@ -11,7 +11,8 @@ function step(where) {
   const proto = path.join(where.policy, 'proto')
   const target = path.join(where.policy, 'troupe_policy/generated')
   const stamp = path.join(target, '.troupe-setup.json')
-  // The generated code checks the version of grpcio, which requirements.txt pins.
+  // The stamp also covers requirements.txt, because the generated code checks the version of grpcio that is pinned
+  // there.
   const inputs = [path.join(proto, 'policy.proto'), path.join(where.policy, 'requirements.txt'), __filename]
   const files = ['policy_pb2.py', 'policy_pb2.pyi', 'policy_pb2_grpc.py', '__init__.py']
   return {
@@ -31,7 +32,7 @@ function step(where) {
           path.join(fresh, '__init__.py'),
           '"""Generated from proto/policy.proto by set-up. Do not edit."""\n',
         )
-        // protoc imports the sibling as a top-level module, but inside a package it is not one.
+        // protoc imports policy_pb2 as a top-level module, but it lies inside a package: the import is made relative.
         const grpc = path.join(fresh, 'policy_pb2_grpc.py')
         const text = fs.readFileSync(grpc, 'utf8')
         fs.writeFileSync(grpc, text.replace(/^import policy_pb2 as/m, 'from . import policy_pb2 as'))
