@@ -44,7 +44,7 @@ export interface Divergence {
 export interface Rerun {
   /** Number of recorded decisions that today's code takes too. */
   readonly same: number
-  /** Number of equal decisions that a deadline caused. */
+  /** Number of equal decisions that a deadline caused; `askedAgain`: that a restart of the actor caused. */
   readonly byClock: number
   readonly askedAgain: number
   /**

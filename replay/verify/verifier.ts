@@ -68,8 +68,10 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     if (route.topic !== entry.topic)
       problem(entry, 'wrong-topic', `${message.type} belongs to the topic '${route.topic}'`)
     if (route.key !== key) problem(entry, 'wrong-key', `its key is '${key}', but its message implies '${route.key}'`)
-    if (headers.run !== run) problem(entry, 'wrong-run', `its header names the run '${headers.run ?? ''}'`)
-    if (headers.type !== message.type) problem(entry, 'wrong-header', `its header names the type '${headers.type}'`)
+    if (headers.run !== run)
+      problem(entry, 'wrong-run', `its header names the run '${headers.run ?? ''}'; expected '${run}'`)
+    if (headers.type !== message.type)
+      problem(entry, 'wrong-header', `its header names the type '${headers.type}'; expected '${message.type}'`)
     for (const name of ['trajectory', 'turn', 'call', 'attempt'] as const) {
       const said = (message as unknown as Record<string, unknown>)[name]
       if (said === undefined || said === null || String(said) === headers[name]) continue

@@ -51,7 +51,7 @@ export async function openRecordedGrader(
       throw replayError(
         'cannot_rescore',
         `the reward '${ask.task.reward}' is not in the run's recipe; give --recipe FILE or --grader FILE`,
-        'troupe replay rescore G',
+        'name the recipe or a grader: troupe replay rescore G --recipe FILE',
       )
     },
     async close() {

@@ -135,4 +135,5 @@ async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: num
   }
 }
 
-export const cannotRescore = (message: string) => replayError('cannot_rescore', message, 'troupe replay rescore G')
+export const cannotRescore = (message: string) =>
+  replayError('cannot_rescore', message, 'usage: troupe replay rescore G|T|--all [--grader FILE]')

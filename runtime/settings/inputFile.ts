@@ -8,7 +8,7 @@ import { withoutBom } from './withoutBom'
 export const invalidInput = (message: string, cause?: unknown): TroupeError =>
   new TroupeError('config.invalid', {
     ...{ boundary: 'config', retriable: false, message, cause },
-    hint: 'docs/scheduler.md describes the files',
+    hint: 'docs/scheduler.md describes the format of input files',
   })
 
 /** Reads a text file. @throws TroupeError config.invalid if it cannot be read */

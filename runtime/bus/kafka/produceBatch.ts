@@ -100,6 +100,6 @@ export function unanswered(batches: readonly Batch[], nameOf: (topic: string) =>
     boundary: 'bus',
     retriable: true,
     message: `no broker acknowledged the records for ${namesOf(batches, nameOf)}`,
-    hint: 'they may or may not have been appended: append them again under the same ids',
+    hint: 'the records may or may not have been appended: append them again under the same ids',
   })
 }
