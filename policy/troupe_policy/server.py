@@ -111,7 +111,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     """
     if given.ranks > 1 and not in_torchrun():
         run_ranks(given.ranks)
-    # imported late: torchrun's parent does not need torch and transformers
+    # late: torchrun's parent does not need torch and transformers
     from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
@@ -141,7 +141,7 @@ def listen(server, given: argparse.Namespace) -> None:
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
     """Creates the service that --serve names. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
-        # imported late: the engine does not need jinja2
+        # late: the engine does not need jinja2
         from .render.renderer import Renderer
         from .render.service import RenderService
 
@@ -151,7 +151,7 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    # imported late: the renderer starts without torch and transformers
+    # late: the renderer starts without torch and transformers
     from .engine.loaded_model import load_model
     from .engine.options import EngineOptions
     from .engine.service import EngineService

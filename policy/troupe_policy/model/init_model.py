@@ -158,7 +158,7 @@ def convert_gguf(
 
 def gguf_field(file: Path, key: str) -> str | None:
     """Text field of a GGUF file's header, or None if the header has no such field."""
-    # imported late: only this function needs gguf
+    # late: only this function needs gguf
     from gguf import GGUFReader
 
     field = GGUFReader(file).get_field(key)

@@ -72,7 +72,7 @@ def _json(file: Path) -> dict:
 
 
 def _through_transformers(path: Path) -> Tokenizer:
-    # imported late: transformers takes seconds to import, and few directories need it
+    # late: importing transformers takes seconds, and few directories need it
     from transformers import AutoTokenizer
 
     try:
