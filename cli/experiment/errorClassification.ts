@@ -4,7 +4,7 @@
  *
  * Every snippet runs in the sandbox through the tool that a model uses. Then RoC selects from groups in which half of
  * the right rollouts made a valid call whose output looks like an error; a classifier by words counts that call as
- * failed.
+ * failed, so RoC drops these rollouts.
  */
 import { pythonToolIn } from '../../actors/tools/pythonTool'
 import { type GroupMember, selectGroup, toolResultText, toolStatusOf } from '../../kernels'

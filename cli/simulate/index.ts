@@ -76,7 +76,7 @@ export function registerSimulate(program: Command): void {
     .addOption(
       new Option(
         '--priority <which>',
-        'engines run turns in the order in which their trajectories started (default: for kv-headroom on vllm)',
+        'engines admit and preempt turns in the start order of their trajectories (default: for kv-headroom on vllm)',
       ).choices(['yes', 'no']),
     )
     .option('--weights-every-ms <ms>', 'interval between weight updates of the engines', numberFrom(0))

@@ -14,8 +14,8 @@ from .ledger import Kept, Ledger
 
 
 def compact(ledger: Ledger, store: KvRows) -> None:
-    """Moves running sequences from the highest rows into gaps below, as long as a decode would compute more idle rows
-    than 2 and than a fourth of the running ones.
+    """Moves running sequences from the highest rows into gaps, while a decode would compute more than 2 idle rows and
+    more than a fourth as many idle rows as running ones.
     """
     running = ledger.running
     while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
