@@ -69,7 +69,7 @@ export function registerSimulate(program: Command): void {
     .option('--engines <n>', 'number of engines', wholeNumber(1, 65_536), 1)
     .option(
       '--bound-tokens <n>',
-      'largest context in tokens that the scheduler expects (default: the longest of the trace)',
+      'longest context in tokens that a recipe would allow (default: the longest of the trace)',
       wholeNumber(1, 2 ** 31),
     )
     .option('--status-ms <ms>', "interval between the engines' KV reports; 0: no reports", numberFrom(0), 1000)
