@@ -125,9 +125,9 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
 ]
 
 const enginesSay =
-  'local: see python; vllm: held against a real vLLM 0.32; sglang: only against a strict server of ours, it has never met a real ' +
-  'SGLang; openai: only against a strict server of ours, not for training; recorded and simulated: need neither model nor server, ' +
-  'recorded not for training (docs/engines.md)'
+  'local: see python; vllm: tested with a real vLLM 0.32; sglang: tested only with a strict fake server, never with a real ' +
+  'SGLang; openai: tested only with a strict fake server, not for training; recorded and simulated: need neither model nor ' +
+  'server; recorded is not for training (docs/engines.md)'
 
 /**
  * Lists the optional parts and whether they are installed; the line of a missing part names the command that installs

@@ -50,7 +50,7 @@ export function registerData(program: Command): void {
     .description(`prepare a data set: problems (${names(problemSets)}) or conversations (${names(conversationSets)})`)
     .requiredOption(
       '--from <place>',
-      'file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME (repeatable)',
+      'source: a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME (repeatable)',
       repeatable,
       [],
     )
@@ -59,13 +59,13 @@ export function registerData(program: Command): void {
     .option('--revision <name>', 'revision of the data set on the hub (default main)')
     .option(
       '--against <file>',
-      'evaluation problems: a problem that shares 8 words in a row with one is dropped (repeatable)',
+      'file of evaluation problems: drop a problem that shares 8 words in a row with one of them (repeatable)',
       repeatable,
       [],
     )
     .option(
       '--answers <file>',
-      'sampled answers of a model: rows {problem | id, answers: […]} (repeatable)',
+      "file of a model's sampled answers: rows {problem | id, answers: […]} (repeatable)",
       repeatable,
       [],
     )
