@@ -1,5 +1,6 @@
 /** Exports the kernels: computations without clock or I/O. Randomness comes only from a given seed. */
 
+export { expectedBest } from './expectedBest'
 export { FairQueue } from './fairQueue'
 export {
   equalIgnoringBlanks,

@@ -67,7 +67,7 @@ function wrongIn({ audit, outcome, evaluations }: ChaosResult, undisturbed: Chao
   if (audit.started.join() !== inOrder) wrong.push(`started ${audit.started.join()}`)
   if (audit.deadLetters > 0) wrong.push(`${audit.deadLetters} dead letters`)
   const [last, aim] = [evaluations.at(-1)!, undisturbed.evaluations.at(-1)!]
-  const noise = 3 * Math.hypot(last.standardError, aim.standardError)
+  const noise = 3 * Math.hypot(last.standardError ?? 0, aim.standardError ?? 0)
   if (Math.abs(last.passAt1 - aim.passAt1) > noise) wrong.push(`pass@1 ${last.passAt1}, undisturbed ${aim.passAt1}`)
   return wrong
 }

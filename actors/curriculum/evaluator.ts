@@ -5,10 +5,12 @@
  * out  evaluation.completed
  * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
  * failed (also a sample that had not ended when its group closed), or without a reward; failed samples and samples
- * without a reward are left out and counted, never taken as zero. For rewards between 0 and 1, pass@K is the mean over
- * problems of the best sample. The standard error is that of the mean over problems, with n − 1.
+ * without a reward are left out and counted, never taken as zero. pass@k is the mean over problems of `expectedBest`, an
+ * unbiased estimate; pass@K is that of all K samples. The standard error is that of the mean over problems, with n − 1; of
+ * one problem, that of the mean over its samples; of one sample of one problem, unknown (null).
  */
 import { OrderedMap } from 'immutable'
+import { expectedBest } from '../../kernels'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
@@ -148,7 +150,6 @@ function resultOf(
   const perProblem = [...byProblem.values()].map(mean)
   const passAt1 = mean(perProblem)
   const n = perProblem.length
-  const variance = n < 2 ? 0 : perProblem.reduce((sum, p) => sum + (p - passAt1) ** 2, 0) / (n - 1)
   const samples = judged.map(([, s]) => s)
   const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
   const positives = samples.filter(s => s.reward! > positiveAbove)
@@ -158,10 +159,11 @@ function resultOf(
   return {
     name: 'held-out',
     passAt1,
-    standardError: Math.sqrt(variance / Math.max(1, n)),
+    standardError: standardErrorOf(n === 1 ? [...byProblem.values()][0]! : perProblem),
     n,
     samples: Math.max(0, ...[...byProblem.values()].map(v => v.length)),
     metrics: {
+      ...passAtPowersOfTwo([...byProblem.values()]),
       passAtK: mean([...byProblem.values()].map(rewards => Math.max(...rewards))),
       meanTokens: mean(samples.map(s => s.tokens)),
       toolCalls: calls,
@@ -173,4 +175,19 @@ function resultOf(
     },
     asked,
   }
+}
+
+/** Standard error of the mean, with n − 1; 0 of no value, null of one. */
+function standardErrorOf(values: readonly number[]): number | null {
+  const n = values.length
+  if (n < 2) return n === 0 ? 0 : null
+  const centre = mean(values)
+  return Math.sqrt(values.reduce((sum, v) => sum + (v - centre) ** 2, 0) / (n - 1) / n)
+}
+
+/** `passAt2`, `passAt4`, …: for each power of two below the number of judged samples that every problem has. */
+function passAtPowersOfTwo(problems: readonly (readonly number[])[]): Record<string, number> {
+  const fewest = Math.min(...problems.map(rewards => rewards.length))
+  const powers = Array.from({ length: 16 }, (_, i) => 2 ** (i + 1)).filter(k => problems.length > 0 && k < fewest)
+  return Object.fromEntries(powers.map(k => [`passAt${k}`, mean(problems.map(rewards => expectedBest(rewards, k)))]))
 }

@@ -56,7 +56,7 @@ function pictureRows({ benchmark, result }: Evaluated): PictureRow[] {
       ? { accuracy: null }
       : {
           accuracy: 100 * result.passAt1,
-          error: 100 * result.standardError,
+          ...(result.standardError === null ? {} : { error: 100 * result.standardError }),
           tokens: result.metrics.meanTokens ?? 0,
         }),
   }
@@ -83,11 +83,18 @@ function summaryOf(all: readonly Evaluated[]): string {
 export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>): number | null =>
   metrics.toolCalls ? (metrics.toolErrorRate ?? null) : null
 
+/** A row for each pass@k of the metrics, k ascending; the last is the best of all samples. */
+function passAtRows({ metrics, samples }: EvaluationCompleted): (readonly [string, string])[] {
+  const powers = Array.from({ length: 16 }, (_, i) => 2 ** (i + 1)).filter(k => metrics[`passAt${k}`] !== undefined)
+  const rows = powers.map(k => [`pass@${k}`, percent(metrics[`passAt${k}`]!)] as const)
+  return samples > 1 ? [...rows, [`pass@${samples}`, percent(metrics.passAtK ?? 0)]] : rows
+}
+
 export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, details?: EvaluationDetails): string {
-  const { metrics, samples } = result
+  const { metrics } = result
   const rows: (readonly [string, string])[] = [
     [benchmark.score, scoreOf(result)],
-    ...(samples > 1 ? [[`pass@${samples}`, percent(metrics.passAtK ?? 0)] as const] : []),
+    ...passAtRows(result),
     ...(details?.instructionAccuracy == null
       ? []
       : [['strict, instructions', percent(details.instructionAccuracy)] as const]),
@@ -145,7 +152,9 @@ export function besideThePaper({ printed, score }: Benchmark, result: Evaluation
 }
 
 export const scoreOf = ({ passAt1, standardError, n }: EvaluationCompleted): string =>
-  n === 0 ? '–' : `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
+  n === 0
+    ? '–'
+    : `${(100 * passAt1).toFixed(1)}${standardError === null ? '' : ` ± ${(100 * standardError).toFixed(1)}`} %`
 
 /** Mean number of tokens of the judged answers. */
 export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>

@@ -41,10 +41,11 @@ function evaluationPanel(runs: readonly NamedProgress[]) {
   const values = runs.flatMap(({ name, progress }) =>
     progress.evaluations
       .filter(({ n }) => n > 0)
-      .map(({ step, passAt1, standardError: e }) => ({
-        ...{ run: name, step, value: passAt1 },
-        ...{ low: Math.max(0, passAt1 - 1.96 * e), high: Math.min(1, passAt1 + 1.96 * e) },
-      })),
+      .map(({ step, passAt1, standardError }) => {
+        const half = 1.96 * (standardError ?? 0)
+        const interval = { low: Math.max(0, passAt1 - half), high: Math.min(1, passAt1 + half) }
+        return { run: name, step, value: passAt1, ...interval }
+      }),
   )
   if (values.length === 0) return []
   const title = 'pass@1 of evaluations, 95 %'

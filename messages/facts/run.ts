@@ -105,8 +105,8 @@ export interface EvaluationCompleted {
   readonly step: number
   readonly version: PolicyVersion
   readonly passAt1: number
-  /** Standard error of `passAt1`. */
-  readonly standardError: number
+  /** Standard error of `passAt1`; null when one sample of one problem was judged, which says nothing about it. */
+  readonly standardError: number | null
   /** Number of problems with at least one judged answer; with n = 0 there is no score. */
   readonly n: number
   /** Number of judged answers of the problem that has most. */

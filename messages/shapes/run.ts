@@ -61,7 +61,7 @@ export const runShapes = {
       step: 'int',
       version: 'int',
       passAt1: 'number',
-      standardError: 'number',
+      standardError: { nullable: 'number' },
       n: 'int',
       samples: 'int',
       metrics,

@@ -18,7 +18,8 @@ export const scored = ({ passAt1, standardError, n }: Score): Score =>
 /** Formats the score as `0.412 ± 0.021`: shares of 1; `–` when no answer was judged. */
 export function shownScore(score: Score): string {
   const { passAt1, standardError } = scored(score)
-  return passAt1 === null ? '–' : `${passAt1.toFixed(3)} ± ${(standardError ?? 0).toFixed(3)}`
+  if (passAt1 === null) return '–'
+  return standardError === null ? passAt1.toFixed(3) : `${passAt1.toFixed(3)} ± ${standardError.toFixed(3)}`
 }
 
 /** Number of judged problems; `30 of 500` when some problems have no judged answer. */

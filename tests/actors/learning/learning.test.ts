@@ -2,7 +2,7 @@ import { curriculum, type DrawRequest } from '../../../actors/curriculum/curricu
 import { evaluator } from '../../../actors/curriculum/evaluator'
 import { type LearnerRequest, learner } from '../../../actors/learning/learner'
 import { grouper } from '../../../actors/rollouts/grouper'
-import type { Fact, StepStarted } from '../../../messages/facts'
+import type { EvaluationCompleted, Fact, StepStarted } from '../../../messages/facts'
 import { epoch, groupId, policyVersion, trajectoryId } from '../../../messages/ids'
 import { ofType, plan, published, requested } from '../../support/facts'
 import { refold, world } from '../../support/world'
@@ -289,27 +289,14 @@ describe('evaluator', () => {
     }
   })
 
-  test('pass@1 is the mean over problems, a failed rollout, or one without a reward, is left out and counted', () => {
+  /** The result of an evaluation: rewards by problem and sample; null: the rollout failed; NaN: it got no reward. */
+  function resultOf(rewards: readonly (readonly (number | null)[])[]) {
     const w = world(evaluator())
-    const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002', 'e0000.0003']
-    w.append({
-      type: 'curriculum.advanced',
-      at: 0,
-      step: 0,
-      purpose: 'eval',
-      groups: groups.map(groupId),
-      cursor: 3,
-      order: 12,
-    })
-    const rewards: (number | null)[][] = [
-      [1, 1],
-      [1, 0],
-      [0, null],
-      [0.5, Number.NaN],
-    ]
+    const groups = rewards.map((_, g) => groupId(`e0000.000${g}`))
+    w.append({ type: 'curriculum.advanced', at: 0, step: 0, purpose: 'eval', groups, cursor: 3, order: 12 })
     rewards.forEach((group, g) => {
       group.forEach((reward, member) => {
-        const trajectory = trajectoryId(groupId(groups[g]!), member)
+        const trajectory = trajectoryId(groups[g]!, member)
         const counts = { turns: 1, sampledTokens: 10, toolCalls: 2, toolErrors: member, answerTags: 1 }
         const outcome = reward === null ? 'failed' : 'answered'
         w.append({ type: 'rollout.finished', at: 0, trajectory, epoch: epoch(0), outcome, reason: '', ...counts })
@@ -319,16 +306,19 @@ describe('evaluator', () => {
           w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward, answer: '', how: '' })
         }
       })
-      w.append({
-        type: 'group.closed',
-        at: 0,
-        group: groupId(groups[g]!),
-        epoch: epoch(0),
-        reason: 'complete',
-        rewarded: [],
-      })
+      const common = { at: 0, group: groups[g]!, epoch: epoch(0), rewarded: [] }
+      w.append({ type: 'group.closed', ...common, reason: 'complete' })
     })
-    const result = w.log.at(-1)
+    return w.log.at(-1) as EvaluationCompleted
+  }
+
+  test('pass@1 is the mean over problems, a failed rollout, or one without a reward, is left out and counted', () => {
+    const result = resultOf([
+      [1, 1],
+      [1, 0],
+      [0, null],
+      [0.5, Number.NaN],
+    ])
     expect(result).toMatchObject({
       type: 'evaluation.completed',
       passAt1: 0.5,
@@ -336,6 +326,27 @@ describe('evaluator', () => {
       samples: 2,
       metrics: { failed: 1, unjudged: 1, passAtK: 0.625 },
     })
-    expect((result as { standardError: number }).standardError).toBeCloseTo(Math.sqrt(0.5 / 3) / 2, 10)
+    expect(result.standardError).toBeCloseTo(Math.sqrt(0.5 / 3) / 2, 10)
+  })
+
+  test('pass@2, pass@4 … are unbiased estimates, and stand only where every problem has more judged samples', () => {
+    const { metrics, standardError } = resultOf([
+      [1, 1, 0, 0, 0],
+      [0, 0, 0, 0, 0],
+    ])
+    expect(metrics.passAt2).toBeCloseTo((1 - 3 / 10) / 2, 12)
+    expect(metrics).toMatchObject({ passAt4: 1 / 2, passAtK: 1 / 2 })
+    expect(standardError).toBeCloseTo(0.2, 10)
+    expect(
+      resultOf([
+        [1, 1, 0],
+        [0, null, 1],
+      ]).metrics,
+    ).not.toHaveProperty('passAt2')
+  })
+
+  test('one problem has the standard error of its samples; one sample has none, which is not 0', () => {
+    expect(resultOf([[1, 1, 0, 0]]).standardError).toBeCloseTo(Math.sqrt(1 / 3 / 4), 10)
+    expect(resultOf([[1]]).standardError).toBeNull()
   })
 })
