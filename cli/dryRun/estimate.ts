@@ -7,6 +7,7 @@
  * between GPUs are left out.
  */
 import type { HardwareConfig, RecipeConfig } from '../../config'
+import { headChunkRows } from './headChunk'
 
 export interface Figure {
   readonly what: string
@@ -72,7 +73,9 @@ export function estimate(
   const micro = train.microBatchTokens
   const perLayer = train.checkpointing ? 2 * s.hidden : 34 * s.hidden
   const activations = (micro * perLayer * s.layers + micro * (34 * s.hidden + 6 * s.intermediate)) / gib
-  const logits = (Math.min(micro, 1024) * s.vocabulary * 4 * 3) / gib
+  // A chunk's logits are in memory in float32, and before and after that once in bf16; so is the head's gradient.
+  const headRows = Math.min(micro, headChunkRows(s.vocabulary, 'cuda'))
+  const head = ((headRows + s.hidden) * s.vocabulary * (4 + 2 + 2)) / gib
   const kvBytes = 2 * s.layers * s.kvHeads * s.headDim * 2
   const kvGib = Math.max(0, memoryGib * engineMemoryShare - weights)
   const kvTokens = Math.floor((kvGib * gib * tp) / kvBytes)
@@ -110,7 +113,12 @@ export function estimate(
       'GiB a GPU',
       `${micro} tokens × (${s.layers} layers × ${train.checkpointing ? '2' : '34'} × ${s.hidden} + one layer whole)`,
     ),
-    figure('trainer: log-probs in chunks', logits, 'GiB a GPU', `1,024 tokens × ${s.vocabulary} × 4 bytes × 3`),
+    figure(
+      'trainer: head, in chunks',
+      head,
+      'GiB a GPU',
+      `(${count(headRows)} tokens of a chunk + ${s.hidden}) × ${s.vocabulary} × (4 + 2 + 2) bytes`,
+    ),
     ...(train.innerSteps > 1
       ? [
           figure(
@@ -171,7 +179,7 @@ export function estimate(
     figure('step', step, 's', 'generation + training; tools run beside generation'),
     figure('run', (step * train.steps) / 3600, 'h', `× ${train.steps} steps, without evaluations and the cold start`),
   ]
-  const needed = states.weights + states.gradients + states.optimizer + gathered + activations + logits
+  const needed = states.weights + states.gradients + states.optimizer + gathered + activations + head
   const faults = [
     ...(needed > memoryGib
       ? [

@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { estimate } from '../../cli/dryRun/estimate'
+import { headChunkRows } from '../../cli/dryRun/headChunk'
 import { reduce } from '../../cli/dryRun/reduced'
 import { recipeSchema } from '../../config'
 import { recipes } from '../../recipes'
@@ -50,6 +51,26 @@ test.each([
     expect(readdirSync(folder).filter(entry => entry.startsWith('troupe-dry-'))).toEqual([])
   },
 )
+
+test.each([
+  [151_936, 'cuda', 1766],
+  [49_152, 'cuda', 5461],
+  [151_936, 'cpu', 256],
+  [49_152, 'cpu', 256],
+  [500, 'cpu', 8388],
+] as const)(
+  'a chunk of the head of %i words on %s has %i tokens, as the trainer has it',
+  (vocabulary, device, rows) => {
+    // policy/tests/model/test_logprobs.py holds the trainer against the same figures.
+    expect(headChunkRows(vocabulary, device)).toBe(rows)
+  },
+)
+
+test('the estimate counts the chunk that the trainer makes, and no more than a micro-batch', () => {
+  const bytes = (tokens: number) => ((tokens + 5120) * 151_936 * 8) / 2 ** 30
+  expect(memory(of('rstar2'), 'trainer: head, in chunks')).toBeCloseTo(bytes(1766), 6)
+  expect(memory(of('rstar2', ['train.microBatchTokens=1000']), 'trainer: head, in chunks')).toBeCloseTo(bytes(1000), 6)
+})
 
 function of(name: string, overrides: readonly string[] = []) {
   const { value } = loadRecipe(name, overrides).config

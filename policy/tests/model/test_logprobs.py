@@ -26,7 +26,8 @@ def plain(hidden, head, targets, temperature):
 def test_chunks_give_the_log_probabilities_gradients_and_entropies_of_the_full_logits(
     temperature, bias, scale, softcap, dtype, monkeypatch
 ) -> None:
-    monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", 17 * 51)  # sizes that give several chunks, the last one shorter
+    # sizes that give several chunks, the last one shorter
+    monkeypatch.setattr(logprobs, "CHUNK", {"leastRows": 1, "cpuBytes": 4 * 17 * 51})
     torch.manual_seed(1)
     hidden = torch.randn(60, 12, dtype=dtype, requires_grad=True)
     weight = torch.randn(51, 12, dtype=dtype, requires_grad=True)
@@ -50,6 +51,15 @@ def test_chunks_give_the_log_probabilities_gradients_and_entropies_of_the_full_l
     without, none = chunked_logprobs(hidden, head, targets, temperature=temperature)
     assert none is None
     assert torch.allclose(without, got, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "device", "rows"),
+    [(151_936, "cuda", 1766), (49_152, "cuda", 5461), (151_936, "cpu", 256), (49_152, "cpu", 256), (500, "cpu", 8388)],
+)
+def test_a_chunk_is_as_long_as_the_dry_run_says(vocabulary, device, rows) -> None:
+    # tests/cli/dryRun.test.ts holds the estimate against the same figures
+    assert logprobs.chunk_rows(vocabulary, device) == rows
 
 
 def test_no_tensor_of_tokens_times_vocabulary_is_saved_for_the_backward_pass() -> None:

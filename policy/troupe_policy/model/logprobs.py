@@ -8,17 +8,20 @@ Cost: one more matrix product with the head than without chunks. Memory: chunk Ã
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from .unsupported import UnsupportedModel
 
-# Size of a chunk's logits in numbers (16 MiB in float32): large enough for an efficient matrix product, and on a CPU small
-# enough that the passes over a chunk find most of it in the cache.
-CHUNK_ELEMENTS = 4 * 1024 * 1024
+# Size of a chunk's float32 logits: on a CPU small enough that the passes over a chunk find most of it in the cache, on a
+# GPU large enough that its matrix products outweigh the traffic of the head's gradient, which every chunk reads and writes
+# whole; for the same reason a chunk has at least `leastRows` rows. The dry run's estimate reads the same file.
+CHUNK = json.loads(Path(__file__).with_name("head_chunk.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,10 @@ class Head:
     softcap: float = 0.0
 
 
-def chunk_rows(vocabulary: int) -> int:
-    """Number of tokens of a chunk, whose logits are in memory at once."""
-    return max(16, CHUNK_ELEMENTS // max(1, vocabulary))
+def chunk_rows(vocabulary: int, device_type: str) -> int:
+    """Number of tokens of a chunk, whose logits are in memory at once. device_type: cpu, or any other for an accelerator."""
+    size: int = CHUNK["cpuBytes" if device_type == "cpu" else "cudaBytes"]
+    return max(CHUNK["leastRows"], size // (4 * max(1, vocabulary)))
 
 
 def _logits(hidden: Tensor, head_weight: Tensor, bias: Tensor | None, scale: float, softcap: float) -> Tensor:
@@ -65,7 +69,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         softcap: float,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor]:
-        rows = chunk_rows(weight.shape[0])
+        rows = chunk_rows(weight.shape[0], weight.device.type)
         count = hidden.shape[0]
         kind = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         logp = torch.empty(count, dtype=kind, device=hidden.device)
@@ -98,7 +102,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
     def backward(ctx, grad_logp: Tensor, _grad_entropy: Tensor):  # type: ignore[no-untyped-def]
         hidden, weight, bias, targets, lse = ctx.saved_tensors
         temperature, scale, softcap = ctx.numbers
-        rows = chunk_rows(weight.shape[0])
+        rows = chunk_rows(weight.shape[0], weight.device.type)
         count = hidden.shape[0]
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
