@@ -168,7 +168,7 @@ describe('what was not recorded', () => {
     )
     expect(await message(ints(1, 2))).toMatch(/says the same so far .* inside its prompt/)
     expect(await message(ints(1, 2, 3, 10, 11, 12, 30, 31, 20, 21, 5))).toMatch(
-      /same for 10 tokens and ends there, after turn 1/,
+      /agrees for 10 tokens and ends there, after turn 1/,
     )
     expect(await message(ints(7, 7), { trajectory: at(1) })).toMatch(
       /turn 0 was asked with this context and never completed/,
@@ -178,7 +178,7 @@ describe('what was not recorded', () => {
       /^g\/8 turn 1.*nearest recorded is g\/0, .* at token 2/,
     )
     expect(await message(ints(1, 2, 3, 10, 11, 12, 30, 31), { maxTokens: 3 })).toMatch(
-      /cut off after 2 tokens, and 3 more/,
+      /recorded with 2 tokens only, but 3 more/,
     )
   })
 

@@ -298,7 +298,7 @@ describe('an SGLang server that fails', () => {
     [
       'an end at another token than its last',
       e => edited(e, { finish_reason: { type: 'stop', matched: 7 }, output_token_logprobs: [[-1, 5, null]] }),
-      /stopped at token 7, and its last token is 5/,
+      /stopped at token 7, but its last token is 5/,
     ],
     [
       'an end by length before it',
