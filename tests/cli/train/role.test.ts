@@ -102,7 +102,7 @@ test('a role that is stopped while it asks for its broker ends as signals say', 
   const args = ['train', 'quickstart', '--role', 'tools', '--run', 'r', '--bus', 'kafka://127.0.0.1:1']
   const role = troupe(args)
   try {
-    await until(() => role.said().includes('asking for 30 s'), 60_000)
+    await until(() => role.said().includes('retrying for 30 s'), 60_000)
     role.process.kill('SIGINT')
     expect(await role.done).toMatchObject({ code: 130, stdout: '' })
   } finally {

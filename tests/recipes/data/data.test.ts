@@ -366,7 +366,7 @@ test.each<[string, readonly string[], RegExp]>([
   [
     'an agreement of more than all',
     ['openmath', '--from', 'x', '--out', 'o', '--agreement', '17/16'],
-    /--agreement 17\/16 must be n\/m with n ≤ m/,
+    /--agreement 17\/16 is not valid; it must be n\/m with n ≤ m/,
   ],
   [
     'a split that is not there',
