@@ -148,7 +148,7 @@ test('what the model would have been shown otherwise, or would have gone on with
   expect(limitOutcome(long, { toolResponseChars: 39 }, unknown)).toMatchObject({ kind: 'generate', fromTurn: 1 })
   expect(limitOutcome(long, { toolTimeoutMs: 10 }, unknown)).toMatchObject({
     kind: 'generate',
-    why: 'a call took 20 ms',
+    why: 'a call took 20 ms, over the new deadline',
   })
   expect(limitOutcome(long, { toolTimeoutMs: 30 }, unknown)).toEqual({ kind: 'same' })
   const byTurns = trajectory(4, 'stop', 'ok', 'truncated')

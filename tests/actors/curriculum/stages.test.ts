@@ -303,7 +303,7 @@ test.each<[string, object, RegExp]>([
     /unknown metric 'entrpy', did you mean 'entropy'/,
   ],
   ['a measurement that keeps all', { stages: [{ name: 'a', problems: { maxSolved: 8 } }] }, /keeps every problem/],
-  ['an alarm of no metric', { alarms: [{ name: 'mine' }] }, /alarms\.0\.metric: needed/],
+  ['an alarm of no metric', { alarms: [{ name: 'mine' }] }, /alarms\.0\.metric: missing/],
   ['a typo in a stage', { stages: [{ name: 'a', untl: {} }] }, /did you mean 'stages\.0\.until'/],
 ])('%s is refused', (_title, over, expected) => {
   expect(() => resolve(over)).toThrow(expected)
