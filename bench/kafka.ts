@@ -4,10 +4,8 @@
  *
  * Both arms have the same producers, each of which waits for its call's records before the next call, the same records
  * per call, an idempotent producer with all acknowledgements, and the same topic settings. The raw arm batches as the
- * bus does:
- * calls made
- * while a request is on its way go into the next request. The arms alternate block by block; medians are compared.
- * Latency is measured from append to handled, at 500 turn events a second, in one process.
+ * bus does: calls made while a request is on its way go into the next request. The arms alternate block by block;
+ * medians are compared. Latency is measured from append to handled, at 500 turn events a second, in one process.
  */
 import { Kafka, logLevel, type Message } from 'kafkajs'
 import { type Bus, openKafkaBus } from '../runtime/bus'

@@ -1,8 +1,7 @@
 /**
  * Commands: requests of one actor to another, and the telemetry of engines and executors. A command follows from facts,
  * so losing it with its topic's retention is harmless: a refold of the facts yields every command that has no answer
- * yet.
- * A command carries the epoch and the attempt, and its answer repeats them. Each interface names sender, receiver,
+ * yet. A command carries the epoch and the attempt, and its answer repeats them. Each interface names sender, receiver,
  * topic.
  */
 import type { Sampling, Task } from './facts/request'

@@ -3,10 +3,8 @@
  *
  * Two whole runs of the quickstart exist side by side, each with its engine, trainer and renderer; while one makes a
  * step the other waits before its next. Traces fix every turn's length and every tool's delay, so both do the same
- * work:
- * rollouts,
- * selection, an optimizer step, new weights. A step lasts until its weights are published and the next step's prompts
- * are drawn.
+ * work: rollouts, selection, an optimizer step, new weights. A step lasts until its weights are published and the next
+ * step's prompts are drawn.
  */
 import { median } from '../report'
 import { startTracedRun, type TracedRun } from './tracedRun'

@@ -1,7 +1,6 @@
 /**
  * `troupe replay export`: writes trajectories for other programs: JSON lines, HTML pages, a fixture, or fine-tuning
- * data.
- * The output goes to stdout or to --out; pages of several trajectories go to a directory.
+ * data. The output goes to stdout or to --out; pages of several trajectories go to a directory.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'

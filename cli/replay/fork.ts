@@ -1,8 +1,7 @@
 /**
  * `troupe replay fork T --from-turn K`: shares the first K turns of a trajectory, continues live, and prints the
- * results.
- * With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of the state before turn
- * K.
+ * results. With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of the state
+ * before turn K.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import type { ChangedCell } from '../../replay/fork/changedCells'

@@ -1,7 +1,6 @@
 /**
  * `troupe train RECIPE --role R`, for every role except the learner: runs that role's share of a run that a learner has
- * started.
- * stdout: with --json a line when the run is over; stderr: what the process waits for, that it is ready, logs.
+ * started. stdout: with --json a line when the run is over; stderr: what the process waits for, that it is ready, logs.
  */
 import { joinRun } from '../../actors/run/joinRun'
 import type { Role, Run } from '../../actors/run/run'

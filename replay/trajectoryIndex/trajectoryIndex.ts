@@ -4,10 +4,9 @@
  *
  * in   a recorded run        out  its rows; in the user's cache, the file that the next command starts from
  * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's
- * directory:
- * that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never trusted
- * blindly: the first and last record of each partition must be unchanged, unreadable records must still be unreadable,
- * and newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
+ * directory: that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never
+ * trusted blindly: the first and last record of each partition must be unchanged, unreadable records must still be
+ * unreadable, and newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
  * Invariant: rows of a cached index that was extended equal the rows of the whole log.
  */
 import { createHash } from 'node:crypto'

@@ -9,8 +9,7 @@ import type { ServerTraits } from '../server/traits'
  * Meaning of shared traits for SGLang.
  * contextTokens: one more than the longest prompt, since SGLang keeps some tokens of --context-length for itself.
  * takesWeights: the server pauses, loads weights from a directory and continues, and its answers name the weights that
- * sampled them.
- * takesSeed: a seed decides the tokens (--enable-deterministic-inference).
+ * sampled them. takesSeed: a seed decides the tokens (--enable-deterministic-inference).
  */
 export interface SglangTraits extends ServerTraits {
   /**

@@ -1,9 +1,8 @@
 """Estimators of KL(π ‖ π_ref) per token, on tokens drawn from π.
 
-In: log-probabilities under π (`logp`), the reference and π_old: [tokens], float32, natural log. Out: [tokens], float32, nats,
-with a graph to `logp`.
-As loss terms their gradients differ. On tokens drawn from π itself, k2 has the gradient of KL(π ‖ π_ref), k3 has that of
-KL(π_ref ‖ π), and the gradient of k1 is 0 in the mean.
+In: log-probabilities under π (`logp`), the reference and π_old: [tokens], float32, natural log. Out: [tokens],
+float32, nats, with a graph to `logp`. As loss terms their gradients differ. On tokens drawn from π itself, k2 has the
+gradient of KL(π ‖ π_ref), k3 has that of KL(π_ref ‖ π), and the gradient of k1 is 0 in the mean.
 Source: Schulman 2020, "Approximating KL divergence" (k1, k2, k3).
 """
 
