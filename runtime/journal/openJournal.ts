@@ -146,7 +146,7 @@ export function openJournal(
           boundary: 'bus',
           retriable: false,
           message: `run '${run}' has no topic '${topic}' on this bus`,
-          hint: 'check the name of the run: `troupe replay ls` lists the runs of a bus',
+          hint: 'check the name of the run that --run or the options give',
         })
       }
       return config.partitions
