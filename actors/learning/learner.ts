@@ -133,13 +133,13 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return { ...state, places: new Map(state.places).set(fact.group, placeOf(origin)) }
         case 'curriculum.advanced':
           if (fact.purpose !== 'train') return state
-          return gather(state, fact.step, g => ({ ...g, requested: new Set([...g.requested, ...fact.groups]) }))
+          return changeStep(state, fact.step, g => ({ ...g, requested: new Set([...g.requested, ...fact.groups]) }))
         case 'group.selected':
-          return gather(state, fact.step, g =>
+          return changeStep(state, fact.step, g =>
             isDecided(g, fact.group) ? g : { ...g, selected: new Map(g.selected).set(fact.group, fact) },
           )
         case 'group.rejected':
-          return gather(state, fact.step, g =>
+          return changeStep(state, fact.step, g =>
             isDecided(g, fact.group) ? g : { ...g, rejected: new Set(g.rejected).add(fact.group) },
           )
         case 'step.started':
@@ -179,7 +179,7 @@ const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(
 
 const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })
 
-function gather(state: LearnerState, step: number, change: (g: Gathered) => Gathered): LearnerState {
+function changeStep(state: LearnerState, step: number, change: (g: Gathered) => Gathered): LearnerState {
   const before = state.gathered.get(step) ?? none
   const after = change(before)
   if (after === before || step <= state.done) return state

@@ -8,7 +8,6 @@
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
-import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
@@ -19,6 +18,7 @@ import { openRunScope, openScope, type Root, type Scope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Role, Run, RunOptions } from './run'
+import { checkCode, checkRecipe, checkTokenizer, endOf, recordRunStart, startOf } from './runStart'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
 /** Resolves when the role runs, or stands by. Every role but `learner` needs a run that is announced already. */
@@ -114,7 +114,7 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
     if (!(await scope.mayAct())) return false
     if (started === undefined || resumes) {
       const resume = started !== undefined
-      await announce(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
+      await recordRunStart(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
     } else checkTokenizer(started, digest)
     await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })
     return true

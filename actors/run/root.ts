@@ -7,7 +7,6 @@
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import { announce, endOf } from './announce'
 import { modelOf } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
@@ -17,6 +16,7 @@ import { openRunScope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Run, RunOptions } from './run'
+import { endOf, recordRunStart } from './runStart'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
 export async function startRun(given: RunOptions): Promise<Run> {
@@ -29,7 +29,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
     const model = await modelOf(config, options.modelDirectory, demonstrations)
     const renderer = await startSupervisedRenderer(await scope.under('coordination'), model)
     const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
-    await announce(journal, { ...options, partitions, tokenizerDigest })
+    await recordRunStart(journal, { ...options, partitions, tokenizerDigest })
     root.status.start(journal)
     const { next: since } = await journal.offsets('runs', 0)
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)

@@ -23,7 +23,7 @@ import { EngineFleet } from './fleet'
 export interface SchedulerState {
   readonly scheduler: Scheduler
   /** Latest request of each trajectory that is under way. */
-  readonly asks: Map<TrajectoryId, GenerateTurn>
+  readonly requests: Map<TrajectoryId, GenerateTurn>
   /** Requests that wait until the engines have loaded newer weights. */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
@@ -52,7 +52,7 @@ export function scheduler(
     name: 'scheduler',
     initial: () => ({
       scheduler: createScheduler(policy),
-      asks: new Map(),
+      requests: new Map(),
       early: new Map(),
       fleet: new EngineFleet(silentMs),
       stranded: new Map(),
@@ -71,9 +71,9 @@ export function scheduler(
         case 'turn.completed':
         case 'turn.interrupted': {
           state.fleet.turnEnded(fact)
-          const ask = state.asks.get(fact.trajectory)
-          if (ask === undefined || ask.turn !== fact.turn || ask.attempt !== fact.attempt) return state
-          state.scheduler.turnEnded(fact.trajectory, ask.context.length + fact.tokens.length, fact.at)
+          const request = state.requests.get(fact.trajectory)
+          if (request === undefined || request.turn !== fact.turn || request.attempt !== fact.attempt) return state
+          state.scheduler.turnEnded(fact.trajectory, request.context.length + fact.tokens.length, fact.at)
           return { ...state }
         }
         default:
@@ -87,7 +87,7 @@ export function scheduler(
           take(state, input)
           break
         case 'trajectory.release':
-          state.asks.delete(input.trajectory)
+          state.requests.delete(input.trajectory)
           state.early.delete(input.trajectory)
           state.scheduler.trajectoryReleased(input.trajectory, input.outcome !== 'failed')
           break
@@ -137,7 +137,7 @@ function hear(state: SchedulerState, engine: EngineId): void {
 }
 
 function takeEarly(state: SchedulerState): void {
-  for (const ask of [...state.early.values()]) take(state, ask)
+  for (const request of [...state.early.values()]) take(state, request)
 }
 
 /**
@@ -176,17 +176,21 @@ const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
 /** Takes a request for a turn; ignores an attempt that is older than the latest known one. */
-function take(state: SchedulerState, ask: GenerateTurn): void {
-  const known = state.asks.get(ask.trajectory)
-  if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return
-  state.asks.set(ask.trajectory, ask)
-  if (!state.fleet.hasAll(ask.minVersion)) {
-    state.early.set(ask.trajectory, ask)
+function take(state: SchedulerState, request: GenerateTurn): void {
+  const known = state.requests.get(request.trajectory)
+  if (
+    known !== undefined &&
+    (known.turn > request.turn || (known.turn === request.turn && known.attempt > request.attempt))
+  )
+    return
+  state.requests.set(request.trajectory, request)
+  if (!state.fleet.hasAll(request.minVersion)) {
+    state.early.set(request.trajectory, request)
     return
   }
-  state.early.delete(ask.trajectory)
-  const { trajectory, turn, promptTokens, boundTokens, order, engine } = ask
-  const contextTokens = ask.context.length
+  state.early.delete(request.trajectory)
+  const { trajectory, turn, promptTokens, boundTokens, order, engine } = request
+  const contextTokens = request.context.length
   state.scheduler.turnAsked({
     trajectory,
     group: groupOf(trajectory),
@@ -207,7 +211,7 @@ function assign(state: SchedulerState, fx: Effects): Decision {
     engine,
   }))
   for (const { trajectory, engine } of assignments) {
-    commands.push({ type: 'turn.assign', engine, ask: state.asks.get(trajectory)! })
+    commands.push({ type: 'turn.assign', engine, ask: state.requests.get(trajectory)! })
   }
   return { facts: unfit.flatMap(trajectory => tooLong(state, trajectory, fx)), commands }
 }
@@ -215,7 +219,7 @@ function assign(state: SchedulerState, fx: Effects): Decision {
 function tooLong(state: SchedulerState, trajectory: TrajectoryId, fx: Effects): Fact[] {
   const [engine] = state.fleet.active.keys()
   if (engine === undefined) return []
-  const tokens = state.asks.get(trajectory)?.context.length
+  const tokens = state.requests.get(trajectory)?.context.length
   return interrupted(state, trajectory, engine, fx, 'too-long', `a context of ${tokens} tokens fits no engine`)
 }
 
@@ -227,9 +231,9 @@ function interrupted(
   reason: TurnInterrupted['reason'],
   error: string,
 ): Fact[] {
-  const ask = state.asks.get(trajectory)
-  if (ask === undefined) return []
-  const { turn, attempt } = ask
+  const request = state.requests.get(trajectory)
+  if (request === undefined) return []
+  const { turn, attempt } = request
   const lost = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
   return [{ type: 'turn.interrupted', at: fx.now(), trajectory, turn, attempt, engine, ...lost, reason, error }]
 }

@@ -8,7 +8,7 @@
 
 import { text as textOfStream } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { announce } from '../../actors/run/announce'
+import { recordRunStart } from '../../actors/run/runStart'
 import type { RecipeConfig } from '../../config'
 import type { ChatMessage, RolloutRequested } from '../../messages/facts'
 import { epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
@@ -104,7 +104,7 @@ async function chat(options: ChatOptions): Promise<number> {
     const { renderer } = parts
     const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
     const versions = collectedVersions()
-    await announce(journal, {
+    await recordRunStart(journal, {
       ...{ run: context.run, config, resume: false, acceptCode: false, versions, partitions: 1, tokenizerDigest, fx },
     })
     const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: run })

@@ -1,6 +1,6 @@
 /** Reads a run's topics before the run is joined or resumed: its recipe, its partitions, and whether it exists. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { checkCode, startOf } from '../../actors/run/announce'
+import { checkCode, startOf } from '../../actors/run/runStart'
 import { type RecipeConfig, recipeSchema } from '../../config'
 import { topicOnBus } from '../../messages'
 import type { RunStarted } from '../../messages/facts'

@@ -8,7 +8,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
-import { announce, checkTokenizer } from '../../actors/run/announce'
 import { startCoordination } from '../../actors/run/roles/coordination'
 import { startInference } from '../../actors/run/roles/inference'
 import { startScheduling } from '../../actors/run/roles/scheduling'
@@ -16,6 +15,7 @@ import { openScope } from '../../actors/run/roles/scope'
 import { startTools } from '../../actors/run/roles/tools'
 import { startVerification } from '../../actors/run/roles/verification'
 import type { RunOptions } from '../../actors/run/run'
+import { checkTokenizer, recordRunStart } from '../../actors/run/runStart'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import type { RunFinished, RunStarted, TrajectoryFact, WeightsPublished } from '../../messages/facts'
 import { epoch, type TrajectoryId } from '../../messages/ids'
@@ -93,7 +93,7 @@ async function runPart(
     scope.onClose(() => renderer.close())
     const { digest: tokenizerDigest } = await renderer.describe()
     checkTokenizer(forked.parent, tokenizerDigest)
-    await announce(journal, { ...options, partitions: 1, tokenizerDigest })
+    await recordRunStart(journal, { ...options, partitions: 1, tokenizerDigest })
     await begin(journal, part)
     // Actors that answer commands start before the coordinator that sends them, as in a run.
     await startScheduling(scope, { claims: false })

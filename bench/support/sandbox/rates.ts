@@ -23,7 +23,7 @@ const HTTP = { senders: 8, batch: 64, seconds: SECONDS }
 type Ways = Readonly<Record<string, () => Promise<Rate>>>
 
 /** Measures every way once per round, in turn, so that a slow moment of the machine affects all of them. */
-async function sideBySide<W extends Ways>(ways: W): Promise<Record<keyof W, Rate>> {
+async function measureTogether<W extends Ways>(ways: W): Promise<Record<keyof W, Rate>> {
   const rates = new Map<string, Rate[]>(Object.keys(ways).map(name => [name, []]))
   for (let round = 0; round < ROUNDS; round++) {
     for (const [name, measure] of Object.entries(ways)) rates.get(name)!.push(await measure())
@@ -78,7 +78,7 @@ export async function trivialRates(python: string): Promise<Part> {
   const judge = await startJudge({ kind: 'sandbox', options: { python } })
   const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
   try {
-    const rates = await sideBySide({
+    const rates = await measureTogether({
       bareSpawn: () => floors.spawn(SECONDS, cores, [python, '-c', 'print(1)']),
       forkExit: () => floors.fork(1),
       bareZygoteOneCore: () => floors.zygote(SECONDS, 1, python, '', workload.program),
@@ -130,7 +130,7 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python:
   const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
   const few = { senders: 1, batch: 2 * cores, seconds: SECONDS } // small batches: 64 calls of a slow worker take long
   try {
-    const { spawn, ...rates } = await sideBySide({
+    const { spawn, ...rates } = await measureTogether({
       spawn: () => floors.spawn(SECONDS, cores, [python, '-c', command]),
       freshProcessesOverHttp: () => batchRate(fresh, workload, name === 'wrapper' ? { ...HTTP, senders: 1 } : few),
       judgeOverHttp: () => batchRate(judge, workload, HTTP),

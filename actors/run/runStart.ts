@@ -1,5 +1,5 @@
 /**
- * Announces a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
+ * Records the start of a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
  * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no
@@ -15,7 +15,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
 import { fence } from '../ownership/fencing'
 
-export interface AnnounceOptions {
+export interface RunStartOptions {
   readonly run: RunId
   readonly config: RecipeConfig
   readonly resume: boolean
@@ -27,7 +27,7 @@ export interface AnnounceOptions {
 }
 
 /** Writes run.started or run.resumed. Refuses a resume when the code or the tokenizer differs from the run's. */
-export async function announce(journal: Journal, options: AnnounceOptions): Promise<void> {
+export async function recordRunStart(journal: Journal, options: RunStartOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
   const common = { at: fx.now(), run, recipeDigest, codeDigest: codeDigest(), tokenizerDigest }
