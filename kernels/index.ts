@@ -28,6 +28,7 @@ export {
 export { type NamedChoice, namedChoice } from './grading/choiceAnswer'
 export { formatFault } from './grading/formatFault'
 export { normalizeInteger, sameInteger } from './grading/integers'
+export { isNumberLiteral } from './grading/numberLiteral'
 export {
   equalBasedNumerals,
   /** @deprecated renamed to `equalBasedNumerals` */

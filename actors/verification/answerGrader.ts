@@ -14,6 +14,8 @@ import {
   equalBasedNumerals,
   equalIgnoringBlanks,
   hasAdjacentNumbers,
+  isNumberLiteral,
+  normalizeInteger,
   normalizeUnits,
   sameInteger,
 } from '../../kernels'
@@ -23,7 +25,7 @@ import { type MathVerifyOptions, type MathVerifyRule, mathVerify } from './mathV
 /**
  * Rule that decided the verdict. `math-verify-…`: math-verify could not decide. `too-long`: math-verify was not asked.
  */
-type GradingRule = 'no-answer' | 'integer' | 'unit' | 'text' | 'too-long' | MathVerifyRule
+type GradingRule = 'no-answer' | 'integer' | 'unit' | 'text' | 'literal' | 'too-long' | MathVerifyRule
 
 export interface Verdict {
   readonly correct: boolean
@@ -31,7 +33,13 @@ export interface Verdict {
   readonly why: string
 }
 
-export type AnswerGraderOptions = MathVerifyOptions
+export interface AnswerGraderOptions extends MathVerifyOptions {
+  /**
+   * true: where the truth is an integer, an answer that is no number in digits is wrong, whatever its value: `\\gcd(10,15)`
+   * does not answer 5. Default false.
+   */
+  readonly literal?: boolean
+}
 
 export type AnswerGrader = (
   ask: { readonly answer: string; readonly truth: string },
@@ -45,7 +53,8 @@ const maxChars = 10_000
 const maxCached = 4096
 
 export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: AnswerGraderOptions): AnswerGrader {
-  const verify = mathVerify(sandbox, options)
+  const { literal = false, ...verifying } = options
+  const verify = mathVerify(sandbox, verifying)
   const pending = new Map<string, Promise<Verdict>>()
   /** Verdicts by truth and answer, least recently used first. */
   const cache = new Map<string, Verdict>()
@@ -57,6 +66,9 @@ export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: A
     const { answer, truth, units } = normalizeUnits(given, wanted)
     const byRule = decideByRules({ answer, truth, units, isSameText: answer === truth || given === wanted })
     if (byRule !== undefined) return byRule
+    if (literal && normalizeInteger(truth) !== undefined && !isNumberLiteral(answer)) {
+      return { correct: false, how: 'literal', why: 'an expression; expected a number in digits, as the truth is' }
+    }
     const key = `${truth}\u0000${answer}`
     const cached = cache.get(key)
     if (cached !== undefined) {

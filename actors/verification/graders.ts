@@ -33,12 +33,12 @@ export interface Graders {
 /** Opens the graders. @throws TroupeError config.unknown_reward, config.reward_not_loaded */
 export async function openGraders({ config, rewards = {}, sandbox, log }: GradersOptions): Promise<Graders> {
   const { reward } = config
-  const { place, timeoutMs, weights } = reward
+  const { place, timeoutMs, weights, literal } = reward
   const named = [reward.name, ...Object.keys(weights ?? {})]
   const known = [...new Set([...builtInRewards, ...Object.keys(rewards)])]
   for (const name of named) if (!known.includes(name)) throw unknownReward(name, known)
   const byName = new Map<string, Grader>([
-    ['math', mathGrader(sandbox, { place: place === 'response' ? 'anywhere' : place, timeoutMs })],
+    ['math', mathGrader(sandbox, { place: place === 'response' ? 'anywhere' : place, timeoutMs, literal })],
     ['choice', choiceGrader(place)],
     ['exact', exactGrader(place)],
     ['format', formatGrader],

@@ -26,6 +26,7 @@ interface GradeOptions {
   readonly timeoutMs: number
   readonly place: GradePlace
   readonly second?: true
+  readonly literal?: true
 }
 
 const maxLineBytes = 4 * 1024 * 1024
@@ -47,6 +48,7 @@ export function registerGrade(program: Command): void {
         ),
     )
     .option('--second', 'check each verdict by arithmetic as well; a line where the two differ may have a wrong truth')
+    .option('--literal', 'where the truth is an integer, accept only a number in digits, no expression of that value')
     .option('--lanes <n>', 'number of answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {
@@ -58,7 +60,7 @@ export function registerGrade(program: Command): void {
 async function gradeUnderSignals(options: GradeOptions): Promise<number> {
   const sandbox = graderSandbox(options.lanes)
   try {
-    const grade = answerGrader(sandbox, { timeoutMs: options.timeoutMs })
+    const grade = answerGrader(sandbox, { timeoutMs: options.timeoutMs, literal: options.literal === true })
     return await underSignals(process.stdin, async abort => {
       const second = options.second === true
       const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort, { second })

@@ -19,6 +19,7 @@ interface RescoreOptions extends ReadOptions {
   readonly place?: RewardConfig['place']
   readonly grader?: string
   readonly recipe?: string
+  readonly literal?: true
   readonly second?: true
   readonly changed?: true
   readonly timeoutMs?: number
@@ -40,13 +41,14 @@ export function registerRescore(replay: Command): void {
         'response',
       ]),
     )
+    .option('--literal', 'where the truth is an integer, accept only a number in digits, no expression of that value')
     .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
     .option('--recipe <name|file>', "grade by the rewards of this recipe (default: the run's own)")
     .addOption(
       new Option(
         '--second',
         'grade by plain arithmetic; trajectories whose answer or truth is not a number are left out',
-      ).conflicts(['place', 'grader', 'recipe', 'times']),
+      ).conflicts(['place', 'literal', 'grader', 'recipe', 'times']),
     )
     .option('--changed', 'list only rewards that differ from the record')
     .option('--timeout-ms <ms>', 'deadline for grading one response', wholeNumber(1, 3_600_000))

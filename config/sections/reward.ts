@@ -18,6 +18,11 @@ export const rewardSection = z.strictObject({
    * Place of the answer: inside the last `<answer>` (paper), in the last box anywhere (release), or the whole response.
    */
   place: z.enum(['answer-tag', 'anywhere', 'response']).default('answer-tag'),
+  /**
+   * true: where the truth is an integer, the answer must be a number in digits; an expression of that value, such as the
+   * problem itself, is wrong.
+   */
+  literal: z.boolean().default(false),
   /** Deadline for judging one answer, ms. */
   timeoutMs: positive.default(10_000),
   /**

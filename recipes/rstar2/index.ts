@@ -62,7 +62,8 @@ const paper = {
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
   rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
-  reward: { name: 'math', place: 'answer-tag' },
+  // A sum that restates the problem is no answer; all problems have integer answers.
+  reward: { name: 'math', place: 'answer-tag', literal: true },
   coldStart: {
     demonstrations: 222_000,
     learningRate: 5e-6,
@@ -150,7 +151,7 @@ const release = {
   rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 } },
   selection: { variant: 'release', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
   // Place of the answer: the released grader looks for it in the whole response.
-  reward: { name: 'math', place: 'anywhere' },
+  reward: { name: 'math', place: 'anywhere', literal: true },
   train: {
     ...{ steps: 200, learningRate: 1e-6, clipLow: 0.2, clipHigh: 0.28, lossNorm: 'batch-tokens', dualClip: 3 },
     ...{

@@ -20,13 +20,24 @@ export interface RecordedGrader {
   close(): Promise<void>
 }
 
+export interface RecordedGraderOptions {
+  /** Name or file of the recipe whose rewards grade. Default: the run's own. */
+  readonly recipe?: string
+  /** Part of the response that must hold the answer. Default: the recipe's. */
+  readonly place?: RewardConfig['place']
+  /** true: where the truth is an integer, only a number in digits is right. Default: the recipe's. */
+  readonly literal?: boolean
+  /** Deadline of one grade, ms. Default: the recipe's. */
+  readonly timeoutMs?: number
+}
+
 /**
  * Opens the grader. @throws TroupeError config.no_recipe, config.invalid. The grader itself throws
  * replay.cannot_rescore for an unknown reward.
  */
 export async function openRecordedGrader(
   recorded: RecipeConfig,
-  options: { readonly recipe?: string; readonly place?: RewardConfig['place']; readonly timeoutMs?: number } = {},
+  options: RecordedGraderOptions = {},
 ): Promise<RecordedGrader> {
   // Imported here: loading takes a second, which other replay commands should not spend.
   const { graderSandbox } =
@@ -35,7 +46,8 @@ export async function openRecordedGrader(
     require('../../actors/verification/graders') as typeof import('../../actors/verification/graders')
   const { config, recipe } = recipeCode(recorded, options.recipe)
   const place = options.place ?? config.reward.place
-  const reward = { ...config.reward, place, timeoutMs: options.timeoutMs ?? config.reward.timeoutMs }
+  const { literal = config.reward.literal, timeoutMs = config.reward.timeoutMs } = options
+  const reward = { ...config.reward, place, literal, timeoutMs }
   const sandbox = graderSandbox()
   const { rewards } = recipe
   const graders = await openGraders({ config: { ...config, reward }, sandbox, ...(rewards ? { rewards } : {}) }).catch(

@@ -30,6 +30,29 @@ const noted = {
   },
 }
 
+test('a literal grader takes no expression for an integer, and decides that without math-verify', async () => {
+  const lenient = answerGrader(noted, { timeoutMs: 20_000 })
+  const literal = answerGrader(noted, { timeoutMs: 20_000, literal: true })
+  const restated = [
+    ['5050', '\\sum_{k=1}^{100} k'],
+    ['2', '2^{100} \\mod 7'],
+    ['5', '\\gcd(10,15)'],
+    ['5', '6=5'],
+    ['5', '\\frac{10}{2}'],
+  ] as const
+  for (const [truth, answer] of restated) {
+    expect(await literal({ truth, answer })).toMatchObject({ correct: false, how: 'literal' })
+  }
+  expect(results).toEqual([]) // nothing was run
+  expect(await lenient({ truth: '5', answer: '\\frac{10}{2}' })).toMatchObject({ correct: true })
+  const written = ['5', '5.0', '5 \\text{ cm}', 'five', 'x = 5', '\\text{5}', '$5$', '5 \\text{ apples}']
+  for (const answer of written)
+    expect([answer, (await literal({ truth: '5', answer })).correct]).toEqual([answer, true])
+  expect(await literal({ truth: '5', answer: '4.5' })).toMatchObject({ correct: false })
+  // A truth that is no integer is compared by value, as before.
+  expect(await literal({ truth: '\\frac{1}{2}', answer: '\\frac{2}{4}' })).toMatchObject({ correct: true })
+})
+
 test('answers in other words are taken for the truth, and different ones are not', async () => {
   const grade = answerGrader(noted, { timeoutMs: 20_000 })
   const right = [
