@@ -141,7 +141,8 @@ const at32b = {
 const release = {
   name: 'rstar2-release',
   seed: 1,
-  model: paper.model,
+  // A model after SFT of one's own: the release starts RL there, and its weights are not published.
+  model: { ...paper.model, path: 'models/Qwen3-14B-SFT' },
   data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
   engine: paper.engine,
   limits: {
@@ -153,7 +154,15 @@ const release = {
   // Place of the answer: the released grader looks for it in the whole response.
   reward: { name: 'math', place: 'anywhere', literal: true },
   train: {
-    ...{ steps: 200, learningRate: 1e-6, clipLow: 0.2, clipHigh: 0.28, lossNorm: 'batch-tokens', dualClip: 3 },
+    ...{
+      steps: 200,
+      learningRate: 1e-6,
+      warmupSteps: 20,
+      clipLow: 0.2,
+      clipHigh: 0.28,
+      lossNorm: 'batch-tokens',
+      dualClip: 3,
+    },
     ...{
       dtype: 'bfloat16',
       checkpointing: true,
