@@ -78,7 +78,10 @@ export const gsm8k = defineRecipe({
     if (config.coldStart === undefined) return []
     const { demonstrations, dropped } = await load(config)
     if (demonstrations.length === 0)
-      throw noData('recipe gsm8k finds no row that gives a demonstration', `rows left out: ${listed(dropped)}`)
+      throw noData(
+        'recipe gsm8k cannot make a cold-start demonstration from any row: a row needs correct calculator notes, such as <<48/2=24>>',
+        `rows left out: ${listed(dropped)}`,
+      )
     return demonstrations.map(({ messages }) => [{ role: 'system', content: system }, ...messages])
   },
 })
