@@ -1,6 +1,7 @@
 /**
- * SandboxError: thrown only if the sandbox itself is broken, full, closed or told to stop. How a piece of code ends,
- * however badly, is a result. The fields repeat those of TroupeError, which this layer may not import.
+ * SandboxError: the sandbox cannot be opened as asked, is broken, full or closed, or a call was aborted; or a judge
+ * cannot be opened. How the code of a call ends, however badly, is a result and not an error. The fields repeat those
+ * of TroupeError, which this layer may not import.
  */
 export type SandboxErrorCode =
   | 'sandbox.queue_full'

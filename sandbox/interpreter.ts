@@ -3,8 +3,8 @@
  *
  * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`
  * out  the real executable, behind version managers' shims
- * Invariant: the base interpreter is used unless the caller names another. Packages of a project's virtual environment
- * are not for code that a model wrote.
+ * Invariant: the base interpreter of `python3` is used unless the caller or TROUPE_SANDBOX_PYTHON names an interpreter.
+ * Packages of a project's virtual environment are not for code that a model wrote.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
@@ -17,8 +17,7 @@ export interface Interpreter {
   /** Directories with installed packages, separated by `:`. */
   readonly packages: string
   /**
-   * Directories that code must be able to read, separated by `:`: standard library, shared libraries, installed
-   * packages.
+   * Directories that code must be able to read: standard library, shared libraries, installed packages.
    */
   readonly readable: readonly string[]
   /** Path of the launcher (freshProcess/launcher.py), compiled by this interpreter. */
@@ -33,8 +32,7 @@ py_compile.compile(source, target, doraise=True)
 print(sys.executable if chosen else os.path.realpath(base))
 print('%d.%d.%d' % sys.version_info[:3])
 `
-// Runs in the executable that PROBE printed, so that the paths are those of the base interpreter, not of a virtual
-// environment.
+// Runs in the executable that PROBE printed, so that the paths are those of the interpreter that will run the code.
 const PATHS = `
 import os, sys, sysconfig
 own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
@@ -46,7 +44,7 @@ home = [base] if len(base.split('/')) > 2 or base == '/usr' else [p for p in own
 print(os.pathsep.join([*home, *packages]))
 `
 
-/** Milliseconds for the interpreter to answer: enough for one behind a slow shim, on a busy machine. */
+/** Longest time in ms for one answer of the interpreter: enough for one behind a slow shim, on a busy machine. */
 const PROBE_TIMEOUT_MS = 30_000
 const OLDEST = [3, 10] as const
 

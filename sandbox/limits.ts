@@ -11,9 +11,12 @@ export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
-/** Upper bound on the size of a file that a call may write, in bytes. */
+/** Upper bound on the size of a file that a call at level `none` may write, in bytes. */
 export const MAX_FILE_BYTES = 64 * 1024 * 1024
-/** Upper bound on the bytes that a call in a zygote writes to a stream. Only the captured part is kept in memory. */
+/**
+ * Upper bound on the bytes that a call in a zygote (a warm interpreter that forks a child for each call) writes to a
+ * stream. Only the captured part is kept in memory.
+ */
 export const MAX_STREAM_BYTES = 2 ** 40
 /** Upper bound on the open descriptors of a call at level `none`. */
 export const MAX_OPEN_FILES = 128
@@ -27,7 +30,7 @@ export const CALL_BOUNDS = {
   maxOutputBytes: [0, 64 * 1024 * 1024],
 } as const satisfies Readonly<Record<string, Bounds>>
 
-/** A checked request. It holds only plain data, since it is sent to a worker thread. */
+/** A checked request. It holds only plain data, since level `none` sends it to a worker thread. */
 export interface Call {
   readonly mode: 'script' | 'cell'
   readonly code: Uint8Array
@@ -65,8 +68,8 @@ export function callOf(request: RunRequest, maxProcesses: number): Call | string
 }
 
 /**
- * Encodes a text as UTF-8. Returns the fault in words for half of a surrogate pair: UTF-8 cannot encode it, so the code
- * would get another character.
+ * Encodes a text as UTF-8. Returns the fault in words if it is no string, too long, or holds half of a surrogate pair:
+ * UTF-8 cannot encode that, so the code would get another character.
  */
 function textOf(name: string, text: unknown, most: number): Uint8Array | string {
   if (typeof text !== 'string') return `${name} must be a string, not ${typeof text}`

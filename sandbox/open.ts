@@ -1,10 +1,11 @@
 /**
- * Opens a sandbox at the highest level that this machine reaches. A level is tried: a zygote started at the level runs
- * a program that tries to escape.
+ * Opens a sandbox at the level that the options name, else at the highest level that this machine reaches. Levels
+ * `full` and `degraded` are tried: a zygote (a warm interpreter that forks a child for each call) runs a program that
+ * tries to escape.
  *
- * in   options      out  a Sandbox that has answered a call; or SandboxError with the reason for each level not reached
- * Invariant: the sandbox claims only a level that was tried in this process on this machine; `requireLevel` fails
- * closed.
+ * in   options      out  a Sandbox; or SandboxError with the reason for each level not reached
+ * Invariant: the sandbox claims `full` or `degraded` only after it was tried in this process on this machine;
+ * `requireLevel` fails closed.
  */
 import { rmSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
@@ -35,7 +36,7 @@ const TMP_MB = 16
 /** Size of /tmp in MiB for calls that may start processes: larger, since a compiler needs room. */
 const TMP_MB_PROCESSES = 64
 /**
- * Upper bounds on the children that compute at once on one core: fresh ones (RUNNABLE), and those that have used more
+ * Upper bounds on the children of one zygote that compute at once: fresh ones (RUNNABLE), and those that have used more
  * than 50 ms of CPU time (LONG).
  */
 const RUNNABLE = 2
@@ -43,7 +44,7 @@ const LONG = 3
 /** First of the user ids that code runs as if this process is root, one for each zygote. */
 const FIRST_UID = 210_000
 
-/** Programs that try to escape from a sandbox; at this level each attempt must fail. */
+/** For each level, a program that tries to escape from the sandbox: every attempt must fail with OSError. */
 const CHECK: Readonly<Record<'full' | 'degraded', string>> = {
   full: `
 import os, socket
@@ -72,7 +73,7 @@ export interface LevelReport {
 }
 
 /**
- * Opens a sandbox at the highest level that this machine reaches.
+ * Opens a sandbox at `options.level`, else at the highest level that this machine reaches.
  * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform,
  * sandbox.bad_option
  */

@@ -11,11 +11,14 @@ export const OPTION_BOUNDS = {
 
 export interface SandboxOptions {
   /**
-   * Number of calls that run at once. Default: 60 a core, of which few compute at a time and the others sleep; at level
-   * `none` 2 a core.
+   * Number of calls that run at once. Default: 60 a zygote, of which few compute at a time and the others sleep; at
+   * level `none` 2 a core.
    */
   readonly lanes?: number
-  /** Number of warm interpreters. Default: one a core, at most `lanes`. Level `none` has none. */
+  /**
+   * Number of zygotes (warm interpreters that fork a child for each call). Default: one a core, at most `lanes`. Level
+   * `none` has none, unless `bare` is true.
+   */
   readonly zygotes?: number
   /**
    * Upper bound on the calls that wait for a worker slot; a further call is refused with sandbox.queue_full. Default
@@ -26,7 +29,7 @@ export interface SandboxOptions {
    * Path or name of the Python interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`.
    */
   readonly python?: string
-  /** Modules imported before the first call. Default `std`: the modules that short programs import. */
+  /** Modules that zygotes import before the first call. Default `std`: the modules that short programs import. */
   readonly preload?: 'std' | 'numpy' | 'numpy+sympy' | readonly string[]
   /**
    * Upper bound on the memory of paused sessions, MiB. Above it the least recently used sessions lose their states.

@@ -1,5 +1,6 @@
 /**
- * Answers to a call that a pool does not run to its end, the same in both pools: a rejected result, or a SandboxError.
+ * Answers to a call that a pool does not run to its end, the same in ProcessPool and ZygotePool: a rejected result, or
+ * a SandboxError.
  */
 import { SandboxError } from './errors'
 import type { RunResult } from './sandbox'

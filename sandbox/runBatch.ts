@@ -2,7 +2,7 @@
  * Runs many requests in a sandbox without filling its queue.
  *
  * in   requests, in any number      out  their results, in the requests' order
- * Invariant: the sandbox has at most `concurrency` of the requests at once; the first error stops the others.
+ * Invariant: the sandbox has at most `concurrency` of the requests at once; the first error aborts the other requests.
  */
 
 import { checkBounds } from './integerBounds'

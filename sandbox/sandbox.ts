@@ -2,29 +2,33 @@
  * The Sandbox: runs untrusted Python and reports how it ended. It is usable alone and knows neither bus nor actors.
  *
  * in   code, standard input, limits      out  status, exit code, captured output with its true size, times
- * Invariant: every call is answered, and every process that a call started is dead when the call is answered.
+ * Invariant: every call is answered, and when it is answered the processes that it started are dead, except the paused
+ * process of a session's cell. Code can break this at level `none` only: see freshProcess/pool.ts.
  */
 export interface RunRequest {
   /** Id of the call, copied to its result. */
   readonly id: string
   readonly code: string
   /**
-   * Mode of the code. cell: as in a notebook, the last expression is echoed and an error is one line. Default: script;
-   * in a session: cell.
+   * Mode of the code. cell: as in a notebook, the last expression is echoed, and an error is reported with its type,
+   * line and message, without a traceback. Default: script; in a session: cell.
    */
   readonly mode?: 'script' | 'cell'
   readonly stdin?: string
   /** Deadline of the call in ms of wall-clock time. Default 4000. */
   readonly timeoutMs?: number
-  /** Limit on address space, MiB. Default 512. For a session's cell it includes the memory of the cells before it. */
+  /**
+   * Limit on address space, MiB. Default 512. Modules that a zygote imported before the call do not count. For a
+   * session's cell it includes the memory of the cells before it.
+   */
   readonly memoryMb?: number
   /** Number of processes that the code may start, at levels `none` and `full`. Default 0; at level `none` 64. */
   readonly maxProcesses?: number
   /** Upper bound on the bytes captured of each stream. Default 65536. */
   readonly maxOutputBytes?: number
   /**
-   * Position in a session: cell k forks from the state that cell k-1 left, as often as it is asked for. See
-   * `noSessions`.
+   * Position in a session: cell k forks from the state that cell k-1 left, also when cell k is run again. A sandbox
+   * with `noSessions` rejects such a request.
    */
   readonly session?: SessionPlace
 }
@@ -42,7 +46,9 @@ export interface SessionPlace {
   readonly history?: readonly SessionCell[]
 }
 
-/** Input of a cell. To run it again makes the same state, unless the code depends on the time. */
+/**
+ * Input of a cell. Running it again makes the same state, unless the code depends on the time or the order of threads.
+ */
 export interface SessionCell {
   readonly code: string
   readonly stdin?: string
@@ -81,7 +87,7 @@ export interface RunResult extends Omit<RunEnding, 'status'> {
    * no state.
    */
   readonly reason?: string
-  /** Milliseconds that the call waited before the code began. */
+  /** Milliseconds that the call waited in the sandbox before its code began. Level `none` does not measure it. */
   readonly queuedMs?: number
 }
 

@@ -10,6 +10,7 @@ import type { Experiment } from './experiment'
 import { shown } from './report'
 import type { TrainedRun } from './trainedRun'
 
+// `what` is the table's column 'what it has'. In the second row 'the same' means the first row's parts.
 const architectures = [
   { arm: 'llama', config: {}, what: 'RMSNorm, SwiGLU, rotary positions (the quickstart)' },
   { arm: 'qwen3', config: { model_type: 'qwen3', head_dim: 24 }, what: 'the same with normalised queries and keys' },

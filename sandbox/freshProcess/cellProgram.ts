@@ -1,10 +1,11 @@
 /**
- * Wraps a notebook's cell into a program for a fresh interpreter: the last expression is echoed unless a semicolon follows
- * it; an error is reported with its type, line and message. Zygotes have the same function in zygote/running.py.
+ * Wraps a notebook's cell into a program for a fresh interpreter. A last statement that is an expression is echoed,
+ * unless its value is None or a semicolon follows it. An error is reported with its type, line and message. Zygotes
+ * (the warm interpreters of the other levels) have the same function in zygote/running.py.
  *
  * in   the cell's code      out  a Python program
- * Invariant: the cell does not see the wrapper's names. The wrapper uses the built-in `_ast`, since importing `ast` would
- * cost as much as a short call.
+ * Invariant: the wrapper's names are not among the cell's names. The wrapper uses the built-in `_ast`, since importing
+ * `ast` would cost as much as a short call.
  */
 const WRAPPER = `
 def run_cell(source):
@@ -52,6 +53,6 @@ def run_cell(source):
 `
 
 export function cellProgram(code: string): string {
-  // JSON.stringify escapes no character outside the basic plane, so its result is also a Python string.
+  // JSON.stringify writes a character above U+FFFF as it is, not as two escapes, so its result is also a Python string.
   return `${WRAPPER}run_cell(${JSON.stringify(code)})\n`
 }

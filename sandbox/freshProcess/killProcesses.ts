@@ -14,8 +14,8 @@ const ROUNDS = 50
 const idle = new Int32Array(new SharedArrayBuffer(4))
 
 /**
- * Sends a signal to a process, or to a process group if `pid` is negative. Returns false if it does not exist or
- * belongs to another user.
+ * Sends a signal to a process, or to a process group if `pid` is negative. Returns false if there is no such process or
+ * this user may not signal it.
  */
 export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
@@ -27,8 +27,8 @@ export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
 }
 
 /**
- * Returns the pids of processes with this mark in their environment. Code that clears its environment and re-executes
- * is not found, but its launcher is.
+ * Returns the pids of processes with this mark in their environment. A process that was executed with a cleared
+ * environment is not found; the call's launcher is.
  */
 function marked(mark: string): number[] {
   const needle = `${MARK}=${mark}\0`
@@ -45,8 +45,8 @@ function marked(mark: string): number[] {
 }
 
 /**
- * Kills the processes of a call whose launcher died without cleaning up: both process groups, then every marked
- * process. Works in rounds, since a process may fork between being listed and being killed.
+ * Kills the processes that are left of a call: the process groups of its launcher and of the launcher's child, then
+ * every marked process. Works in rounds, since a process may fork between being listed and being killed.
  */
 export function killCall(mark: string, launcher: number, child: number): void {
   if (child > 0) signalTo(-child, 'SIGKILL')

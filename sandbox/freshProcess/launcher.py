@@ -3,9 +3,10 @@
 in   argv: directory and limits (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or
      `failed WHY`
-Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. Every
-process that the code started is reaped by the launcher, and dead before `done` is written. SIGTERM (from the pool)
-and SIGHUP (from the kernel, when the thread that started the launcher has died) mean: end the call now.
+Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. The
+launcher kills and reaps every process that the code started before it writes `done`, but takes at most REAP_SECONDS
+for it. SIGTERM (from the pool) and SIGHUP (from the kernel, when the thread that started the launcher has died) mean:
+end the call now.
 
 It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """
@@ -25,7 +26,9 @@ ORPHAN_SECONDS = 0.3
 
 
 class Call:
-    """The launcher's arguments. `processes` limits the whole user (RLIMIT_NPROC); -1 means no limit."""
+    """The launcher's arguments. `processes`: limit on the processes and threads of the whole user (RLIMIT_NPROC); -1
+    means no limit.
+    """
 
     def __init__(self, argv):
         self.parent = int(argv[1])
@@ -41,7 +44,9 @@ class Call:
 
 
 def libc():
-    """Returns a function that calls C functions by name. It uses only _ctypes, which loads in a third of the time."""
+    """Returns a function that calls C functions by name. It uses _ctypes if it can, which loads in a third of the time
+    of ctypes.
+    """
     try:
         import _ctypes
 
@@ -97,7 +102,9 @@ def main():
 
 
 def wait(child, deadline, awaited):
-    """Waits until the child exits ('exited'), the deadline passes ('timeout') or a signal comes ('asked', 'orphaned')."""
+    """Waits until the child exits ('exited'), the deadline passes ('timeout'), or SIGTERM ('asked') or SIGHUP
+    ('orphaned') comes.
+    """
     while True:
         # WNOWAIT leaves the child a zombie, so its pid stays in use until its group has been killed.
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -121,7 +128,9 @@ def parent_dies(parent):
 
 
 def end(child):
-    """Kills the child, its group and every orphan that this process inherited. Returns the child's wait status."""
+    """Kills the child, its group and, for at most REAP_SECONDS, the orphans that this process inherited. Returns the
+    child's wait status.
+    """
     for kill in (os.killpg, os.kill):
         try:
             kill(child, signal.SIGKILL)
@@ -194,7 +203,9 @@ def empty():
 
 
 def run(call, c, launcher, awaited):
-    """In the child: sets the limits, reads the code, drops every descriptor and privilege, then runs the code."""
+    """In the child: sets the limits, reads the code, closes descriptors 3 to 4095, drops root's capabilities, then runs
+    the code.
+    """
     os.setsid()
     c("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:

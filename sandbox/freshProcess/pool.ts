@@ -1,11 +1,13 @@
 /**
- * ProcessPool: the sandbox of level `none`. Piscina's worker threads start a fresh interpreter under rlimits for each
- * call.
+ * ProcessPool: the sandbox of level `none`. For each call, one of Piscina's worker threads starts a launcher: a fresh
+ * interpreter that runs the code under rlimits.
  *
- * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
- * Invariant: a call is answered once, after every process that it started is dead; also when it is aborted, when its
- * worker thread dies, and when the pool closes. Piscina's own abort is not used, since it would end the thread with all
- * its calls: the pool signals the call's launcher, whose pid is in a table that pool and threads share.
+ * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
+ * out  results, in the order in which calls end
+ * Invariant: a call is answered once, after every process that it started is dead (exception below); also when it is
+ * aborted, when its worker thread dies, and when the pool closes. Piscina's own abort is not used, since it would end
+ * the thread with all its calls: the pool signals the call's launcher, whose pid is in a table that pool and threads
+ * share.
  *
  * Not defended at this level: the code runs as this user. It can read the user's files, use the network, fill the disk
  * (64 MiB a file), signal the user's processes, and, unless this user is root, read their environment. A process that
@@ -32,7 +34,7 @@ import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
 /**
- * Milliseconds after which the pool kills a launcher whose worker thread died; normally such a launcher ends by itself.
+ * Longest wait in ms until a launcher whose worker thread died has ended by itself; then the pool kills the launcher.
  */
 const LOST_MS = 3000
 
@@ -167,7 +169,8 @@ class ProcessPool implements Sandbox {
   }
 
   /**
-   * Runs one call. If its thread dies, the call runs once more under a new mark, since it has not been answered yet.
+   * Runs one call. If its worker thread dies, the call runs once more under a new mark, since it has not been answered
+   * yet.
    */
   async #inSlot(slot: number, call: Call): Promise<LaneOutcome> {
     const cells = this.#cells.subarray(slot * SLOT.cells, (slot + 1) * SLOT.cells)

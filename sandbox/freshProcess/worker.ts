@@ -1,9 +1,11 @@
 /**
- * Worker: runs one call in a piscina thread: starts its launcher, writes its input, captures its output, reports its end.
+ * Worker: runs one call in a piscina thread: starts its launcher, writes its input, captures its output, reports its
+ * end.
  *
  * in   a LaneTask      out  a LaneOutcome; the pids of the call, in the shared table, as soon as they are known
- * Invariant: when `run` returns, the launcher has exited and every process of the call has been killed. The outcome comes
- * from the launcher's report, which the code cannot write to, and from timers; never from the code's output.
+ * Invariant: when the promise of `run` resolves, the launcher has exited and the processes of the call have been
+ * killed. The outcome comes from the launcher's report, which the code cannot write to, from the launcher's exit, the
+ * pool's `stop` and timers; never from the code's output.
  *
  * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import only node: modules,
  * ./killProcesses and ../waitStatus.
@@ -40,10 +42,10 @@ export const SLOT = { cells: 3, stop: 0, launcher: 1, child: 2 } as const
 
 export interface LaneTask {
   readonly slot: number
-  /** Id of the call, unique in the pool's life. It names the call's directory and marks its processes. */
+  /** Id of one attempt at a call, unique in the pool's life. It names the call's directory and marks its processes. */
   readonly mark: string
   readonly call: Call
-  /** Value of RLIMIT_NPROC, which limits the whole user; -1 for no limit. */
+  /** Value of RLIMIT_NPROC, which counts the processes and threads of the whole user; -1 for no limit. */
   readonly processLimit: number
 }
 
@@ -56,14 +58,14 @@ interface Ended extends RunEnding {
  */
 export type LaneOutcome = Ended | { readonly kind: 'stopped' } | { readonly kind: 'failed'; readonly message: string }
 
-/** Milliseconds within which the interpreter must begin the code. */
+/** Longest time in ms from the start of the launcher until it begins the code; then the launcher is killed. */
 const START_MS = 20_000
 /**
- * Milliseconds after the call's deadline at which a launcher without a report is killed. The launcher enforces the
- * deadline, but the code may have stopped it.
+ * Milliseconds after the call's deadline at which a launcher that has not reported is killed. The launcher enforces the
+ * deadline, but the code may have stopped the launcher.
  */
 const LATE_MS = 2500
-/** Milliseconds that the launcher may take to remove the files of a call. */
+/** Longest time in ms from the launcher's report to its exit: meanwhile it removes the files of the call. */
 const CLEAN_MS = 10_000
 /** Milliseconds after the launcher's exit at which open streams are closed: a process that escaped holds them. */
 const DRAIN_MS = 300
@@ -192,7 +194,7 @@ function capture(stream: Readable, most: number) {
 
 type Report = Pick<Ended, 'status' | 'exitCode' | 'signal' | 'wallMs' | 'cpuMs' | 'maxRssBytes'>
 
-/** Reads the launcher's report and returns its result so far; launcher.py describes the report's lines. */
+/** Reads the launcher's report. The returned object is filled as its lines arrive; launcher.py describes the lines. */
 function readReport(stream: Readable, onLine: (line: string) => void): { done?: Report; failed?: string } {
   const report: { done?: Report; failed?: string } = {}
   let text = ''

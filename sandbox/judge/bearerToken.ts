@@ -1,8 +1,8 @@
 /**
  * Checks bearer tokens. A judge's token is read from a file, once.
  *
- * in   a token or a file; an Authorization header      out  true if the request carries the token
- * Invariant: the token appears in no message, and the comparison takes the same time for every header.
+ * in   a token or a file; an Authorization header      out  true if the header carries the token
+ * Invariant: the token appears in no message, and the comparison takes the same time wherever the given token differs.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'

@@ -2,7 +2,7 @@
  * Statistics of a judge's calls: counts and waits for `/status`, the rate for `Retry-After`.
  *
  * in   the outcome and the wait of each call
- * out  counts, quantiles of the last 4096 waits, estimated seconds until a queue is empty
+ * out  counts, quantiles of the last 4096 waits, estimated seconds until a number of calls has ended
  */
 const KEPT = 4096
 const RATE_WINDOW_MS = 5000
@@ -43,14 +43,14 @@ export class CallStatistics {
     }
   }
 
-  /** Returns the estimated seconds until this many calls have ended, from 1 to 60. */
+  /** Returns the estimated seconds until this many calls have ended, from 1 to 60; 5 if the rate is not known yet. */
   secondsFor(calls: number): number {
     const { since, ended } = this.#window
     const rate = this.#perSecond || (1000 * ended) / Math.max(1, performance.now() - since)
     return rate === 0 ? 5 : Math.min(60, Math.max(1, Math.ceil(calls / rate)))
   }
 
-  /** Returns a quantile of the last calls' waits in ms; 0 before the first call. */
+  /** Returns a quantile (0 to 1) of the waits of the last 4096 calls in ms; 0 before the first call. */
   waitMs(quantile: number): number {
     const sorted = this.#waits.slice(0, Math.min(this.#begun, KEPT)).sort()
     return sorted[Math.floor(quantile * (sorted.length - 1))] ?? 0

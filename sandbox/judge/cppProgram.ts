@@ -1,9 +1,10 @@
 /**
- * C++ in the sandbox: one call, whose Python code is a launcher that compiles the program, runs it and exits as it did.
+ * C++ in the sandbox: one call, whose Python code is a launcher that compiles the program, runs it and exits with a
+ * code for the outcome (see EXIT).
  *
  * in   C++ source, limits      out  the launcher's Python; from a result, the outcome of the program
- * Invariant: the launcher writes its header to stderr before the program starts, and the exit code is the launcher's,
- * so the program can forge neither. The program decides only how it ends itself.
+ * Invariant: the launcher writes its header (`compiled MS`) to stderr before the program starts, and the exit code is
+ * the launcher's, so the program can forge neither. The program decides only how it ends itself.
  */
 import { CALL_BOUNDS } from '../limits'
 import type { RunRequest, RunResult } from '../sandbox'
@@ -11,27 +12,30 @@ import type { RunRequest, RunResult } from '../sandbox'
 export interface CppLimits {
   readonly runMs: number
   readonly compileMs: number
-  /** Memory limit of the program, MiB. The compiler gets more. */
+  /** Memory limit of the program, MiB. The compiler gets at least 2048 MiB. */
   readonly memoryMb: number
   readonly maxOutputBytes: number
 }
 
 export interface CppOutcome {
-  /** Outcome of the program. unavailable: the machine has no compiler, or the sandbox's level allows no processes. */
+  /**
+   * Outcome of the program. unavailable: compiler or program could not be started (no g++; the sandbox's level allows
+   * no processes), or the launcher was killed before it wrote its header.
+   */
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
   readonly stderr: Uint8Array
   readonly stderrBytes: number
-  /** Milliseconds that the program alone ran; 0 if it did not run. */
+  /** Milliseconds from the end of the compilation to the end of the call; 0 if the program did not run. */
   readonly runMs: number
 }
 
-/** Memory limit of a call: `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
+/** Least memory limit of a call, MiB: `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
 const COMPILER_MEMORY_MB = 2048
 /** Process limit of a call: the driver, the compiler, the assembler, the linker, and the program's own processes. */
 const PROCESSES = 64
 /**
- * Milliseconds between the program's deadline, which the launcher enforces, and the sandbox's, in case the launcher
- * fails.
+ * Milliseconds by which the sandbox's deadline exceeds those of compilation and program, which the launcher enforces:
+ * the sandbox's counts only if the launcher fails.
  */
 const SLACK_MS = 1000
 const EXIT = { ok: 0, error: 1, timeout: 2, notCompiled: 3, unavailable: 4 } as const
@@ -121,7 +125,7 @@ def launch(source, run_seconds, compile_seconds, memory_bytes):
 /** Returns the sandbox request that compiles and runs `source`. */
 export function cppRequest(id: string, source: string, stdin: string, limits: CppLimits): RunRequest {
   const { runMs, compileMs, memoryMb, maxOutputBytes } = limits
-  // JSON.stringify escapes no character outside the basic plane, so its result is also a Python string.
+  // JSON.stringify writes a character above U+FFFF as it is, not as two escapes, so its result is also a Python string.
   const given = [JSON.stringify(source), runMs / 1000, compileMs / 1000, memoryMb * 1024 * 1024]
   return {
     id,

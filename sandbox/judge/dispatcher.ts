@@ -1,9 +1,10 @@
 /**
  * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox accepts.
  *
- * in   requests with one or many submissions, each with its client and its longest wait      out  their verdicts
+ * in   requests with one or many submissions; each request with its client and its longest wait      out  their
+ * verdicts
  * Invariant: every submission of an admitted request gets exactly one verdict, unless its client disconnects. Clients
- * take turns, by address and then by connection, so that no client waits for another's flood.
+ * take turns, by address and then by connection, so that no client waits for another client's flood.
  */
 import { CALL_BOUNDS, DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
 import type { RunRequest, Sandbox } from '../sandbox'
@@ -33,11 +34,14 @@ export interface Client {
   readonly connection: object
 }
 
-/** Milliseconds after its deadline within which the sandbox has ended every call that began in time. */
+/** Milliseconds after a call's deadline within which the sandbox reports the end of the call. */
 const LATE_MS = 2000
 /** Upper bound on the calls that wait inside the sandbox. A larger number makes a new client wait longer. */
 const AHEAD = 16
-/** Bytes captured of each stream: enough for the end of stderr, and for all of stdout, which is compared as a whole. */
+/**
+ * Least bytes captured of each stream. More are captured if the expected output is longer, since stdout is compared as
+ * a whole.
+ */
 const CAPTURED_BYTES = 16 * DEFAULT_MAX_OUTPUT_BYTES
 
 export class Dispatcher {
@@ -71,7 +75,8 @@ export class Dispatcher {
 
   /**
    * Resolves with the verdicts, in the items' order. A submission that still waits after `waitMs` is answered
-   * `queue_timeout`; a submission that the sandbox has by then gets the time that it would need if it had just begun.
+   * `queue_timeout`. A submission that the sandbox has by then gets the time that it would need if it had just begun;
+   * after that it is answered `queue_timeout` too.
    * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never
    * resolves
    */
@@ -112,8 +117,8 @@ export class Dispatcher {
   }
 
   /**
-   * Answers a job's waiting calls `queue_timeout`. Its calls in the sandbox are given up once their own deadline would
-   * have passed too.
+   * Answers a job's waiting calls `queue_timeout`. Its calls in the sandbox get the same answer LATE_MS after the
+   * deadline that they would have if they began now.
    */
   #expire(job: RequestJob, waitMs: number): void {
     this.statistics.count('queueTimeouts', job.expire(waitMs))

@@ -3,8 +3,8 @@
  * dispatcher runs the submissions.
  *
  * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers; 422 in FastAPI's form
- * Invariant: every request is answered. Bodies are bounded in bytes and waiting submissions in number, over all
- * requests; a request above a bound is refused at once with 429 or 503 and Retry-After.
+ * Invariant: every request is answered, unless its client disconnects. Bodies are bounded in bytes and waiting
+ * submissions in number, over all requests; a request above a bound is refused at once with 429 or 503 and Retry-After.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'
@@ -38,7 +38,7 @@ type Handler = (context: Context) => Promise<Reply> | Reply
 interface Context {
   readonly request: IncomingMessage
   readonly gone: AbortSignal
-  /** Counts bytes of a body as held; they return to the budget once the answer is sent. */
+  /** Counts bytes of a body as held; they return to the budget once the answer is sent or the connection closed. */
   hold(bytes: number): void
 }
 

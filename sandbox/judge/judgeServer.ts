@@ -2,8 +2,8 @@
  * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
- * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered, and it
- * does not wait for a client that does not read its answer.
+ * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered; it waits
+ * at most one second for clients that do not read their answer.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
@@ -126,7 +126,7 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   await api.idle
   clearTimeout(late)
   server.closeIdleConnections()
-  // One second later, connections of clients that do not read their answer are closed.
+  // One second later all connections that are still open are closed: their clients do not read their answer.
   const stalled = setTimeout(() => server.closeAllConnections(), 1000)
   await closed
   clearTimeout(stalled)

@@ -10,7 +10,7 @@ import type { Source } from './roundRobin'
 import type { BadSubmission, Submission } from './submission'
 import { invalid, notRun, type Verdict } from './verdict'
 
-/** Call for one submission that can run: the submission's index in its job. */
+/** One submission that can run, named by its job and its index in that job. */
 export interface Call {
   readonly job: RequestJob
   readonly index: number
@@ -26,7 +26,7 @@ export class RequestJob implements Source<Call> {
   readonly #controller = new AbortController()
   readonly #began = performance.now()
   readonly #verdicts: Verdict[]
-  /** Indices of submissions that can run. The first `#taken` of them were passed on. */
+  /** Indices of submissions that can run. `take` has returned the first `#taken` of them. */
   readonly #runnable: number[] = []
   #taken = 0
   #open: number
@@ -96,7 +96,10 @@ export class RequestJob implements Source<Call> {
     return open
   }
 
-  /** Ends all waiting and running calls, and answers them `internal_error`. Returns their number. */
+  /**
+   * Ends all waiting and running calls, and answers them `internal_error`. Returns the number of submissions without a
+   * verdict until then.
+   */
   end(why: string): number {
     const open = this.#open
     this.#takeWaiting()

@@ -2,9 +2,9 @@
  * RoundRobin: takes one item from each of many sources in turn, so that a flood from one does not delay the others.
  *
  * in   sources, added when they have an item      out  the item of the next source in turn
- * Invariant: a round takes one item from every source that has one. A source added during a round comes next or next
- * but one; such sources get at most every second turn, so that the round ends however many are added. A RoundRobin is
- * itself a source, so they nest: addresses, their connections, those connections' requests.
+ * Invariant: a round takes one item from every source that has one. Sources added during a round get every second turn
+ * while there are any: the first of them comes next or next but one, and the round ends however many are added. A
+ * RoundRobin is itself a source, so they nest: addresses, their connections, those connections' requests.
  */
 export interface Source<T> {
   /** Returns the source's next item; undefined if it has none now. */
@@ -20,7 +20,7 @@ export class RoundRobin<T> implements Source<T> {
   #served = new Fifo<Source<T>>()
   #freshIsNext = false
 
-  /** Adds a source that may have an item. Adding a source twice changes nothing. */
+  /** Adds a source that may have an item. Adding a source that is still listed changes nothing. */
   add(source: Source<T>): void {
     if (this.#listed.has(source)) return
     this.#listed.add(source)

@@ -39,7 +39,9 @@ export interface Batch {
   readonly items: readonly (Submission | BadSubmission)[]
 }
 
-/** Upper bound on the characters of a bad value that an answer repeats. */
+/**
+ * Upper bound on the characters of each string in a bad value that an answer repeats; four times as many for the value.
+ */
 const ECHO_CHARS = 200
 /** Upper bound on the faults reported for one submission. */
 const MAX_FAULTS = 16

@@ -19,7 +19,10 @@ export interface Verdict {
   readonly success: boolean
   /** true: the run ended with exit code 0. */
   readonly run_success: boolean
-  /** Seconds that the code ran; for a call that did not begin, seconds that it waited. */
+  /**
+   * Seconds that the code ran. For a submission without a result: seconds since its request arrived, or 0 if it cannot
+   * run.
+   */
   readonly cost: number
   readonly stdout: string
   readonly stderr: string

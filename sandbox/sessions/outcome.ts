@@ -1,6 +1,6 @@
 /**
- * Outcome of one call that a zygote ran, with the facts that a session needs about it. `Link` is the connection to a
- * zygote.
+ * Outcome of one call that a zygote (a warm interpreter that forks a child for each call) ran, with the facts that a
+ * session needs about it. `Link` is the connection to a zygote.
  */
 import { rejected } from '../refusals'
 import type { RunResult } from '../sandbox'
@@ -12,7 +12,7 @@ export interface Outcome<Link> {
    * hold (`heldBytes`).
    */
   readonly kept: { readonly link: Link; readonly bytes: number; readonly heldBytes: number } | undefined
-  /** true: the session has files, or other things that its forks share. */
+  /** true: the cell left files, open descriptors or shared memory, which forks of its process would share. */
   readonly files: boolean
   /** true: the call did not run, since the state to fork from does not exist (any more). */
   readonly orphan?: true

@@ -21,7 +21,7 @@ export interface Session {
   ): Promise<RunResult>
   /**
    * Copies the session with the cells that have ended.
-   * @throws SandboxError sandbox.session_unknown if the session was closed or evicted
+   * @throws SandboxError sandbox.session_unknown if the session has a cell and was closed or evicted
    */
   fork(): Session
   close(): void

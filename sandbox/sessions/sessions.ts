@@ -1,12 +1,12 @@
 /**
- * Sessions: notebooks whose cells stay as paused processes. A cell forks from the process of the cell before it, so its
- * cost does not grow with the number of cells.
+ * Sessions: notebooks whose last two cells stay as paused processes (states). A cell forks from the process of the cell
+ * before it, so its cost does not grow with the number of cells.
  *
  * in   cell k of a session, with its history if this sandbox may not know it      out  the cell's result
  * Invariant: cell k sees what cells 0 to k-1 made and nothing else, whatever was evicted, lost or run twice meanwhile.
- * If that state cannot be restored, the cell does not run. Files belong to a namespace, whose later cells may have
- * changed them: then the session is rebuilt by running its cells again. A killed cell leaves no state; the next cell
- * forks from the state before it.
+ * If that state cannot be restored, the cell does not run. Files belong to a namespace, which a session shares with its
+ * copies: if another cell may have changed them, the session is rebuilt by running its cells again. A killed cell
+ * leaves no state; the next cell forks from the state before it.
  */
 import { createHash } from 'node:crypto'
 import { type Call, callOf } from '../limits'
@@ -56,7 +56,7 @@ const KEPT = 2
 const STATES = 400
 /** Upper bound on the sessions that are remembered. */
 const SESSIONS = 20_000
-/** Number of times that a cell is tried when zygotes die. */
+/** Number of times that a cell is tried when the state that it forks from, or its zygote, is lost. */
 const ATTEMPTS = 3
 
 export class Sessions<Link> {
@@ -144,7 +144,7 @@ export class Sessions<Link> {
       const why = `${missing}: give their code in session.history`
       return rejected(requestId, `session_unknown: ${why}`)
     }
-    // A cell that runs again makes the cells after it void.
+    // When a cell runs again, the cells after it are forgotten.
     for (const gone of cells.splice(cell)) this.#releaseState(gone)
     const next = newCell<Link>(id, cell, input)
     const notes: string[] = []
@@ -218,7 +218,7 @@ export class Sessions<Link> {
     parent.users++
   }
 
-  /** Runs a cell once no other cell runs in its parent's namespace: copies of a session share it. */
+  /** Runs a cell once no other cell runs in its parent's namespace, which a session shares with its copies. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
     if (!parent) return this.#runNow(id, cell, call, parent, signal)
     parent.users++ // Counted as a user, the parent state is not evicted while this cell waits.
@@ -251,7 +251,7 @@ export class Sessions<Link> {
     signal: AbortSignal | undefined,
   ): Promise<Outcome<Link>> {
     const space = parent?.space
-    if (parent && !canFork(parent)) return orphan(id) // Another cell has changed the files while this cell waited.
+    if (parent && !canFork(parent)) return orphan(id) // While this cell waited, another cell changed the files, or the state was ended.
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
     const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {

@@ -7,7 +7,7 @@
  * memory stays counted as long as a state that was forked from it may hold it.
  */
 
-/** Namespace in a zygote. Its cells share one directory. */
+/** Namespace in a zygote (a warm interpreter that forks a child for each call). Its cells share one directory. */
 export interface Space<Link> {
   readonly link: Link
   /** true: a cell left files in the namespace, or other things that forks share. */
@@ -31,7 +31,7 @@ export interface State<Link> {
   readonly heldBytes: number
   parent: State<Link> | undefined
   readonly forks: Set<State<Link>>
-  /** Number of cells, of all sessions, that use the state. */
+  /** Number of cells, of all sessions, that hold the state, plus the cells that wait or run to fork from it. */
   users: number
   /** true: the state's process has ended, or is being ended. */
   gone: boolean
@@ -44,7 +44,7 @@ export class SessionStates<Link> {
 
   constructor(private readonly endProcess: (link: Link, key: number) => void) {}
 
-  /** Memory of all paused cells, in bytes. */
+  /** Memory of all paused cells, in bytes, with that of gone states that several forks may still share. */
   get bytes(): number {
     return this.#bytes
   }
@@ -93,8 +93,8 @@ export class SessionStates<Link> {
   }
 
   /**
-   * Passes the memory of a gone state to its only fork, or frees it. If the state has two forks, which may share the
-   * memory, it stays counted.
+   * Passes the memory of a gone state on to its only fork; without a fork it no longer counts. If the state has several
+   * forks, which may share the memory, it stays counted.
    */
   #passOn(state: State<Link>): void {
     const { parent, forks, bytes } = state

@@ -2,8 +2,9 @@
  * The notebook tool: each call is a cell of one session and sees the names that earlier cells made.
  *
  * in   the code of a cell, the code of each earlier cell      out  status and output of the cell
- * Invariant: each trajectory has one session, and the number of earlier cells is the cell's number. A repeated cell
- * starts from the state of the cell before it. A sandbox that does not know the session runs the earlier cells first.
+ * Invariant: the caller gives each trajectory its own session; the number of earlier cells is the cell's number. A
+ * repeated cell starts from the state of the cell before it. A sandbox that does not know the session runs the earlier
+ * cells first.
  */
 import { notUnicode } from '../escapedText'
 import type { Sandbox } from '../sandbox'
@@ -27,7 +28,8 @@ export async function runNotebookCell(
   cell: { readonly code: string; readonly session: string; readonly before: readonly string[] },
   { id = 'cell', signal, maxProcesses: _none, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  // An earlier cell that was not Unicode text was rejected when it ran first, and left no state.
+  // An earlier cell that was not Unicode text was rejected when it ran first, and left no state: an empty cell replaces
+  // it.
   const history = cell.before.map(code => ({ code: notUnicode(code) ? '' : code }))
   const session = { id: cell.session, cell: history.length, history }
   return textResult(await sandbox.run({ id, code: cell.code, ...limits, session }, signal))

@@ -1,7 +1,8 @@
 /**
  * Builds shim/shim.c with the machine's C compiler, once: set-up calls it, and so does a sandbox that finds no build.
  *
- * in   the C sources in shim/      out  path of a shared library named after their digest; null if no compiler works
+ * in   the C sources in shim/
+ * out  path of a shared library named after their digest; null if no compiler works or no folder can be written
  * Invariant: the library appears complete or not at all, since it is renamed into place. Plain JavaScript, since set-up
  * runs before any package is installed.
  */

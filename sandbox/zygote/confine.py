@@ -1,7 +1,9 @@
-"""Isolates the zygote itself, once, so that its children have few steps left: user, namespaces, root directory, Landlock.
+"""Isolates the zygote itself, once, so that its children have few steps left: at level `full` user, namespaces and root
+directory, at level `degraded` a Landlock ruleset.
 
-in   the directories that code may read      out  a process in an empty network, with a read-only root of those directories
-Invariant: every step either succeeds or raises. No step is undone: a zygote that fails here exits.
+in   the directories that code may read
+out  `full`: a process in an empty network, with a read-only root of those directories; `degraded`: the ruleset
+Invariant: a step that isolation needs either succeeds or raises. No step is undone: a zygote that fails here exits.
 """
 
 import ctypes
@@ -66,7 +68,7 @@ def enter(config, proc):
 
 
 def drop(uid):
-    """Gives up root. Called when all files that only root may read have been read."""
+    """Gives up root, if the zygote has it. Called when all files that only root may read have been read."""
     if os.getuid() in (uid, INSIDE):
         return
     os.setgroups([])
@@ -135,7 +137,8 @@ def seal_tree(root, bound):
 
 
 def hide(root, bound):
-    """Makes the directories above each readable directory passable but not listable."""
+    """Makes the directories above each readable directory passable but not listable; /, /etc and /usr stay as they are.
+    """
     for path in bound:
         above = os.path.dirname(path)
         while above not in ("/", "/etc", "/usr"):
@@ -144,14 +147,14 @@ def hide(root, bound):
 
 
 def landlock(readable):
-    """Returns a Landlock ruleset: these directories can be read, nothing written. Raises OSError if the kernel has no
-    Landlock.
+    """Returns a Landlock ruleset: SYSTEM, SETTINGS and these directories can be read, nothing written but DEVICES.
+    Raises OSError if the kernel has no Landlock.
     """
     abi = check(libc.syscall(SYS_LANDLOCK_CREATE, None, 0, 1), "landlock")
     files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     attributes = struct.pack("=Q", files)
     if abi >= 4:
-        attributes += struct.pack("=Q", 3)  # Landlock's network rights: bind and connect are denied.
+        attributes += struct.pack("=Q", 3)  # Landlock's network rights: TCP bind and connect are denied.
     if abi >= 6:
         attributes += struct.pack("=Q", 3)  # Landlock's scopes: abstract sockets and signals do not leave the sandbox.
     ruleset = check(libc.syscall(SYS_LANDLOCK_CREATE, attributes, len(attributes), 0), "landlock")
@@ -172,8 +175,8 @@ def landlock(readable):
 
 
 def reachable(paths, uid):
-    """Returns True if every user can reach these directories: code that runs as a private user must be able to import
-    from them.
+    """Returns True if `uid` is not root and every user can reach these directories: code that runs as that private user
+    must be able to import from them.
     """
     for path in paths:
         while path != "/":

@@ -135,8 +135,8 @@ def ret(value):
 
 
 def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
-    """Rule: gives `then` if the argument's low 32 bits are one of the values, else the error `otherwise`; None allows
-    the call.
+    """Rule: gives `then` if the argument's low 32 bits are one of the values, else the error `otherwise`;
+    `otherwise=None` allows the call instead.
     """
     tests = [(JEQ, len(values) - n, 0, value) for n, value in enumerate(values)]
     return [(LD, 0, 0, ARGUMENT + 8 * at), *tests, ret(ALLOW if otherwise is None else ERROR | otherwise), ret(then)]

@@ -1,6 +1,7 @@
 /**
- * Encodes and decodes the frames between the pool and a zygote: a head of 32-bit little-endian numbers, then bytes. The
- * layouts are those of struct request and struct reply in shim/state.h.
+ * Encodes and decodes the frames between the pool and a zygote (a warm interpreter that forks a child for each call): a
+ * head of 32-bit little-endian numbers, then bytes. The layouts are those of struct request and struct reply in
+ * shim/state.h.
  *
  * in   calls; whole frames from a zygote      out  frames for a zygote; replies
  * Invariant: the first number of a frame is its length in bytes, head included.
@@ -14,7 +15,9 @@ const FLAGS = { cell: 1, processes: 2, session: 4 } as const
 const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
-/** Reply of a zygote about a call; `id` is the call's number in the pool. */
+/**
+ * Reply of a zygote. `id` is the call's number in the pool (not in `ready`); `pid` is the zygote's, in `ready` only.
+ */
 export type Reply =
   | { readonly kind: 'ready' | 'begun' | 'pong'; readonly id: number; readonly pid: number }
   | { readonly kind: 'failed'; readonly id: number; readonly error: number }
@@ -29,8 +32,8 @@ export interface Ending extends RunEnding {
    */
   readonly files: boolean
   /**
-   * Memory of the paused process in bytes: beyond the states before it, and (`heldBytes`) all of it once those are
-   * gone.
+   * Memory of the paused process in bytes. stateBytes: what the states before it do not hold. heldBytes: all that it
+   * holds beyond the zygote's once those states are gone.
    */
   readonly stateBytes: number
   readonly heldBytes: number

@@ -1,5 +1,6 @@
 /**
- * A call on its way through the zygotes: its input, its session, and the ways in which it can end.
+ * A call on its way through the zygotes (warm interpreters that fork a child for each call): its input, its session,
+ * and the ways in which it can end.
  *
  * in   a checked call; a zygote's replies about it        out  its outcome, or the error that refuses it
  */
@@ -15,7 +16,7 @@ export interface Job {
   readonly id: string
   readonly call: Call
   readonly queuedAt: number
-  /** Session state that a cell forks from and leaves; undefined for a call without a session. */
+  /** Keys of the session states that a cell forks from and leaves; undefined for a call without a session. */
   readonly place: Placed | undefined
   readonly answer: (outcome: Outcome) => void
   readonly refuse: (error: SandboxError) => void
@@ -29,8 +30,8 @@ export interface Job {
 }
 
 /**
- * Place in a session, and the zygote that has its parent state; undefined if it has no parent, so that any zygote can
- * run it.
+ * Place in a session. `link` is the zygote that has the cell's parent state; undefined if the cell has no parent, so
+ * that any zygote can run it.
  */
 export interface Placed extends Place {
   readonly link: ZygoteLink<Job> | undefined

@@ -1,5 +1,6 @@
 /**
- * Connection to one zygote: a piscina thread of its own, a port to that thread, and the calls that the zygote has.
+ * Connection to one zygote (a warm interpreter that forks a child for each call): a piscina thread of its own, a port
+ * to that thread, and the calls that the zygote has.
  *
  * in   frames      out  replies, and `down` when the zygote or its thread died
  * Invariant: after `down` no reply concerns a call sent before it. Frames sent in one turn of the event loop travel as

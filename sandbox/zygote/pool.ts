@@ -1,10 +1,13 @@
 /**
- * ZygotePool: the sandbox of levels `full` and `degraded`. Warm interpreters, one a core, fork a child for each call.
+ * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters, one a core) fork a child for
+ * each call.
  *
- * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
- * Invariant: a call is answered once, after every process that it started is dead. When a zygote dies, its calls that
- * had not begun run on another zygote; its calls that had begun are answered as killed, with the reason. Their
- * processes are dead, since the kernel kills a zygote's children with it.
+ * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
+ * out  results, in the order in which calls end
+ * Invariant: a call is answered once, after every process that it started is dead, except the paused process of a
+ * session's cell. When a zygote dies, its calls that had begun are answered as killed, with the reason: their processes
+ * are dead, since the kernel kills a zygote's children with it. Its calls that had not begun run on another zygote, at
+ * most ATTEMPTS times; a cell that forks from a lost state is answered as orphan, and its session is rebuilt.
  */
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
@@ -218,8 +221,8 @@ export class ZygotePool implements Sandbox {
   }
 
   /**
-   * Handles a call whose child could not be forked or isolated, often for lack of memory or processes: the call is
-   * tried again.
+   * Handles a call whose child could not be forked or isolated, often for lack of memory or processes. It is tried
+   * again, up to ATTEMPTS times; a cell that forks from a state is answered as orphan, an aborted call is refused.
    */
   #failed(job: Job, error: number): void {
     if (error === GONE || (job.place?.link && error !== CANCELED)) {

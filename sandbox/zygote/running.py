@@ -21,7 +21,7 @@ from atexit import _run_exitfuncs
 from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
-TRACE_FRAMES = 1000  # Most frames of a traceback that the interpreter itself prints.
+TRACE_FRAMES = 1000  # Upper bound on the frames of a printed traceback; the interpreter has the same.
 libc = ctypes.CDLL(None)
 
 
@@ -71,8 +71,8 @@ def run_script(source, main):
 
 
 def run_cell(source, main):
-    """Runs a cell; echoes its last expression as IPython does. Errors have the form of the released code of arXiv
-    2508.20722.
+    """Runs a cell; echoes its last expression unless its value is None or a semicolon follows it. Errors have the form
+    of the released code of arXiv 2508.20722.
     """
     source = source.decode("utf-8", "replace")
     names = main.__dict__
@@ -219,7 +219,9 @@ def ignoring_errors(step):
 
 
 def finish(code, main):
-    """Ends the process as an interpreter would, but frees no objects: that would copy every page shared with the zygote."""
+    """Ends the process as an interpreter would, but frees few objects: to free all of them would copy every page shared
+    with the zygote.
+    """
     code = guarded(threading._shutdown, code)
     code = guarded(_run_exitfuncs, code)
     code = guarded(main.__dict__.clear, code)

@@ -1,10 +1,11 @@
 /**
- * The queue of calls that no zygote has yet, and the choice of the next call and its zygote.
+ * The queue of calls that no zygote (warm interpreter that forks a child for each call) has yet, and the choice of the
+ * next call and its zygote.
  *
  * in   new calls, calls to be repeated, aborted calls
  * out  the next call and a zygote that takes it, while there is one
- * Invariant: first come, first served, with two exceptions: calls whose zygote died before they began come first, and a
- * session's cell waits for the zygote that has its state. A zygote never has more calls than worker slots (LANES).
+ * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
+ * others; each kind first come, first served. A zygote never has more calls than it can run at once (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'

@@ -1,7 +1,9 @@
 /**
- * The piscina thread of one zygote: starts the zygote, passes frames, checks its liveness, restarts it when it dies.
+ * The piscina thread of one zygote (a warm interpreter that forks a child for each call): starts the zygote, passes
+ * frames, checks its liveness, restarts it when it dies.
  *
- * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a reason
+ * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a
+ * reason
  * Invariant: a zygote that is silent for `SILENT_TICKS` of this thread's ticks is killed, so that no call waits for a
  * zygote that hangs; ticks that a starved thread misses do not count as silence. The zygote dies with this thread.
  *
@@ -33,7 +35,9 @@ const BOOT_TICKS = 480
 const END_MS = 5000
 const AGAIN_MS = 50
 
-/** Starts a zygote and returns at once. The zygote is kept running until the port is closed. */
+/**
+ * Starts a zygote and returns at once. A zygote that dies is started again until the port receives `null` or closes.
+ */
 export default function attach({ port, setup }: { port: MessagePort; setup: ZygoteSetup }): void {
   let zygote: Zygote | undefined
   let ending = false

@@ -197,7 +197,7 @@ def writer(fd, name, line_buffering):
 
 
 def warm_up(preload, running):
-    """Imports each module and runs a little of it, so that every child has its lazy imports and caches."""
+    """Imports the modules and runs short programs (WARM), so that every child has their lazy imports and caches."""
     for name in STANDARD:
         try:
             importlib.import_module(name)

@@ -1,8 +1,9 @@
-"""The policy: a causal LM whose forward pass gives log-probabilities of chosen tokens and never holds all logits.
+"""The policy: a causal LM whose forward pass gives log-probabilities of chosen tokens and never holds the logits of all
+tokens at once.
 
 In: a transformers model and micro-batches. Out: log-probabilities with a graph, and entropies.
-Invariants: its results agree with the model's own logits (compared on a few tokens when the policy is made). A model whose
-attention cannot be packed runs on padded rows instead.
+Invariants: log-probabilities agree with the model's own logits (compared on a few tokens when the policy is made,
+unless `checked` is false). A model whose attention cannot be packed runs on padded rows instead.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from .batch.packed_attention import ATTENTION, UnsupportedAttention, layout_of
 
 
 class Policy(nn.Module):
-    """Owns the model. `packed`: true if sequences are laid end to end, false if they are padded rows."""
+    """Owns the model. `packed`: true if the sequences of a micro-batch are laid end to end, false if they are padded
+    rows.
+    """
 
     def __init__(self, model: nn.Module, *, checked: bool = True, packed: bool | None = None) -> None:
-        """checked: compare with the model's own logits. packed: None tries whether packing works; else the result of
-        another rank's try.
+        """checked: compare the log-probabilities with the model's own logits. packed: None tries whether packing works
+        with this model; True or False is the result that another rank's try gave.
         """
         super().__init__()
         self.model = model
@@ -36,9 +39,10 @@ class Policy(nn.Module):
     def forward(
         self, micro: MicroBatch, temperature: float, with_entropy: bool, half: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph, and entropies [trained] or None.
+        """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph, and their entropies
+        [trained] in nats, or None without `with_entropy`.
 
-        Natural log and nats, at `temperature`. half: matrix products run in bfloat16, the head's too.
+        Natural log, of the distribution at `temperature`. half: matrix products run in bfloat16, the head's too.
         """
         if micro.layout is not None:
             micro.layout.activate()
@@ -48,7 +52,8 @@ class Policy(nn.Module):
         picked = states.reshape(-1, states.shape[-1]).index_select(0, micro.predictors)
         if half:
             picked = picked.bfloat16()
-        # The head is read in every pass: a sharded head is another tensor while its shards are gathered.
+        # Every pass reads the head's weight from the model: while a sharded head is gathered, its weight is a
+        # different tensor.
         layer = self.model.get_output_embeddings()  # type: ignore[operator]
         head = Head(layer.weight, getattr(layer, "bias", None), self.head.scale, self.head.softcap)
         return chunked_logprobs(picked, head, micro.targets, temperature=temperature, with_entropy=with_entropy)
@@ -63,7 +68,8 @@ class Policy(nn.Module):
         if not layers:
             raise ValueError(f"no layer of {type(self.model).__name__} supports activation checkpointing: remove the option")
         for layer in layers:
-            # A layer checks only its own mode; the modules in it stay in evaluation mode, without dropout.
+            # transformers recomputes activations only in a layer whose `training` is true. Only the layer's own flag
+            # is set: its submodules stay in evaluation mode, so dropout stays off.
             layer.training = True
 
 

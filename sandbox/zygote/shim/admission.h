@@ -1,10 +1,10 @@
 /*
  * Admission: decides when the next waiting call may begin. Part of shim.c.
  *
- * in   CPU time and state of each running child, sampled every 4 ms
+ * in   CPU time and state of each running child, sampled every 4 ms while calls wait, else every 20 ms
  * out  whether a slot is free; how long epoll may wait
- * Invariant: on this core at most `runnable` fresh and `longest` long calls compute at once, and at most LANES calls
- * run.
+ * Invariant: a call begins only if fewer than `runnable` fresh and fewer than `longest` long calls of this zygote
+ * compute, and fewer than LANES calls run.
  */
 
 enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */

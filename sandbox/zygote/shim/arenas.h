@@ -2,9 +2,9 @@
  * Allocator of Python's arenas, which lays them side by side in large pages. Part of shim.c.
  *
  * in   Python's requests for arenas (PyObject_SetArenaAllocator)      out  memory
- * Invariant: until zygote_arenas_end all arenas lie in one region that starts and ends at a large page, since a fork copies
- * a large page, and an exit frees it, at the price of a small one. zygote_arenas_end returns the unused rest to the
- * kernel. Later arenas are mappings of their own, so that a limit on address space counts them.
+ * Invariant: until zygote_arenas_end arenas lie in regions of 64 MiB that start and end at a large page, since a fork
+ * copies a large page, and an exit frees it, at the price of a small one. zygote_arenas_end returns the unused rest of
+ * the last region to the kernel. Later arenas are mappings of their own, so that a limit on address space counts them.
  */
 
 enum { LARGE_PAGE = 2 << 20, ARENAS = 64 << 20 };
@@ -41,7 +41,7 @@ void zygote_arena_free(void *context, void *at, size_t size) {
   munmap(at, size);
 }
 
-/* Returns the unused part of the region to the kernel. Called once the interpreter is warm. */
+/* Returns the unused part of the last region to the kernel. Called once the interpreter is warm. */
 void zygote_arenas_end(void) {
   char *used = to_large_page(arena);
   if (arenas_end > used) munmap(used, arenas_end - used);

@@ -2,7 +2,8 @@
  * The kernel's view of a session's processes. Part of shim.c.
  *
  * in   the pid of the session's first process      out  its children: their pids, states, memory, open descriptors
- * Invariant: everything is read from this process's /proc, which no cell can reach; nothing here is a cell's claim.
+ * Invariant: everything is read from this process's /proc, which no cell can reach; nothing here is a claim (what a
+ * cell reports about itself).
  */
 
 /* CHANNEL: descriptor on which a stopped cell receives the next request; see filter.py. */
@@ -56,8 +57,8 @@ static int cells_of(int init, struct cell *cells) {
 }
 
 /*
- * Memory of a process. own_kib: memory that no other process shares. shared: 1 if a fork would write to its mapped
- * memory too.
+ * Memory of a process. own_kib: memory that no other process shares. shared: 1 if it has mapped shared memory, to which
+ * its forks would write too.
  */
 static struct memory memory_of(int pid) {
   char path[32], text[4096];

@@ -25,8 +25,8 @@ static int limit(int kind, uint64_t most) {
 }
 
 /*
- * Limits the memory of a session's cell from outside. Only the soft limit is set, so that the next cell may have more;
- * the seccomp filter keeps the code from raising it.
+ * Limits the memory of a session's cell (pid 0: of this process). Only the soft limit is set, so that the next cell may
+ * have more; the seccomp filter keeps the code from raising it.
  */
 static int limit_memory(pid_t pid, const struct request *request) {
   struct rlimit r;

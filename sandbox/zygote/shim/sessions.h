@@ -93,7 +93,10 @@ static int states_of(int session) {
   return count;
 }
 
-/* Reads the claims of the running cell: first its pid, then, if it comes to its end, its exit code. */
+/*
+ * Reads the claims of the running cell (what it reports itself): first its pid, then, if it comes to its end, its exit
+ * code.
+ */
 static void read_claims(struct session *s) {
   int word;
   for (int i = 0; i < 8 && recv(s->cells, &word, sizeof word, MSG_DONTWAIT) == sizeof word; i++) {
@@ -157,7 +160,10 @@ static void stop_session(struct call *c) {
   c->deadline = now() + GRACE_NS;
 }
 
-/* Ends a state from which nobody will fork any more; with the last state of a session, the session ends too. */
+/*
+ * Ends a state from which nobody will fork any more; with the last state of a session in which no call runs, the
+ * session ends too.
+ */
 static void drop_state(uint32_t key) {
   struct state *st = state_of(0, 0, key);
   if (!st) return;
@@ -215,7 +221,7 @@ static void end_call(int n, const struct cell *paused) {
   uint32_t key = c->request.state;
   while (slot < STATES && states[slot].key) slot++;
   if (paused->pid && slot < STATES) pidfd = syscall(SYS_pidfd_open, paused->pid, 0);
-  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* No slot is free for the paused cell's state. */
+  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* No slot is free for the state, or the paused cell has died. */
   struct memory memory = pidfd < 0 ? (struct memory){0} : memory_of(paused->pid);
   s->lane = -1;
   struct reply *r = answer(c, status, s->end.cpu_us, s->end.rss_kib);

@@ -80,7 +80,7 @@ static void stop(struct call *c) {
   else syscall(SYS_pidfd_send_signal, c->pidfd, SIGKILL, 0, 0);
 }
 
-/* Refuses a call that has not begun. */
+/* Refuses the waiting call with this id, if there is one. */
 static void cancel_pending(uint32_t id) {
   int kept = 0;
   for (int i = 0; i < pending_count; i++) {
