@@ -15,7 +15,7 @@ export { type SimulatedEngineOptions, simulatedEngine } from './engines/simulate
 export type * from './renderer/renderer'
 export type * from './trainer/trainer'
 
-/** Starts a transformers model in a process of its own, which ends with this one. */
+/** Starts the local engine: a transformers model in a process of its own, which ends with this one. */
 export const startLocalEngine = (options: LocalEngineOptions): Promise<LocalEngine> =>
   (require('./engines/local/local') as typeof import('./engines/local/local')).startLocalEngine(options)
 

@@ -40,15 +40,15 @@ export interface PolicyProcess {
   readonly pid: number
   /** Resolves when the process has ended, with the reason and the end of its stderr. */
   readonly lost: Promise<Error>
-  /** Ends the process: SIGTERM, then SIGKILL. */
+  /** Ends the process: SIGTERM, then SIGKILL if it has not ended after 3 s. */
   close(): Promise<void>
 }
 
 /** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
 interface PolicyClient {
   /**
-   * Calls a method once. Rejects with `<boundary>.lost` (retriable), `<boundary>.timeout`, or the code and text that
-   * the server sent.
+   * Calls a method once. Rejects with the reason of `lost` if the process has ended, with the code and text that the
+   * server sent, with `<boundary>.lost` (retriable), `.timeout` (retriable) or `.failed`, or with the signal's reason.
    */
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
   /**

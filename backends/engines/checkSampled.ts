@@ -1,5 +1,6 @@
 /**
- * Checks every engine's answer: token ids within the model's vocabulary, and one logprob for each.
+ * Checks an answer of a custom, vLLM or SGLang engine: token ids within the model's vocabulary, and one logprob for
+ * each token.
  *
  * in   the lists as the engine gave them        out  nothing, or the error that `broken` makes of the fault
  * Invariant: an answer that passes can be trained on: every logprob is a finite number, at most 0 apart from rounding.

@@ -2,8 +2,9 @@
  * Makes an engine of a function, for models that the user's own code drives.
  *
  * in   a function from a context to tokens, and the sizes that the scheduler plans with        out  an Engine
- * Invariant: the function's answers are checked and counted like a server's. An aborted request resolves without
- * tokens, however the function ends. The engine keeps no cache between turns, so `release` has nothing to do.
+ * Invariant: the function's answers are checked and counted like a server's. If the function throws after an abort, the
+ * request resolves without tokens; if it returns an answer after the abort, with that answer. The engine keeps no cache
+ * between turns, so `release` has nothing to do.
  */
 import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
@@ -45,7 +46,7 @@ interface Running {
 
 /**
  * Makes the engine. Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if
- * the function's result is not a continuation, and any error that the function throws.
+ * the function's result is not a valid Continuation, and any error that the function throws before an abort.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options

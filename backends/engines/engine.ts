@@ -1,9 +1,11 @@
 /**
- * The Engine: a language model that continues token ids. One interface over our own process, vLLM, SGLang, recordings.
+ * The Engine: a language model that continues token ids. One interface over our own process, inference servers,
+ * recordings, simulations and user code.
  *
  * in   a context and how to sample            out  tokens, their logprobs, and the policy version that sampled each
- * Invariant: token ids in and out; nothing is tokenised again. An aborted request resolves with the tokens sampled so
- * far.
+ * Invariant: token ids in and out; only the OpenAI-compatible engine tokenises, and it is marked as not trainable. A
+ * request that is aborted while it runs resolves with the tokens sampled so far (that of a custom engine: with what its
+ * function returns).
  */
 import type { EngineStatus } from '../../messages/commands'
 import type { PolicySegment, Sampling, TurnTiming } from '../../messages/facts'
@@ -21,12 +23,13 @@ export interface EngineCapabilities {
   /** True if all rollouts of a group share one copy of their prompt's KV cache. */
   readonly prefixSharing: boolean
   /**
-   * Sign by which a request's `priority` decides which request is preempted first: -1 the largest value, 1 the
-   * smallest; 0 means that the engine ignores priorities.
+   * Sign by which a request's `priority` decides which request is preempted first: -1 the one with the largest value, 1
+   * the one with the smallest; 0 means that priority does not decide it.
    */
   readonly prioritySign: -1 | 0 | 1
   /**
-   * True if the engine's logprobs are those of the distribution sampled from; otherwise its turns cannot be trained on.
+   * True if a run may train on the engine's turns. A server's engine is marked so if the server's logprobs are those of
+   * the distribution sampled from and it can load new weights.
    */
   readonly trainable: boolean
   /** True if the same seed and context give the same tokens, whatever other requests run. */
@@ -46,15 +49,15 @@ export interface GenerateRequest {
   readonly promptTokens?: number
   readonly context: Int32Array
   /**
-   * Number of tokens at the end of `context` that earlier attempts sampled for this turn; the random sequence continues
-   * after them.
+   * Number of tokens at the end of `context` that earlier attempts sampled for this turn. Local and simulated engines
+   * continue the turn's random sequence after them.
    */
   readonly resumedTokens: number
   readonly maxTokens: number
   readonly sampling: Sampling
   readonly seed: number
   readonly priority: number
-  /** True to keep the KV cache after the request, because another turn is likely. */
+  /** True to keep the KV cache after the request, because another turn is likely. Only the local engine obeys it. */
   readonly keep: boolean
 }
 
@@ -62,8 +65,8 @@ export interface Generation {
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
   /**
-   * [n] entropy, in nats, of the distribution that each token was drawn from; present if the engine was started with
-   * `entropies`.
+   * [n] entropy, in nats, of the distribution that each token was drawn from; present only from a local engine that was
+   * started with `entropies`, and from a recording of one.
    */
   readonly entropies?: Float32Array
   readonly text: string
@@ -78,8 +81,8 @@ export interface Generation {
 export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segments'>
 
 /**
- * Error of an engine that failed in the middle of a generation. `cause` is the original error, with the same code;
- * `partial` holds the tokens sampled before it.
+ * Error of an engine that failed in the middle of a generation. `cause` is the original error, whose code is taken over
+ * if it is a TroupeError, else `engine.failed`; `partial` holds the tokens sampled before it.
  */
 export class GenerationLost extends TroupeError {
   constructor(
@@ -105,31 +108,42 @@ export interface Engine {
   readonly id: EngineId
   readonly capabilities: EngineCapabilities
   /**
-   * Generates one turn. Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable),
-   * `engine.failed`; as a `GenerationLost` if there are tokens to continue from.
+   * Generates one turn. Throws a TroupeError, such as `engine.context_exceeded` (not retriable), `engine.lost`
+   * (retriable) or `engine.failed`. An engine over a server throws it as a `GenerationLost` if there are tokens to
+   * continue from.
    */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
   /**
    * Generates as `generate` does, and passes on tokens as they are sampled. An engine without it answers in one piece.
    */
   stream?(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
-  /** Ends a request early; its `generate` resolves with finish `aborted`. */
+  /**
+   * Ends a request early; its `generate` then resolves with finish `aborted`, unless the whole answer is there by then.
+   */
   abort(requestId: string): Promise<void>
-  /** Drops the KV cache that is kept for a trajectory. */
+  /**
+   * Drops the KV cache that a local or simulated engine keeps for a trajectory. Has no effect on other engines: servers
+   * evict unused KV cache by themselves.
+   */
   release(trajectory: TrajectoryId): Promise<void>
   /**
-   * Loads weights from a directory between two decoding steps and drops the KV cache of older ones (unless `keepKv`).
+   * Loads weights from a directory between two decoding steps and drops the KV cache of the older weights unless
+   * `keepKv`. LoRA adapters apply to new requests only. A recorded engine only notes the version; a custom one calls
+   * its `load`; an OpenAI-compatible one accepts only the initial model.
    */
   updateWeights(update: WeightsUpdate): Promise<void>
   status(): Promise<EngineStatus>
   /**
-   * Frees the engine's memory for a trainer on the same device: running requests end and continue after `wake`, new
-   * ones wait. Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
+   * Frees the engine's memory for a trainer on the same device: running requests stop and go on after `wake`, new ones
+   * wait. Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
    */
   sleep?(): Promise<void>
-  /** Allocates the freed memory again, with the weights of the last update. */
+  /** Allocates the freed memory again, and loads the weights of the last update if their memory was freed too. */
   wake?(): Promise<void>
-  /** Resolves with the reason when the engine is gone. */
+  /**
+   * Resolves with the reason when the engine's process or server is gone; never for an engine without one (custom,
+   * recorded, simulated).
+   */
   readonly lost: Promise<Error>
   close(): Promise<void>
 }

@@ -26,8 +26,8 @@ type Demonstration = Rendered & { readonly mask: Uint8Array }
 
 // Number of conversations per call, so that a reply stays far below the message limit and each call has a deadline.
 const conversationsPerCall = 256
-// Upper bound on the tool responses per call. A call costs ten times what rendering one costs, so waiting ones are
-// batched.
+// Upper bound on the turns whose tool responses one call renders. A call costs ten times what rendering one turn's
+// responses costs, so turns that wait are batched.
 const toolResponsesPerCall = 128
 
 /** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */

@@ -57,7 +57,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   const { timeoutMs } = options
   if (file !== undefined && !existsSync(file)) throw notLoaded(options, `the file ${resolve(file)} does not exist`)
   const waiting: Ask[] = []
-  /** Processes that run a question or start; idle processes wait for a question in another list. */
+  /** All live processes: those that start, run a question or are idle. `idle` holds the idle ones again. */
   const lanes = new Set<RewardLane>()
   const idle = new Set<RewardLane>()
   let ids = 0

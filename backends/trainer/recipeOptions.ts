@@ -27,7 +27,7 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
-    /** Upper bound on a response, in tokens, by which lossNorm `constant` divides. */
+    /** Upper bound on a response, in tokens, by which lossNorm `constant` divides; 0 for other norms. */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,

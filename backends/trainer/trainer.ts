@@ -49,9 +49,9 @@ export interface Trainer {
     onProgress: (done: number, loss: number) => void,
   ): Promise<Metrics>
   /**
-   * Trains one GRPO step. Throws TroupeError with weights untouched: `trainer.not_finite`, `empty_batch`,
-   * `bad_sequence` and `context_exceeded` are faults of the batch; every other code is a fault of the trainer or its
-   * options.
+   * Trains one GRPO step. Throws a TroupeError; the weights are then untouched unless the process is gone.
+   * `trainer.not_finite`, `.empty_batch`, `.bad_sequence` and `.context_exceeded` are faults of the batch; every other
+   * code is a fault of the trainer or its options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
   /**

@@ -4,9 +4,9 @@
  *
  * in   the published version        out  a directory with the model's files
  * Invariant: if the weights are served, the returned directory is complete and has the published digest, even if other
- * files exist here under the learner's path; without a server, the learner's path is returned. A fetch that was cut off
- * resumes at its last byte (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting
- * does not end it. The most recently used versions are kept.
+ * files exist here under the learner's path; without a server, the learner's path is returned unchecked. A fetch that
+ * was cut off resumes at its last byte within the same process (ranges, RFC 9110 §14). Engines of one process share a
+ * fetch; a caller that stops waiting does not end it. The most recently used versions are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
@@ -54,11 +54,11 @@ const listed = z
 const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
-/** Upper bound on the milliseconds to fetch one file, all attempts together. */
+/** Milliseconds since the first attempt to fetch a file after which no further attempt begins. */
 const deadlineMs = 3_600_000
 /**
- * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds after which an
- * incomplete fetch of a dead process is removed.
+ * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds since the last
+ * change of an incomplete fetch's directory after which it counts as abandoned and is removed.
  */
 const kept = 4
 const partsKeptMs = deadlineMs
@@ -78,7 +78,10 @@ export function adapterOf({ url, served }: PublishedWeights, digest: string): Pu
   return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
 }
 
-/** Returns a directory of this host with the weights. @throws TroupeError engine.no_weights, engine.digest_differs */
+/**
+ * Returns a directory of this host with the weights: the learner's path, unchecked, if they are not served. @throws
+ * TroupeError engine.no_weights, engine.digest_differs
+ */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const { served, digest } = weights
   const directory = fileURLToPath(weights.url)
@@ -90,8 +93,8 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
 }
 
 /**
- * Returns the learner's path if it holds the published weights on this host. It may hold other ones: another run's, or
- * an old copy.
+ * Returns the learner's path if it holds the published weights on this host, else undefined. It may hold other weights:
+ * another run's, or an old copy.
  */
 async function ifSound(directory: string, digest: string): Promise<string | undefined> {
   if (!configs.some(name => existsSync(join(directory, name)))) return undefined
@@ -121,8 +124,8 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
 }
 
 /**
- * Completes a fetch and checks its digest. @throws TroupeError engine.no_weights; engine.digest_differs, after which
- * the incomplete directory is removed
+ * Completes a fetch and checks its digest. @throws TroupeError engine.no_weights, engine.digest_differs; if the check
+ * fails, the incomplete directory is removed
  */
 async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
   await mkdir(part, { recursive: true })
@@ -142,7 +145,8 @@ const isOtherBytes = (thrown: unknown): boolean =>
   thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
 
 /**
- * Checks an earlier fetch; a directory with a wrong digest (a disk fault, say) is removed, so that it is fetched again.
+ * Returns true if an earlier fetch has its digest; a directory with another one (a disk fault, say) is removed, so that
+ * it is fetched again.
  */
 async function isSound(whole: string, digest: string): Promise<boolean> {
   const now = systemEffects.now() / 1000

@@ -3,8 +3,8 @@
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
  * out  names and sizes of the files of a version, or of its adapters (PATH/adapter); their bytes
- * Invariant: only a model's files are served: no optimizer state, no links, nothing whose name begins with a dot.
- * Beyond loopback every request must carry TROUPE_WEIGHTS_TOKEN.
+ * Invariant: only a model's files are served: no optimizer state, no links, nothing whose name begins with a dot. If
+ * there is a token (TROUPE_WEIGHTS_TOKEN), every request must carry it; without one, only a loopback address is served.
  */
 import { readdir, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'

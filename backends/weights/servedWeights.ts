@@ -3,9 +3,9 @@
  *
  * in   a published directory and the digest of its weights
  * out  that directory, or a view of it beside the weights
- * Invariant: only bytes with the published digest are handed on. Checkpoints of earlier Troupe versions hold the
- * optimizer's state as safetensors too, which such a server would load as the model's: the view links the model's files
- * only.
+ * Invariant: only bytes with the published digest are handed on; the initial model (digest '') is not checked.
+ * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which such a server would load
+ * as the model's: the view links the model's files only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -47,7 +47,10 @@ export async function servedWeights(directory: string, digest: string): Promise<
   return view
 }
 
-/** Computes sha256 over the weight files' bytes in the order of their names, as troupe_policy writes it. */
+/**
+ * Checks sha256 over the weight files' bytes in the order of their names, as troupe_policy computes it, and remembers a
+ * success. @throws TroupeError engine.digest_differs
+ */
 async function check(directory: string, weights: readonly string[], digest: string): Promise<void> {
   const hash = createHash('sha256')
   for (const name of weights) {

@@ -3,7 +3,7 @@
  *
  * in   generate, abort, release, new weights        out  generations
  * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.
- * Writes to the stream keep their order while it is blocked; at most one write waits per request.
+ * Writes keep their order while the stream is blocked.
  */
 import type { EngineStatus } from '../../../messages/commands'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -76,12 +76,17 @@ interface Pending {
   readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
 }
 
-/** Number of requests that wait in the process, as a share of the sequences that it decodes at once. */
+/**
+ * Number of requests that the process takes beyond those that it decodes at once, as a share of the latter, rounded up.
+ */
 const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
 const updateTimeoutMs = 600_000
 
-/** Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout */
+/**
+ * Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout,
+ * process.no_python, engine.lost, engine.timeout
+ */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
   const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies } = options

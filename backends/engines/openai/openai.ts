@@ -3,8 +3,8 @@
  *
  * in   generate, abort        out  generations whose token ids come from encoding the text with our tokenizer
  * Invariant: the engine is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and
- * mean nothing, and it loads no weights. A turn that stopped gets a stop token of the recipe at its end, which such
- * servers leave out.
+ * mean nothing, and it loads no weights. An answer that ends with `stop` gets the request's first stop token at its
+ * end, which such servers leave out.
  * Source: OpenAI's API reference, "Create completion".
  */
 import { policyVersion } from '../../../messages/ids'
@@ -40,8 +40,8 @@ export type OpenaiEngine = ServerEngine
 const tooLong = /context length|max_model_len|too long/i
 
 /**
- * Connects to a server and checks it. @throws TroupeError engine.not_trainable, engine.unfit (not retriable),
- * engine.lost, engine.timeout, engine.failed
+ * Connects to a server and checks it. @throws TroupeError engine.not_trainable, engine.unfit, config.bad_engine (not
+ * retriable); engine.lost, engine.timeout, engine.failed
  */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
   const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options
@@ -137,7 +137,10 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   }
 }
 
-/** Checks that the server has the model and completes a prompt with one token. */
+/**
+ * Checks that the server has the model, that the run's contexts fit, and that /v1/completions answers with text.
+ * Returns the model's name and its context length in tokens.
+ */
 async function probe(http: ServerHttp, expected: ServerExpectation, wish: string | undefined) {
   const { url } = http
   const cards = await modelCards(http)
@@ -170,7 +173,8 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
 }
 
 /**
- * Error for training with such a server: it returns text, without the sampled ids and logprobs, and loads no weights.
+ * Error for training with an OpenAI-compatible server: it returns text, without the sampled ids and logprobs, and loads
+ * no weights.
  */
 export const notTrainable = (url: string): TroupeError =>
   new TroupeError('engine.not_trainable', {

@@ -2,8 +2,8 @@
  * Opens the log of a recorded run for reading.
  *
  * in   RUN or RUN@BUS, and the location of the current run's own log        out  the recorded run's journal
- * Invariant: nothing is written to the recorded log. On Kafka, a log beside the current run's own is read over the
- * current run's connection; an lmdb log has a directory of its own and is opened separately.
+ * Invariant: nothing is written to the recorded log. RUN alone means a log on the current run's bus: on Kafka it is
+ * read over the current run's connection; an lmdb log has a directory of its own and is opened separately.
  */
 import { dirname } from 'node:path'
 import { recordingAddress } from '../../../config/fileAddress'
@@ -18,7 +18,7 @@ import { openJournal } from '../../../runtime/journal/openJournal'
 import type { Log } from '../../../runtime/log'
 import { runDirectory, runsOf } from '../../../runtime/runDirectory'
 
-/** Location of the log of the current run, which replays the recording. */
+/** Location of the log of the current run, whose engine answers from the recording. */
 export interface OwnLog {
   readonly run: RunId
   readonly bus: Bus

@@ -4,9 +4,9 @@
  *
  * in   a context that no recorded turn was asked with
  * out  an error that names the nearest recorded turn and the token
- * The nearest turn is of the same trajectory, if that was recorded; else of the trajectory in its group, or at the
- * start of the log, that agrees with the most tokens. At most 64 trajectories are read, so an error costs no scan of
- * the log.
+ * The nearest turn belongs to the requested trajectory if that was recorded; else to the recorded trajectory that
+ * agrees with the context for the most tokens, among at most 64: those of the requested group, then the first of the
+ * log. So an error costs no scan of the log.
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'

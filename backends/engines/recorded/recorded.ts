@@ -3,9 +3,9 @@
  *
  * in   a recorded run's journal, requests        out  the recorded tokens, logprobs, segments and finish reasons
  * A context is looked up by the digest of its token ids; tokens that earlier attempts sampled for the turn count as the
- * beginning of its answer. Of several answers to one context the best fit is taken: same trajectory and seed, same
- * seed, same trajectory, else number (seed mod n) in the order of the log. So the same request has the same answer
- * every time.
+ * beginning of its answer. Of several answers to one context the first that fits is taken: one of the same trajectory
+ * and seed, one of the same seed, one of the same trajectory, else the answer at index (seed mod n) in the order of the
+ * log. So the same request has the same answer every time.
  * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the token at which it
  * differs.
  */
@@ -43,7 +43,7 @@ interface Running {
   readonly contextTokens: number
 }
 
-/** Number of tokens per piece when the pace is not replayed. */
+/** Number of tokens per piece of a stream when `speed` is not given. */
 const atOnce = 16
 
 /** Makes the engine. @throws TroupeError engine.empty_recording */
@@ -161,7 +161,10 @@ function choose(found: readonly RecordedTurn[], { trajectory, seed }: GenerateRe
   )
 }
 
-/** End of the answer: the first stop token, the requested length, or the end of the recorded answer. */
+/**
+ * Finds where the answer ends: after the first stop token, at the requested length, or with the recorded answer. The
+ * finish is `unknown` if the recorded answer was cut off at a smaller length than requested.
+ */
 function endOf({ tokens, finish }: RecordedBody, from: number, most: number, stopTokens: readonly number[]) {
   const at = tokens.findIndex((token, i) => i >= from && i < from + most && stopTokens.includes(token))
   if (at >= 0) return { end: at + 1, finish: 'stop' } as const
@@ -182,8 +185,8 @@ interface Pace {
 }
 
 /**
- * Passes tokens on at the recorded pace, or at once; returns the number of tokens passed on when the signal aborts or
- * all are.
+ * Passes tokens on at the recorded pace, or at once. Returns the position in the recorded answer after the last token
+ * passed on: `end`, or less if the signal aborted.
  */
 async function paced(
   body: RecordedBody,

@@ -1,11 +1,11 @@
 /**
- * The turns of a recorded run: the context that each was asked with, and the position of its tokens in the log.
+ * The turns of a recorded run: the digest of each turn's context, and the log offsets of its tokens.
  *
  * in   a run's journal, read once from end to end
  * out  turns by the digest of their context; their tokens on request
- * Invariant: each turn is listed once, with the answers that counted: those to the latest attempt, in the order in
- * which they came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first
- * attempt. Only digests and offsets are held; tokens are read from the log each time.
+ * Invariant: a turn is listed once. Its parts are the answers that counted: each answered the attempt that was open
+ * when it came. An interrupted attempt's tokens are the beginning of the turn's answer, so the turn's context is the
+ * one asked before any token was sampled. Only digests and offsets are held; tokens are read from the log each time.
  */
 import type {
   ContextAppended,
@@ -40,7 +40,10 @@ export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | '
   readonly finish: 'stop' | 'length'
   readonly cachedTokens: number
   readonly preemptions: number
-  /** firstMs: milliseconds from the engine's queue to the first token. tokenMs: milliseconds per further token. */
+  /**
+   * Pace of the completing attempt. firstMs: milliseconds from the queueing of its request to its first token. tokenMs:
+   * milliseconds per further token.
+   */
   readonly firstMs: number
   readonly tokenMs: number
 }
@@ -62,7 +65,7 @@ const newTurn = (turn: number, before: number): Open => ({
 })
 
 export class RecordedTurns {
-  /** Turns by the bytes of their context's digest, which take half the memory of hex. */
+  /** Completed turns by the bytes of their context's digest, which take half the memory of hex. */
   readonly #byContext = new Map<string, RecordedTurn | RecordedTurn[]>()
   readonly #byTrajectory = new Map<TrajectoryId, RecordedTurn[]>()
   #completed = 0
@@ -90,7 +93,9 @@ export class RecordedTurns {
     return this.#byTrajectory.keys()
   }
 
-  /** Returns the completed turns with this context, partition by partition, each in the order of the log. */
+  /**
+   * Returns the completed turns with this context: partition by partition, in the order in which they were completed.
+   */
   withContext(context: Int32Array): readonly RecordedTurn[] {
     const found = this.#byContext.get(keyOf(contextDigest(context)))
     if (found === undefined) return []
@@ -102,7 +107,10 @@ export class RecordedTurns {
     return this.#byTrajectory.get(trajectory) ?? []
   }
 
-  /** Reads a turn's answer from the log. @throws TroupeError engine.failed if the log no longer holds its records */
+  /**
+   * Reads a completed turn's answer from the log. @throws TroupeError engine.failed if the log no longer holds its
+   * records
+   */
   async body({ partition, parts }: RecordedTurn): Promise<RecordedBody> {
     const read: (TurnInterrupted | TurnCompleted)[] = []
     for (const offset of parts) read.push((await this.#at(partition, offset)) as TurnInterrupted | TurnCompleted)
@@ -134,7 +142,10 @@ export class RecordedTurns {
     }
   }
 
-  /** Reads the tokens that were rendered right before a turn, and the tokens that the model sampled in it. */
+  /**
+   * Reads the tokens that were rendered right before a turn (for turn 0: the prompt), and the tokens that the model
+   * sampled in it.
+   */
   async tokensAround({ partition, before, parts }: RecordedTurn) {
     const rendered = (await this.#at(partition, before)) as RolloutRequested | ContextAppended
     const sampled: Int32Array[] = []
@@ -163,8 +174,8 @@ export class RecordedTurns {
   }
 
   /**
-   * Folds a fact as the coordinator does: a decision of a replaced owner, and an answer to an older attempt, change
-   * nothing.
+   * Updates the trajectory's open turn by one fact, by the coordinator's rules: a decision of a partition owner that
+   * was replaced, and an answer to an older attempt, change nothing.
    */
   #take(
     open: Map<TrajectoryId, Open>,
@@ -226,12 +237,13 @@ export class RecordedTurns {
   }
 }
 
-/** Key of a digest with one character per byte, which takes half the memory of hex. */
+/** Converts a hex digest to a map key with one character per byte, which takes half the memory of hex. */
 const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
 
 /**
- * Joins the segments of a turn's attempts, each counted from its own first token; an attempt under the same policy
- * version extends the last segment.
+ * Joins the segments of a turn's attempts. Positions in the input count from the attempt's first token, in the result
+ * from the turn's. If an attempt begins under the policy version of the previous attempt's last token, the two segments
+ * become one.
  */
 function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {
   const whole: PolicySegment[] = []

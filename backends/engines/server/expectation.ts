@@ -10,7 +10,7 @@ export interface ServerExpectation {
   readonly contextTokens: number
   /** True if turns are trained on, so that the server must load new weights. */
   readonly trained: boolean
-  /** Rank of the LoRA adapters that the run trains. */
+  /** Rank of the LoRA adapters that the run trains; absent if it trains none. */
   readonly adapterRank?: number
   /** Decodes token ids with the run's own tokenizer, to compare with the server's decoding. */
   readonly decode: (tokens: Int32Array) => Promise<string>

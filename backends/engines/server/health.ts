@@ -2,9 +2,10 @@
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is declared lost, once
- * Invariant: a server that reports a dead engine, or whose port refuses connections, is declared lost within seconds. A
- * slow server has a minute, however many requests fail meanwhile. A server that answers "too many requests" is alive. A
- * lost server stays lost: if it comes back, it is another engine.
+ * Invariant: a server whose port refuses connections, or whose /health reports a dead engine, is declared lost by the
+ * next poll and its repetition. A slow server, or one that answers 5xx on another path, has six polls by default (about
+ * a minute), however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server
+ * stays lost: if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -14,7 +15,10 @@ import type { ServerHttp } from './http'
 export interface ServerHealth {
   /** Resolves with the reason once the server is declared lost. */
   readonly lost: Promise<Error>
-  /** Polls now. Resolves with the error if the server is declared lost, with undefined if it is alive. */
+  /**
+   * Polls now. Resolves with the error if the server is declared lost; with undefined if it is alive, or slow or
+   * failing with polls left.
+   */
   check(): Promise<Error | undefined>
   close(): void
 }
@@ -24,7 +28,10 @@ export interface ServerHealthOptions {
   readonly timeoutMs?: number
   /** Path to poll; the statuses 200 and 429 mean alive. Default: /health. */
   readonly path?: string
-  /** Number of polls in a row without success after which a slow server is declared lost. */
+  /**
+   * Number of unsuccessful polls in a row after which a server that is slow, or answers with errors, is declared lost.
+   * Default: 6.
+   */
   readonly patience?: number
 }
 
@@ -46,8 +53,8 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
   let asking: Promise<Error | undefined> | undefined
 
   /**
-   * Polls once; undefined means alive. dead: to be declared lost at once. slow: the poll timed out. failing: the server
-   * answers with an error.
+   * Polls once; undefined means alive. dead: declared lost if a second poll finds the same. slow: the poll timed out.
+   * failing: the server answers with an error.
    */
   async function ask(): Promise<{ readonly error: Error; readonly is: 'dead' | 'slow' | 'failing' } | undefined> {
     try {

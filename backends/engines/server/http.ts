@@ -2,8 +2,9 @@
  * HTTP to one inference server: JSON in and out, and server-sent events, over kept connections.
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
- * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` if the connection
- * fails, `engine.timeout` if no answer comes in time. Both are retriable; neither repeats a header's content.
+ * Invariant: every call ends: with a reply (that of `stream`: with its status), by its signal, or with a retriable
+ * TroupeError: `engine.lost` if the connection fails, `engine.timeout` if no answer comes in time, `engine.failed` if
+ * the reply is too long. Reading `lines` has no deadline. No error repeats a header's content.
  */
 import {
   Agent,
@@ -21,16 +22,25 @@ export interface ServerHttp {
   readonly url: string
   get(path: string, timeoutMs: number): Promise<Reply>
   post(path: string, body: object, timeoutMs: number): Promise<Reply>
-  /** Sends a request; resolves when the status has arrived. The caller must read `lines` to the end, or abort. */
+  /**
+   * Sends a request; resolves when the status has arrived. The caller must read `lines` or `text()` to the end, or
+   * abort.
+   */
   stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
   close(): void
 }
 
 export interface StreamReply {
   readonly status: number
-  /** The reply's Retry-After header, converted from seconds to milliseconds. */
+  /**
+   * The reply's Retry-After header, converted from seconds to milliseconds; undefined if it is absent or no number of
+   * seconds.
+   */
   readonly retryAfterMs: number | undefined
-  /** Texts after `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks. */
+  /**
+   * Texts after `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks, `engine.failed`
+   * at a line that is too long.
+   */
   readonly lines: AsyncIterable<string>
   /** Reads the whole body of a reply whose status says that it is not a stream. */
   text(): Promise<string>
@@ -40,7 +50,7 @@ export interface StreamReply {
  * Closes idle connections after 4 s: vLLM and SGLang run on uvicorn, which closes connections that were idle for 5 s.
  */
 const kept = { keepAlive: true, timeout: 4000 }
-/** Upper bound on a reply's characters; no inference server sends a longer one. */
+/** Upper bound on the characters of a reply that is read whole; no inference server sends a longer one. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
 /** Milliseconds between [DONE] and the end of a body after which the connection is dropped. */
@@ -134,7 +144,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
   }
 
-  /** Yields lines up to [DONE]; the rest of the body is read in the background. */
+  /** Yields the texts of the `data:` lines up to [DONE]; the rest of the body after it is read in the background. */
   async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
     reply.setEncoding('utf8')
     let rest = ''

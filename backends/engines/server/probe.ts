@@ -1,5 +1,5 @@
 /**
- * Probe requests that are sent to every kind of inference server before it is used.
+ * Probe requests that several kinds of inference servers share, sent before a server is used.
  *
  * in   a server, and what the run expects of it
  * out  its models, its decoding of ids, whether its logprobs can be trained on
@@ -38,8 +38,8 @@ export function checkContext(server: string, contextTokens: number, expected: Se
 }
 
 /**
- * Returns the text in the field `field` of the answer of /detokenize to `body`; undefined if the server has no
- * tokenizer.
+ * Returns the text in the field `field` of the answer of /detokenize to `body`; undefined if the server has no such
+ * endpoint, refuses the request, or answers without that text.
  */
 export async function detokenized(http: ServerHttp, body: object, field: string): Promise<string | undefined> {
   const reply = await http.post('/detokenize', body, askMs)

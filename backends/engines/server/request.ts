@@ -2,7 +2,8 @@
  * Rules for requests to somebody else's server: why a request is refused, why it failed, when it must wait.
  *
  * in   requests, pauses        out  coded errors; a gate that is closed while the server changes its weights
- * Invariant: a request that cannot fit never reaches a server. No timeout of a request runs while the gate is closed.
+ * Invariant: a request that cannot fit never reaches a server. The timeouts for the first token and between tokens
+ * stand still while the gate is closed.
  */
 import type { EngineId } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -63,7 +64,10 @@ export function refused(url: string, status: number, message: string, tooLong: R
   })
 }
 
-/** Error for a request whose connection broke although the server is alive. */
+/**
+ * Returns the error for a request that failed although the server is alive: a TroupeError as it is, except
+ * `engine.lost`; any other error becomes `engine.failed`.
+ */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error
   return new TroupeError('engine.failed', {
@@ -84,8 +88,8 @@ export const endedByServer = (url: string): TroupeError =>
   })
 
 /**
- * A gate that is closed while the server is paused: new requests wait before it, and the timeouts of sent ones stand
- * still.
+ * A gate that is closed while the server is paused. Requests that call `passed` wait before it (SGLang's do; vLLM holds
+ * new requests by itself), and the watchdog's timeouts stand still.
  */
 export class Gate {
   #closers = 0
@@ -108,7 +112,7 @@ export class Gate {
     return this.#closers > 0
   }
 
-  /** Milliseconds for which the gate has been open; this clock stands still while the gate is closed. */
+  /** Clock in milliseconds that stands still while the gate is closed; only differences of its times have a meaning. */
   get openMs(): number {
     return (this.closed ? this.#closedAt : this.#fx.elapsed()) - this.#closedMs
   }
@@ -148,7 +152,10 @@ export class Gate {
     if (signal.aborted && signal.reason !== wanted) throw asError(signal.reason)
   }
 
-  /** Watches a request and calls `tell` with an error if no token comes for `firstTokenMs`, later for `stallMs`. */
+  /**
+   * Watches a request: calls `tell` with an error if its stream brings no event for `firstTokenMs` at first, later for
+   * `stallMs`, not counting the time while the gate is closed.
+   */
   watchdog(stallMs: number, firstTokenMs: number, url: string, tell: (error: Error) => void) {
     let timer: NodeJS.Timeout
     const arm = (ms: number) => {

@@ -25,8 +25,8 @@ export interface ServerRequestsOptions {
   readonly health: ServerHealth
   readonly fx: Effects
   /**
-   * Milliseconds without a token after which a turn that has begun fails, not counted while the gate is closed.
-   * Default: 120 s.
+   * Milliseconds without an event of the stream after which a turn that has begun fails, not counted while the gate is
+   * closed. Default: 120 s.
    */
   readonly stallMs: number | undefined
   /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */
@@ -53,7 +53,10 @@ type Finish = Generation['finish'] | null
 const isOfConnection = (error: Error): boolean =>
   error instanceof TroupeError && ['engine.lost', 'engine.timeout'].includes(error.code)
 
-/** Milliseconds before a server that answers 429 without Retry-After is asked again; doubled each time. */
+/**
+ * Milliseconds before a server that answers 429 without Retry-After is asked again; doubled each time, up to
+ * `longestWaitMs`.
+ */
 const firstWaitMs = 100
 const longestWaitMs = 10_000
 
@@ -111,7 +114,7 @@ export class ServerRequests {
     } satisfies Partial<Engine>
   }
 
-  /** Throws if the server is gone. @throws Error with the reason */
+  /** Throws the reason if the server is gone or the engine is closed. */
   mustLive(): void {
     if (this.#ended !== undefined) throw this.#ended
   }
@@ -213,8 +216,8 @@ export class ServerRequests {
   }
 
   /**
-   * Returns the error to report for a failed request: if the server is gone, that error, since it explains the other
-   * one.
+   * Returns the error to report for a failed request. If the server is gone, that is the reason why it is gone, since
+   * it explains the request's error.
    */
   async #why(error: Error): Promise<Error> {
     if (this.#ended !== undefined) return this.#ended

@@ -3,8 +3,9 @@
  *
  * in   tokens, one by one        out  the partial generation; the whole generation once it has ended
  * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments
- * differ in version. No more tokens than requested, none after a stop token, no end before either: an answer that
- * breaks this is dropped whole, since it is unknown which request its tokens were sampled for.
+ * differ in version. No more tokens than requested, none after a stop token; where `ended` is called, no end before
+ * either unless aborted. An answer that breaks this is dropped whole, since it is unknown which request its tokens were
+ * sampled for.
  */
 import type { PolicyVersion } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -28,8 +29,8 @@ export class ServerRun {
   #firstTokenAt = 0
 
   /**
-   * `maxTokens`: upper bound on the sampled tokens, also by the context's size. `broken`: makes the error for an
-   * invalid answer.
+   * `maxTokens`: upper bound on the tokens to sample in this request, already cut to what the engine's context leaves.
+   * `broken`: makes the error for an invalid answer.
    */
   constructor(
     readonly request: GenerateRequest,
@@ -53,7 +54,10 @@ export class ServerRun {
     return last !== undefined && this.request.sampling.stopTokens.includes(last)
   }
 
-  /** Appends a token. @throws TroupeError engine.failed if the server sends more than was requested */
+  /**
+   * Appends a token. @throws TroupeError engine.failed if the server sends more than was requested, or a token after a
+   * stop token
+   */
   take(token: number, logprob: number, sampledBy: PolicyVersion): void {
     if (this.isStopped) throw this.#broken(`the answer goes on after stop token ${this.tokens.at(-1)}`)
     if (this.tokens.length >= this.maxTokens) throw this.#broken(`the answer has more than ${this.maxTokens} tokens`)

@@ -2,8 +2,8 @@
  * Checks that a server decodes token ids as the run's model does.
  *
  * in   the server's decoding of ids        out  nothing, or a refusal that names the id and both texts
- * Invariant: ids from the whole vocabulary are compared. A server without a tokenizer passes: it cannot decode, and
- * need not.
+ * Invariant: the compared ids, 64, are spread over the whole vocabulary. A server without a tokenizer passes: it cannot
+ * decode, and need not.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerExpectation } from './expectation'

@@ -46,8 +46,8 @@ export interface ServerEngineOptions<Expectation extends ServerExpectation = Ser
   /** Value of the server's --api-key. */
   readonly token?: string
   /**
-   * Milliseconds without a token after which a turn that has begun fails, not counted while weights change. Default:
-   * 120 s.
+   * Milliseconds without an event of the stream after which a turn that has begun fails; time during which weights
+   * change or the server sleeps does not count. Default: 120 s.
    */
   readonly stallMs?: number
   /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */

@@ -3,8 +3,9 @@
  * leg ends at a token that is an end token only in the model's files.
  *
  * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
- * Invariant: a leg begins while the gate is open, with all tokens of the earlier legs. No request of ours continues on
- * the server after its leg: it is aborted until the server has ended it, or the connection is closed.
+ * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request of
+ * ours continues on the server after its leg: its abort is repeated until the server has ended it, or the connection is
+ * closed.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'
@@ -44,7 +45,10 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   const { url } = http
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
 
-  /** Runs one leg; returns null if another leg follows. `counts` are summed over the legs of the generation. */
+  /**
+   * Runs one leg; returns null if another leg follows. Adds the leg's preemptions to `counts`; sets
+   * `counts.cachedTokens` only if no leg has brought a token before.
+   */
   async function leg(
     run: ServerRun,
     counts: { cachedTokens: number; preemptions: number },
@@ -54,7 +58,8 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     const context = [...request.context, ...run.tokens]
     const maxTokens = run.maxTokens - run.tokens.length
     if (maxTokens <= 0) return run.ended('length')
-    // The id ends with a dot so that no id begins with another one: the server aborts all requests with a prefix.
+    // The id ends with a dot so that no id begins with another one: the server aborts all requests whose id begins with
+    // the given one.
     const rid = `${fx.unique()}.`
     const connection = new AbortController()
     const pauses = gate.closings

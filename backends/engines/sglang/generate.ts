@@ -2,7 +2,7 @@
  * One leg of a generation on an SGLang server: the request's body, and what each event of its stream adds.
  *
  * in   a context and how to sample, then the `data:` lines
- * out  a body that sets every sampling field; tokens, logprobs, weights
+ * out  a body that sets every sampling field; tokens, logprobs, labels of weights
  * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that
  * sampled it; anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token;
  * output_ids may lack it.
@@ -18,8 +18,8 @@ import type { SglangTraits } from './traits'
 
 export interface SglangLeg {
   /**
-   * Id of the request. No id of a running request may begin with another's: the server aborts all requests with a
-   * prefix.
+   * Id of the request. No id of a running request may begin with another request's id: an abort of that one would end
+   * both.
    */
   readonly rid: string
   readonly context: readonly number[]
@@ -29,7 +29,7 @@ export interface SglangLeg {
   readonly priority: number
 }
 
-/** Number of events per generation on servers where every event repeats all earlier tokens. */
+/** Upper bound on the events per leg on servers where every event repeats all earlier tokens. */
 const eventsOfRepeating = 64
 
 export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
@@ -99,7 +99,10 @@ interface Event {
   }
 }
 
-/** Parses one event; earlier events had `taken` tokens. @throws TroupeError engine.failed, engine.context_exceeded */
+/**
+ * Parses one event; earlier events of the leg had `taken` tokens. @throws TroupeError engine.failed,
+ * engine.context_exceeded
+ */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)
   if (Array.isArray(event)) throw garbage(url, `an event of the stream holds no object: '${line.slice(0, 100)}'`)

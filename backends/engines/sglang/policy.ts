@@ -2,7 +2,7 @@
  * The weights of a running SGLang server: their version, their label there, and whether they are in memory.
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
- * Invariant: nothing is sent while the server is paused. Weights that this engine did not load are an error; the
+ * Invariant: no generation is sent while the server is paused. Weights that this engine did not load are an error; the
  * weights that the server was started with have no version until an update names it.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
@@ -18,8 +18,8 @@ export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 's
   /** Returns the policy version of the current weights. */
   version(): PolicyVersion
   /**
-   * Returns the policy version of weights with this label. @throws TroupeError engine.failed if this engine did not set
-   * the label
+   * Returns the policy version of weights with this label; -1 for the weights that the server was started with. @throws
+   * TroupeError engine.failed if this engine did not set the label
    */
   versionOf(label: string): PolicyVersion
 }
@@ -73,7 +73,8 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
       requests.change(async () => {
         if (!traits.sleeps) throw noSleep(url)
         if (asleep !== undefined) return
-        // The weights are freed only if this engine loaded them: it could not load any others again.
+        // The weights are freed only if this engine loaded them: for any others it knows no directory to load them from
+        // again.
         const tags = newest === undefined ? ['kv_cache'] : ['kv_cache', 'weights']
         const open = gate.close()
         await releaseSglang(http, tags).catch(thrown => {

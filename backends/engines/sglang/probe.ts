@@ -2,9 +2,9 @@
  * Finds out what an SGLang server can do by sending probe requests; nothing is concluded from its version number.
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
- * Invariant: no probe changes or harms what the server does for other clients. The server is never paused, and resumed
- * only if it is paused already. No token id outside its vocabulary is sent, since that would crash a server on a GPU. A
- * server that a run cannot be trained on is refused before its first turn.
+ * Invariant: no probe changes or harms what the server does for other clients. The server is never paused, and told to
+ * continue only if it answers no generation for a second. No token id outside its vocabulary is sent, since that would
+ * crash a server on a GPU. A server that a run cannot be trained on is refused before its first turn.
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of
  * sgl-project/sglang.
  */
@@ -97,7 +97,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
 const wholeNumber = (value: unknown): number | undefined =>
   typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : undefined
 
-/** Older servers have the path with `get_` before its name. */
+/** Asks `path`, or `older` if the answer is 404: older servers have the path with `get_` before its name. */
 async function eitherOf(http: ServerHttp, path: string, older: string): Promise<Readonly<Record<string, unknown>>> {
   const reply = await http.get(path, askMs)
   return reply.status === 404

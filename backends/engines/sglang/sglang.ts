@@ -5,8 +5,8 @@
  * out  generations, as token ids with logprobs and the weights that sampled them
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
  * which is `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights
- * that this engine did not load are an error. It was only ever tested against a strict stand-in of ours, never against
- * a real SGLang.
+ * that this engine did not load are an error. The engine was tested only against a strict stand-in of ours, never
+ * against a real SGLang.
  */
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
@@ -54,7 +54,7 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
   const capabilities: EngineCapabilities = {
     kind: 'sglang',
     ...capabilitiesOf(traits, expected),
-    // False: when the KV cache is full, SGLang preempts the request with the fewest generated tokens, whatever the
+    // 0: when the KV cache is full, SGLang preempts the request with the fewest generated tokens, whatever the
     // priority.
     prioritySign: 0,
     trainable: traits.processedLogprobs && traits.takesWeights,

@@ -7,15 +7,15 @@ import type { ServerTraits } from '../server/traits'
 
 /**
  * Meaning of shared traits for SGLang.
- * contextTokens: one more than the longest prompt, since SGLang keeps some tokens of --context-length for itself.
- * takesWeights: the server pauses, loads weights from a directory and continues, and its answers name the weights that
- * sampled them. takesSeed: a seed decides the tokens (--enable-deterministic-inference).
+ * contextTokens: one more than the longest context that is sent, since SGLang keeps some tokens of --context-length for
+ * itself. takesWeights: the server pauses, loads weights from a directory and continues, and its answers name the
+ * weights that sampled them. takesSeed: a seed decides the tokens (--enable-deterministic-inference).
  */
 export interface SglangTraits extends ServerTraits {
   /**
-   * Sign by which the server reads `priority`. -1: the request with the largest value waits longest and is preempted
-   * first; 1: the request with the smallest; 0: the server was started to ignore priorities. When the KV cache is full,
-   * SGLang preempts by the tokens generated so far, whatever the priority.
+   * Sign by which the server reads `priority` in its queue. -1: the request with the smallest value runs first; 1: the
+   * request with the largest; 0: the server was started to ignore priorities. When the KV cache is full, SGLang
+   * preempts by the tokens generated so far, whatever the priority.
    */
   readonly prioritySign: -1 | 0 | 1
   /** Server's label of the weights that it was started with. */

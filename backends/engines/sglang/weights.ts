@@ -3,9 +3,10 @@
  *
  * in   a directory that the server can read, a label
  * out  the server samples from the weights and reports the label
- * Invariant: the server is told to continue whatever happens here, also if the answer to a pause is lost. The cache is
- * flushed by its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a
- * server that is not idle (an assertion in srt/managers).
+ * Invariant: after an update, and after a release of memory that failed, the server is told to continue, also if the
+ * answer to the pause is lost; after a successful release it stays paused until `resumeSglang`. The cache is flushed by
+ * its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a server that
+ * is not idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause,
  * update, continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
@@ -38,8 +39,10 @@ const idleMs = 60_000
 const againMs = 100
 
 /**
- * Loads new weights. `onLoaded` is called when they are loaded, before the server continues.
- * @throws TroupeError engine.update_failed if the server cannot load them; engine.lost, engine.timeout
+ * Loads new weights. `onLoaded` is called when they are loaded and the KV cache is flushed, before the server
+ * continues.
+ * @throws TroupeError engine.update_failed if the server cannot be paused, load the weights, flush its KV cache or
+ * continue; engine.lost, engine.timeout
  */
 export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoaded: () => void): Promise<void> {
   try {
@@ -67,7 +70,10 @@ async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangU
   }
 }
 
-/** Frees memory. The server stays paused, and running requests end. @throws TroupeError engine.update_failed */
+/**
+ * Frees memory. The server stays paused, and running requests end. @throws TroupeError engine.update_failed, after
+ * which the server is told to continue
+ */
 export async function releaseSglang(http: ServerHttp, tags: readonly string[]): Promise<void> {
   try {
     await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
@@ -79,7 +85,10 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
   }
 }
 
-/** Allocates the freed memory again; freed weights are empty until they are loaded again. */
+/**
+ * Allocates the freed memory again and lets the server continue. Freed weights are empty until `weights` are loaded
+ * again.
+ */
 export async function resumeSglang(
   http: ServerHttp,
   tags: readonly string[],
@@ -90,7 +99,7 @@ export async function resumeSglang(
   await goOn(http)
 }
 
-/** Waits until the server is idle: two zero counts in a row, since the counts lag. */
+/** Waits until the server is idle: two polls in a row without running or waiting requests, since its counts lag. */
 async function idle(http: ServerHttp): Promise<void> {
   const deadline = systemEffects.elapsed() + idleMs
   for (let quiet = 0; quiet < 2; ) {

@@ -34,12 +34,13 @@ const modelSchema = z.strictObject({
 })
 
 /**
- * Upper bound on a step of one sequence, in milliseconds; a longer one suggests that the file is not in milliseconds.
+ * Upper bound on a step that decodes one sequence, in milliseconds; a longer one suggests that the file is not in
+ * milliseconds.
  */
 const longestStepMs = 60_000
 /**
- * Upper bound on the longest prefill, in milliseconds; sums of longer times lose fractions of a millisecond in a
- * double.
+ * Upper bound on the largest possible step (all sequences and the longest prefill), in milliseconds; sums of longer
+ * times lose fractions of a millisecond in a double.
  */
 const longestPrefillMs = 2 ** 46
 

@@ -4,8 +4,8 @@
  * in   an engine model (DESIGN §9), requests
  * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
- * clock; tokens come from turnDrawer. Simulated time never runs ahead of the clock; a late timer costs none of it.
- * Invariant: a turn's tokens follow from its seed and context, whatever other requests run; every `generate` settles.
+ * clock; tokens come from turnDrawer. Simulated time never runs ahead of the clock; a late timer delays no step.
+ * Invariant: a turn's tokens follow from its request alone, whatever other requests run; every `generate` settles.
  */
 import {
   type DrawnTurn,
@@ -86,7 +86,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   let streams = 0
   let timer: NodeJS.Timeout | undefined
   let isClosed = false
-  /** True if a request or an update has to be handled as soon as the current step ends. */
+  /** True if an abort or an update waits for the end of the current step. */
   let isCalled = false
   let isLiving = false
 
@@ -118,7 +118,9 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
   }
 
-  /** Does the work between two batches: aborted requests leave, weights change, and the next batch begins. */
+  /**
+   * Does the work between two batches: tokens are streamed, aborted requests leave, weights change, a batch begins.
+   */
   function between(atMs: number): void {
     isCalled = false
     for (const one of running.values()) {
@@ -163,7 +165,9 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /** Counts the tokens generated up to this point as sampled by the current version. */
+  /**
+   * Counts the tokens since the last segment as sampled by the current version. `generated`: all tokens so far.
+   */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return

@@ -18,11 +18,14 @@ export const loadPath = '/v1/load_lora_adapter'
 const unloadPath = '/v1/unload_lora_adapter'
 const loadMs = 600_000
 const askMs = 30_000
-/** Number of adapters that stay loaded: the newest, and the one before. */
+/** Number of adapters of this engine that stay loaded: the one requested last, and the one before it. */
 const kept = 2
 
 export function vllmAdapters(http: ServerHttp) {
-  /** Names of the adapters that this engine loaded, oldest first. */
+  /**
+   * Adapters to keep on the server, at most `kept`: least recently requested first; includes those that the server had
+   * already loaded.
+   */
   const loaded: string[] = []
 
   return {

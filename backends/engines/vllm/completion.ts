@@ -1,11 +1,13 @@
 /**
  * One generation on a vLLM server: the request's body, and what each event of the stream adds.
  *
- * in   a request, then the `data:` lines        out  a body that sets every sampling field; pieces of tokens and logprobs
- * Invariant: as many logprobs as tokens, each finite and at most 0; anything else is `engine.failed`, since a token without its
- * logprob cannot be trained on. Text is not taken from the server: our renderer alone decodes.
- * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. A field that is left out takes the
- * server's default, which comes from the model's generation_config: so no field is left out.
+ * in   a request, then the `data:` lines
+ * out  a body that sets every sampling field; pieces of tokens and logprobs
+ * Invariant: as many logprobs as tokens, each finite and at most 0; anything else is `engine.failed`, since a token
+ * without its logprob cannot be trained on. Text is not taken from the server: our renderer alone decodes.
+ * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. A sampling field that is left
+ * out takes the server's default, which comes from the model's generation_config: so none is left out but the seed,
+ * where the server cannot take it.
  */
 
 import { checkSampled } from '../checkSampled'

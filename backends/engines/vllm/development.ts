@@ -16,7 +16,10 @@ export interface VllmDevelopment {
   readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined
-  /** Settings of the server's LoRA adapters; null if it was started without --enable-lora. */
+  /**
+   * Settings of the server's LoRA adapters; null if it was started without --enable-lora, undefined if it does not
+   * report them.
+   */
   readonly adapters?: { readonly max_lora_rank?: number } | null | undefined
 }
 

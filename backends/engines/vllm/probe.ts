@@ -2,9 +2,10 @@
  * Finds out what a vLLM server can do by sending probe requests; nothing is concluded from its version number.
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
- * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
- * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to load weights,
- * tokens without their ids. A server that was left paused, by a run that died during a weight update, is resumed.
+ * Invariant: a server that does not fit the run is refused before its first turn: another vocabulary, another
+ * tokenizer, too short a context, tokens without their ids; for training also logprobs that are not those of the
+ * distribution sampled from, and no way to load weights. A server that was left paused, by a run that died during a
+ * weight update, is resumed if this run trains.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from '../server/http'
@@ -91,7 +92,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
 
 /**
  * Resumes a paused server, which answers no generation. Only a run that trains may: it updates the weights, so no other
- * run does.
+ * run does. For any other run the pause is an error.
  */
 async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
   if (trained) return resume(http)

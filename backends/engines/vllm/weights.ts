@@ -28,8 +28,8 @@ const askMs = 30_000
 
 /**
  * Loads new weights. `onLoaded` is called when they are loaded and all tokens of the older ones have arrived, before
- * the server resumes. @throws TroupeError engine.update_failed if the server cannot load them; engine.lost,
- * engine.timeout
+ * the KV cache is reset and the server resumes. @throws TroupeError engine.update_failed if the server cannot be
+ * paused, load the weights, reset its cache or resume; engine.lost, engine.timeout, engine.failed
  */
 export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
   const { version, directory, keepKv } = update
