@@ -1,11 +1,11 @@
 /**
- * A clock of active time, for deadlines: it stops while the process is suspended (a sleeping laptop, SIGSTOP), when
- * nobody could have answered, and it ignores changes of the wall clock.
+ * Measures how long requests have been awaited, in active time, for deadlines: of a gap in which the process was
+ * suspended (a sleeping laptop, SIGSTOP), when nobody could have answered, at most `longestNapMs` count.
  *
  * in   requests whose answer is awaited, checked often      out  how long each has been awaited, ms
- * Invariant: the clock never runs backwards, and a gap between two checks counts at most `longestNapMs`. For requests
- * that exist at the first check, the wait counts from their fact's time: so a replay, which checks once, applies a
- * deadline as the log has it.
+ * Invariant: the clock never runs backwards. A request's wait before its first check is the wall-clock time since its
+ * fact: all of it at the first `tick`, so that a replay, which ticks once, applies a deadline as the log has it; at
+ * most `longestNapMs` at later ticks.
  */
 import type { Effects } from '../runtime/effects'
 
@@ -16,7 +16,7 @@ import type { Effects } from '../runtime/effects'
 const usualNapMs = 5000
 
 export class ActiveClock {
-  /** Active time so far, ms. */
+  /** Active time since the first `tick`, ms. */
   now = 0
   private looks = 0
   private elapsed = 0
@@ -33,7 +33,10 @@ export class ActiveClock {
     this.wall = fx.now()
   }
 
-  /** Milliseconds for which the request `one` has been awaited. `at`: time of its fact, ms since 1970. */
+  /**
+   * Returns the active ms for which the request `one` has been awaited at the latest `tick`. `at`: time of its fact, ms
+   * since 1970.
+   */
   waited(one: object, at: number): number {
     let since = this.since.get(one)
     if (since === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Batches calls: combines items that are submitted at the same time into one call, for calls that cost more than their
- * items.
+ * Batches calls, for calls that cost more than their items: items that are submitted in one turn of the event loop, or
+ * while a call runs, go into one call.
  *
  * in   items, one by one        out  each item's result
  * Invariant: one call runs at a time, with its items in the order of submission; items submitted meanwhile wait for the

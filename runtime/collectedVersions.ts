@@ -1,5 +1,5 @@
 /**
- * Collects the versions of Troupe, Node, Python and the Python packages, for run.started.
+ * Collects the versions of Troupe, Node, Python, torch and transformers, for run.started.
  * The packages' metadata is read instead of importing them: importing torch takes seconds.
  */
 import { execFileSync } from 'node:child_process'

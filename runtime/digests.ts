@@ -1,15 +1,18 @@
 /**
- * Digests of what determines a run's facts: of the code, and of any plain data.
- * Two runs with equal digests take equal decisions on equal facts.
+ * Digests of what determines a run's facts: of Troupe's own code (not of recipes), and of any plain data such as the
+ * configuration.
  */
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
-/** Folders whose code takes decisions: a change elsewhere changes no fact. */
+/** Folders that `codeDigest` covers: their code takes the decisions of a run. */
 const deciding = ['messages', 'kernels', 'policy', 'runtime', 'config', 'backends', 'actors']
 
-/** Computes sha256 over the sources of the deciding folders (or their build), hex. */
+/**
+ * Computes sha256 over the .ts, .js, .py and .proto files of the deciding folders (or of their build), without
+ * generated code and tests, hex.
+ */
 export function codeDigest(): string {
   const hash = createHash('sha256')
   for (const folder of deciding) hashFolder(resolve(__dirname, '..', folder), hash)

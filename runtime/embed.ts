@@ -2,8 +2,8 @@
  * Embeds actors in another program: opens a bus, a journal and an actor system, and closes them as one.
  *
  * in   an address or an open bus, a run's name          out  a journal to append to and to follow, hosts of behaviours
- * Invariant: `close` ends the hosts first, the youngest first, and the bus last, where it was opened here. Nothing that was
- * opened keeps the process alive afterwards.
+ * Invariant: `close` ends the hosts first, the youngest first, and the bus last, if it was opened here. Nothing that
+ * was opened keeps the process alive afterwards.
  */
 import { join } from 'node:path'
 import type { Message, TopicName } from '../messages'
@@ -31,8 +31,8 @@ export interface EmbedOptions {
   /** Number of partitions of new topics that may have several. Default 1. */
   readonly partitions?: number
   /**
-   * Store for values larger than a record. Default: in files beside an lmdb log, or in memory; required for Kafka and
-   * for an open durable bus.
+   * Store for values larger than a record. Default: files in `blobs` below an lmdb log's directory, or in memory for a
+   * memory bus; required for Kafka and for an open durable bus.
    */
   readonly blobs?: BlobStore
   readonly fx?: Effects
@@ -40,7 +40,10 @@ export interface EmbedOptions {
   readonly metrics?: MetricsRegistry
   /** Receives log lines. Default: warnings and errors on stderr. */
   readonly log?: Log
-  /** Called when a host has used up its restarts and is given up. Default: the error is logged. */
+  /**
+   * Called when a host has failed for good: its restarts are used up, or its subscription or a request failed
+   * permanently. Default: the error is logged.
+   */
   readonly onFailed?: (error: Error) => void
   /** Receives every state change of every actor. */
   readonly onLife?: (life: ActorLife) => void
@@ -55,7 +58,7 @@ export type HostSpec<S, I extends Message, R> = Omit<
   readonly name?: string
   /** Parent of the host's actor. Default: the top of the embedding's actor tree. */
   readonly under?: HostOptions<S, I, R>['system']
-  /** Receives the host's escalation. Default: the embedding's `onFailed`. */
+  /** Called instead of the embedding's `onFailed` when this host has failed for good. */
   readonly onFailed?: (error: Error) => void
 }
 
@@ -73,7 +76,7 @@ export interface Embedded {
    * loop.
    */
   entries(topics: readonly TopicName[], from?: 'oldest' | 'latest'): AsyncGenerator<Entry, void, undefined>
-  /** Closes everything, once; then throws the first error of closing, if any. */
+  /** Closes everything that was opened here, once; then throws the first error of closing, if any. */
   close(options?: CloseOptions): Promise<void>
 }
 

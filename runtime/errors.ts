@@ -1,6 +1,6 @@
 /**
  * TroupeError: an error that a program and a person can act on, with a code, a boundary, `retriable` and a hint.
- * Every error thrown across a module of Troupe is one; an error of another package is its `cause`.
+ * An expected failure leaves a module of Troupe as a TroupeError; an error of another package is its `cause`.
  */
 
 /** The part of the system where the error arose. */

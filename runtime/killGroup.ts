@@ -1,4 +1,7 @@
-/** Kills a process that leads its own process group (`detached`), with everything that it started in that group. */
+/**
+ * Kills a process that leads its own process group (`detached`), with everything in that group; without such a group,
+ * the process alone.
+ */
 import type { ChildProcess } from 'node:child_process'
 
 export function killGroup(child: ChildProcess): void {

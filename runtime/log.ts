@@ -1,11 +1,12 @@
 /**
- * Logs to stderr, since stdout carries data. The only file that imports pino, which loads at the first log.
+ * Logs to stderr, since stdout carries data. The only file that imports pino, which loads when the first log is
+ * created.
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
- * Invariant: a field whose name looks like a secret's is redacted at any depth. Text of a model or a tool cannot move
- * the cursor: control characters are escaped.
+ * Invariant: a text field whose name looks like a secret's is redacted; fields are copied to a depth of 6 and cut
+ * below. Text of a model or a tool cannot move the cursor: control characters are escaped.
  *
- * TROUPE_LOG sets the level: trace, debug, info (default), warn, error, silent.
+ * TROUPE_LOG sets the level where the caller gives none: trace, debug, info (default), warn, error, fatal, silent.
  */
 import { inspect } from 'node:util'
 import type { DestinationStream, Logger } from 'pino'
@@ -22,7 +23,7 @@ export interface Log {
 
 export interface LogOptions {
   readonly level?: string
-  /** true: readable lines; false: JSON. Default: true if stderr is a terminal. */
+  /** true: readable lines; false: JSON. Default: true if stderr is a terminal and no `write` is given. */
   readonly pretty?: boolean
   readonly write?: (line: string) => void
 }
@@ -82,7 +83,7 @@ function redact(value: unknown, depth: number): unknown {
 
 function errorFields(error: Error): object {
   const { name, message, stack, cause } = error
-  // Only the stack of the first cause is logged.
+  // Of a chain of causes, only the innermost error's stack is logged.
   return { ...error, name, message, ...(cause === undefined ? { stack } : { cause }) }
 }
 

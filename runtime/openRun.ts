@@ -58,7 +58,10 @@ export async function openNewRun(address: string, name: string, given?: string):
   throw runExists(name)
 }
 
-/** Checks a new run's name before the bus is opened. @throws TroupeError run.bad_name, run.exists */
+/**
+ * Checks a new run's name before the bus is opened. Of existing runs it sees those of an lmdb address only. @throws
+ * TroupeError run.bad_name, run.exists
+ */
 export function checkNewRun(address: string, name: string): void {
   runNamed(name)
   if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
@@ -95,8 +98,8 @@ export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'bl
 }
 
 /**
- * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a shared bus. `given`: directory of
- * the run's files, as in directoryOf.
+ * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a Kafka bus; on another bus the name
+ * is required. `given`: directory of the run's files, as in directoryOf.
  */
 export async function openForReading(
   address: string,
@@ -156,7 +159,7 @@ export async function runsOn(bus: Bus): Promise<readonly string[]> {
   return names.filter(name => name !== undefined).sort()
 }
 
-/** Picks the run for a command without --run: the only run, or the newest. */
+/** Returns `given`, the run that --run names; without it, the run whose name sorts last in the address's directory. */
 export function chooseRun(address: string, given: string | undefined): string {
   if (given !== undefined) return given
   checkReadable(address)

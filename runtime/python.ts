@@ -31,8 +31,8 @@ export function venvCandidates(env: NodeJS.ProcessEnv = process.env): readonly s
 }
 
 /**
- * Returns the path of the venv's interpreter.
- * @throws TroupeError process.no_python if `troupe setup` has not run
+ * Returns the path of the interpreter of the first venv that has one.
+ * @throws TroupeError process.no_python if no venv has one, such as before `troupe setup`
  */
 export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const tried = venvCandidates(env)

@@ -1,11 +1,13 @@
-/** Layout of a run's files: below `<directory>/runs/<run>`, next to the embedded bus that holds its log. */
+/**
+ * Paths of a run's files below `<directory>/runs/<run>`: its log if the bus is embedded, its blobs, its initial model.
+ */
 import { existsSync, readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { RunId } from '../messages/ids'
 
 export interface RunDirectory {
   readonly root: string
-  /** Directory of the embedded bus. */
+  /** Directory of the log on an embedded bus. */
   readonly log: string
   readonly blobs: string
   /** Directory of the initial model, if the run made one. */
@@ -17,7 +19,7 @@ export function runDirectory(directory: string, run: RunId): RunDirectory {
   return { root, log: join(root, 'log'), blobs: join(root, 'blobs'), model: join(root, 'model') }
 }
 
-/** Lists the names of the runs in a directory, the newest last. */
+/** Lists the names of the runs in a directory, sorted. */
 export function runsOf(directory: string): readonly string[] {
   const runs = join(resolve(directory), 'runs')
   return existsSync(runs) ? readdirSync(runs).sort() : []

@@ -1,6 +1,7 @@
 /**
  * Converts token ids and logprobs to and from the little-endian bytes of policy.proto.
- * Invariant: a result is an aligned copy, independent of gRPC's buffer.
+ * Invariant: what is converted from bytes is an aligned copy, independent of gRPC's buffer; `bytesOfTokens` returns a
+ * view.
  */
 
 export function bytesOfTokens(tokens: Int32Array): Buffer {

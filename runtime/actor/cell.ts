@@ -3,10 +3,10 @@
  *
  * in   messages, failures of handlers and children, requests to stop
  * out  calls of the handler, one at a time; dead letters; an escalation
- * Invariant: at most one of `start`, a handler and a hook runs at any time, across restarts too. A message that was
- * accepted is handled, or becomes a dead letter. No rejection of this file stays unhandled, and nothing throws into
- * nact. The file is longer than 320 lines because the states of one life lose their order when they are spread over
- * files.
+ * Invariant: until a stop's or a hook's deadline passes, at most one of `start`, a handler and a hook runs at any time,
+ * across restarts too. A message that was accepted is handled, or becomes a dead letter, or is dropped because it is a
+ * question whose asker has given up. No rejection of this file stays unhandled. The file is longer than 320 lines
+ * because the states of one life lose their order when they are spread over files.
  */
 import { asError, TroupeError } from '../errors'
 import { within } from '../within'
@@ -39,7 +39,10 @@ export interface Host extends Pick<NactTree, 'carry'> {
   readonly onLife: ((life: ActorLife) => void) | undefined
 }
 
-/** Parent of an actor: the actor system itself (without a carrier), or an incarnation of another actor. */
+/**
+ * Parent of an actor: the actor system itself (`carrier` is undefined then), or an incarnation (the life between two
+ * restarts) of another actor.
+ */
 export interface Parent {
   readonly path: string
   readonly carrier: Carrier<never> | undefined
@@ -48,9 +51,9 @@ export interface Parent {
 }
 
 /**
- * Envelopes that go through nact together, in the mailbox's order: nact takes a turn of the event loop for each of its
- * messages, so envelopes that arrive before a bundle is begun join it. An empty bundle makes the actor check its own
- * state.
+ * Envelopes that go through nact as one message, in the mailbox's order, at most 64: nact takes a turn of the event
+ * loop for each message. Envelopes that arrive before nact has begun the latest bundle are added to it. An empty bundle
+ * makes the actor check whether it must start, fail or stop.
  */
 type Bundle<M> = Envelope<M>[]
 
@@ -79,7 +82,9 @@ export class Cell<M> implements ActorRef<M> {
   #failures: Failures = []
   #restarts = 0
   #lastError: TroupeError | undefined
-  /** A failure that came from outside a handler; the actor acts on it between two messages. */
+  /**
+   * First failure of this incarnation from `context.fail` or from a child; the actor acts on it between two messages.
+   */
   #failure: TroupeError | undefined
   #stopping: { readonly drain: boolean } | undefined
   #over = false
@@ -104,7 +109,7 @@ export class Cell<M> implements ActorRef<M> {
       this.#resolveStarted = resolve
       this.#rejectStarted = reject
     })
-    this.started.catch(() => {}) // an actor that cannot start escalates; its starter awaits this promise
+    this.started.catch(() => {}) // nobody may await `started`: its rejection must not count as unhandled
     this.ended = new Promise(resolve => {
       this.#resolveEnded = resolve
     })
@@ -173,8 +178,8 @@ export class Cell<M> implements ActorRef<M> {
   }
 
   /**
-   * Sends an envelope through nact, or, without one, an empty bundle. Between two incarnations the mailbox keeps
-   * envelopes.
+   * Sends `envelope` to the nact actor; without an argument, an empty bundle. Between two incarnations it sends
+   * nothing, and the envelope stays in the mailbox.
    */
   #dispatch(envelope?: Envelope<M>): void {
     if (envelope === undefined) this.#carrier?.dispatch([])
@@ -198,7 +203,7 @@ export class Cell<M> implements ActorRef<M> {
         this.#inbox.mailbox.done()
         continue
       }
-      // One message of a bundle is timed: a sample under load, else every message.
+      // Only the first handled message of a bundle is timed: a sample under load; every message when bundles hold one.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
@@ -234,7 +239,10 @@ export class Cell<M> implements ActorRef<M> {
     this.#resolveStarted()
   }
 
-  /** Counts the crash against the message; after too many crashes the message becomes a dead letter. */
+  /**
+   * Counts the crash against the message. The message becomes a dead letter at its `attemptsPerMessage`-th crash, or
+   * when the actor is stopping without drain.
+   */
   #failedOn(envelope: Envelope<M>, thrown: unknown): TroupeError {
     const text = `failed on a message: ${asError(thrown).message}`
     const error = actorError('actor.handler_failed', this.path, text, { cause: thrown })
@@ -309,11 +317,14 @@ export class Cell<M> implements ActorRef<M> {
     this.#live('restarting')
     await this.#close('restarting', error)
     if (this.#over) return
-    this.#failure = undefined // a child's failure from before the child was stopped
+    this.#failure = undefined // discards what a child or `context.fail` reported while the incarnation was closed
     this.#backoff = setTimeout(() => this.#begin(), this.#leaving() ? 0 : verdict.afterMs)
   }
 
-  /** Ends the incarnation: stops its feeds, its children and its nact actor, and releases what `start` took. */
+  /**
+   * Ends the incarnation, in this order: aborts its signal, runs the spec's `beforeStop`, stops the children, runs the
+   * spec's `stop`, disposes of the nact actor. The two hooks run only if `start` has resolved.
+   */
   async #close(reason: StopReason, error: TroupeError | undefined): Promise<void> {
     this.#abort.abort()
     const carrier = this.#carrier
@@ -401,5 +412,8 @@ export class Cell<M> implements ActorRef<M> {
   }
 }
 
-/** Errors made in this file carry the thrown error as their cause; any other error that reaches nact is a defect. */
+/**
+ * True for an error of the actor boundary, as this file makes around a thrown error; another error that reaches nact is
+ * a defect.
+ */
 const isOfActor = (thrown: unknown): boolean => thrown instanceof TroupeError && thrown.boundary === 'actor'

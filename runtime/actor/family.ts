@@ -1,8 +1,8 @@
 /**
  * The children of an actor, or of an actor system.
  *
- * Invariant: no two children have one name. Their number is not bounded here: nactTree.ts nests nact's actors by
- * itself. Numerous, short-lived things (rollouts, requests) should be state inside one actor all the same.
+ * Invariant: no two children have one name. The number of children is not bounded here: nactTree.ts spreads nact's
+ * actors over a tree. Numerous, short-lived things (rollouts, requests) should be state inside one actor all the same.
  */
 import { actorError } from './actorError'
 import type { ActorRef, StopOptions } from './spec'
@@ -30,8 +30,8 @@ export class Family {
   }
 
   /**
-   * Stops all children, the youngest first. Returns the errors of those that did not stop in time; they have ended all
-   * the same.
+   * Stops all children, the youngest first. Returns the errors of the children that did not stop in time; these
+   * children have ended too.
    */
   async stop(options: StopOptions): Promise<unknown[]> {
     const faults: unknown[] = []

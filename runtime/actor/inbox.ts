@@ -1,9 +1,9 @@
 /**
  * The sending side of an actor: tryTell, tell and ask over a bounded mailbox.
  *
- * in   messages from anyone in the process          out  envelopes in the mailbox, or an error to the sender
- * Invariant: every sender learns the outcome: accepted, or refused with a reason. After `close` nothing is accepted,
- * and later messages become dead letters.
+ * in   messages from anyone in the process          out  envelopes in the mailbox, or a refusal to the sender
+ * Invariant: every sender learns whether its message was accepted; a refused `tell` or `ask` also learns why. After
+ * `close` a new message is refused and becomes a dead letter; senders that already wait for room may still be admitted.
  */
 import type { TroupeError } from '../errors'
 import { actorError } from './actorError'
@@ -23,10 +23,10 @@ export interface Envelope<M> {
 /** The actor that an inbox belongs to, as the inbox uses it. */
 export interface InboxOwner<M> {
   readonly path: string
-  /** Called when the envelope is in the mailbox. */
+  /** Called when the envelope has entered the mailbox. */
   arrived(envelope: Envelope<M>): void
   deadLetter(message: M, error: TroupeError): void
-  /** Returns the sending time for a new envelope. */
+  /** Returns the time for `Envelope.at`, ms. */
   stamp(): number
 }
 

@@ -1,7 +1,7 @@
 /**
  * Metrics of actors: waiting and handling times of messages, depths of mailboxes, restarts, dead letters.
- * Invariant: the cost arises once a bundle of messages, not once a message: counts are summed, and one message of a
- * bundle is timed.
+ * Invariant: metrics cost once per bundle (the messages that go through nact together, cell.ts), not once per message:
+ * the handled messages of a bundle are counted in one step, and one of them is timed.
  */
 import type { MetricsRegistry } from '../metrics'
 
@@ -16,7 +16,10 @@ export interface ActorMeter {
 }
 
 export interface Instruments {
-  /** Returns the meter of the actor at `path`; `depth` is read when metrics are scraped. */
+  /**
+   * Returns the meter of the actor at `path`. `depth` returns the number of messages in its mailbox, when metrics are
+   * scraped.
+   */
   of(path: string, depth: () => number): ActorMeter
 }
 

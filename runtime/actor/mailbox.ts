@@ -16,7 +16,8 @@ interface Waiter<E> {
 
 export class Mailbox<E> {
   /**
-   * Ring buffer whose length is a power of two, so that an index is computed by masking. It grows up to the capacity.
+   * Ring buffer whose length is a power of two, so that an index is computed by masking. It doubles when it is full;
+   * its length may exceed the capacity.
    */
   #ring: (E | undefined)[] = new Array(16)
   #head = 0
@@ -45,7 +46,7 @@ export class Mailbox<E> {
 
   /**
    * Queues the sender of the envelope; later one of the callbacks runs, unless the sender gives up first. Returns a
-   * function by which the sender gives up, or false when too many senders wait.
+   * function by which the sender gives up, or false when `maxWaiting` senders wait already.
    */
   wait(envelope: E, admitted: () => void, refused: (error: TroupeError) => void): (() => void) | false {
     if (this.#waiters.size >= this.maxWaiting) return false
@@ -54,12 +55,14 @@ export class Mailbox<E> {
     return () => this.#waiters.delete(waiter)
   }
 
-  /** Returns the oldest message, which still occupies its place until `done`. */
+  /** Returns the oldest message, which still occupies its place until `done`; undefined when the queue is empty. */
   peek(): E | undefined {
     return this.#ring[this.#head]
   }
 
-  /** Removes the oldest message; the sender that has waited longest gets its place. */
+  /**
+   * Removes the oldest message; then accepts the message of the sender that has waited longest, if any sender waits.
+   */
   done(): void {
     this.#ring[this.#head] = undefined
     this.#head = (this.#head + 1) & (this.#ring.length - 1)

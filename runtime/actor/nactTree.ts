@@ -1,5 +1,6 @@
 /**
- * Wraps the library nact: one nact actor for each incarnation of an actor, below the nact actor of its parent.
+ * Wraps the library nact: one nact actor for each incarnation (the life between two restarts) of an actor, below the
+ * nact actor of its parent.
  *
  * in   bundles of envelopes for one actor
  * out  the bundles in the order of dispatch, one at a time; errors of a receiver
@@ -22,7 +23,9 @@ export interface Receiver<B> {
 export interface Carrier<B> {
   /** Puts the bundle into nact's mailbox. After `dispose` nact drops the bundle silently. */
   dispatch(bundle: B): void
-  /** Ends the nact actor; no bundle is received after this. Its children end by their own `dispose`. */
+  /**
+   * Ends the nact actor; it begins no further bundle. The carriers of child actors are disposed of by their own cells.
+   */
   dispose(): void
 }
 
@@ -56,7 +59,10 @@ export function createNactTree(name: string): NactTree {
   )
   const branches = new WeakMap<Carrier<never>, Branch>()
 
-  /** Finds a nact actor with room for one more child; adds a branch when none has room. */
+  /**
+   * Finds a nact actor with room for one more child: `from` itself, else one in the branch of `from` with the fewest
+   * children. Adds a branch first while `from` is full and has fewer than 8 of them.
+   */
   function withRoom(from: Branch): Branch {
     if (from.children < mostChildren - mostBranches) return from
     if (from.branches.length < mostBranches) {

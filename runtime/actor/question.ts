@@ -48,7 +48,10 @@ export class Question<R> implements Reply<R> {
     this.#settle(asError(error))
   }
 
-  /** Settles a question that will get no answer: with the handler's failure if it had one, else with `error`. */
+  /**
+   * Settles a question that will get no answer: with the handler's failure if the handler has failed on it, else with
+   * `error`.
+   */
   abandon(error: TroupeError): void {
     this.fail(this.#crash ?? error)
   }

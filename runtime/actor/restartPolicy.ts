@@ -3,14 +3,16 @@
  *
  * in   a policy, the failures so far, the time
  * out  restart after a delay, or escalate; the failures to remember
- * Invariant: pure functions. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts
- * for ever.
+ * Invariant: pure functions. More than `maxRestarts` failures within `withinMs` always escalate, so that nothing
+ * restarts for ever in quick succession.
  */
 export interface RestartPolicy {
   /** Number of restarts that are allowed within `withinMs`; one more failure escalates. */
   readonly maxRestarts: number
   readonly withinMs: number
-  /** Delay before the first restart, ms; it doubles with every failure that is still within `withinMs`. */
+  /**
+   * Delay before the first restart, ms; it doubles with every further failure within `withinMs`, up to `maxBackoffMs`.
+   */
   readonly backoffMs: number
   readonly maxBackoffMs: number
   /** Number of crashes on one message after which it becomes a dead letter. */
@@ -25,7 +27,7 @@ export const defaultRestartPolicy: RestartPolicy = {
   attemptsPerMessage: 3,
 }
 
-/** Times of the failures that still count, oldest first, on a monotonic clock in ms. */
+/** Times of the failures that still count against `maxRestarts`, oldest first, on a monotonic clock in ms. */
 export type Failures = readonly number[]
 
 export type Verdict =

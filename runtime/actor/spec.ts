@@ -5,13 +5,19 @@
 import type { TroupeError } from '../errors'
 import type { RestartPolicy } from './restartPolicy'
 
-/** Handles one message. The next one waits until this has resolved. A throw restarts the actor. */
+/**
+ * Handles one message. The next message waits until the returned promise has resolved. A throw restarts the actor, or
+ * ends it if the error is fatal or restarts are used up.
+ */
 export type Handler<M> = (message: M) => void | Promise<void>
 
 export type StopReason = 'stopped' | 'restarting' | 'escalated'
 
 export interface ActorSpec<M> {
-  /** Name of the actor, unique among its siblings; letters, digits, dots, dashes and underscores. */
+  /**
+   * Name of the actor, unique among its siblings; letters, digits, dots, dashes and underscores, first a letter or
+   * digit.
+   */
   readonly name: string
   /** Kind of the actor, shown in the supervision tree. Default `actor`. */
   readonly kind?: string
@@ -22,18 +28,25 @@ export interface ActorSpec<M> {
     readonly waiting?: number
   }
   /**
-   * Builds the state: at the first start and again at every restart (here the log is refolded). No message is handled
-   * before it has resolved; a throw counts as a failure of the actor.
+   * Builds the state: at the first start and again at every restart (an owner of log partitions rebuilds its state from
+   * the log here). No message is handled before `start` has resolved; a throw counts as a failure of the actor.
    */
   start(context: ActorContext): Handler<M> | Promise<Handler<M>>
   /**
-   * Runs first when an incarnation ends, while its children still live: stop feeding them here. `error` is the failure
-   * that ended the incarnation. Runs only after `start` has resolved.
+   * Runs first when an incarnation (the life between two restarts) ends, while its children still live: stop feeding
+   * them here. `error` is the failure that ended the incarnation, undefined at a stop. Runs only after `start` has
+   * resolved.
    */
   beforeStop?(reason: StopReason, error: TroupeError | undefined): void | Promise<void>
-  /** Releases what `start` took. Runs when no message is being handled, unless the stop's deadline has passed. */
+  /**
+   * Releases what `start` took. Runs after the children have ended; no message is being handled then, unless the
+   * deadline of a stop has passed.
+   */
   stop?(reason: StopReason): void | Promise<void>
-  /** Deadline of each of the two hooks, and of `stop` if its caller gives none, ms. Default 10 s. */
+  /**
+   * Deadline of each of the hooks `beforeStop` and `stop`, and of an `ActorRef.stop` call without `deadlineMs`, ms.
+   * Default 10,000.
+   */
   readonly stopWithinMs?: number
   readonly restart?: Partial<RestartPolicy>
   /**
@@ -42,8 +55,8 @@ export interface ActorSpec<M> {
    */
   isFatal?(error: unknown): boolean
   /**
-   * Receives the error when restarts are used up. Without it the parent actor fails; at the top the system's
-   * `onEscalate` runs.
+   * Receives the error when the actor gives up: its restarts are used up, or `isFatal` returned true. Without this hook
+   * the parent actor fails; for a top-level actor the system's `onEscalate` runs.
    */
   onEscalate?(error: TroupeError): void
 }
@@ -51,11 +64,12 @@ export interface ActorSpec<M> {
 export interface ActorContext {
   /** Path of the actor in the tree: `/system/parent/name`. */
   readonly path: string
-  /** Aborts when this incarnation should end its work early: at a stop without drain, or when a deadline has passed. */
+  /** Aborts when this incarnation ends, and already when a stop without drain begins. */
   readonly signal: AbortSignal
   /**
-   * Adds a child; it ends with this incarnation, and its escalation is this actor's failure unless its spec takes it.
-   * @throws TroupeError actor.stopped once this incarnation has ended
+   * Adds a child; it ends with this incarnation. The child's escalation fails this actor, unless the child's spec has
+   * an `onEscalate`.
+   * @throws TroupeError actor.stopped once this incarnation has ended; actor.bad_name, actor.name_taken
    */
   spawn<C>(spec: ActorSpec<C>): ActorRef<C>
   /** Fails this incarnation from outside a handler, once the message being handled is done. */
@@ -87,8 +101,8 @@ export interface StopOptions {
   /** true: handles the queued messages first; false: they become dead letters. Default false. */
   readonly drain?: boolean
   /**
-   * Longest wait for the running handler (and, with `drain`, the mailbox), ms. Default: the spec's `stopWithinMs`, 10
-   * s.
+   * Longest wait for the running handler (and, with `drain`, for the queued messages), ms. Default: the spec's
+   * `stopWithinMs`.
    */
   readonly deadlineMs?: number
 }
@@ -98,9 +112,12 @@ export interface ActorRef<M> {
   readonly path: string
   /** Number of messages accepted and not yet handled. */
   readonly depth: number
-  /** Resolves at the first successful start; rejects when the actor ended before one. */
+  /** Resolves at the first successful start; rejects when the actor ended before a successful start. */
   readonly started: Promise<void>
-  /** Resolves when the actor has ended: with the error if it escalated, else with undefined. */
+  /**
+   * Resolves when the actor has ended: with the error if it escalated or was cut off at a stop's deadline, else with
+   * undefined.
+   */
   readonly ended: Promise<TroupeError | undefined>
   /** Accepts the message, or returns false: there is no room (or other senders wait for it), or the actor has ended. */
   tryTell(message: M): boolean
@@ -112,12 +129,13 @@ export interface ActorRef<M> {
   /**
    * Sends a message that carries a Reply, and resolves with the answer. Rejects as `tell` does, with
    * `actor.ask_timeout`, with the error that the handler passed to `fail`, or with `actor.handler_failed` (cause: the
-   * thrown error) when the message crashed the actor. A question whose asker has given up is not handled.
+   * thrown error) when the actor has crashed on the message too often. A queued question whose asker has given up is
+   * not handled.
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
   /**
-   * Waits for the running handler, then ends the actor. Rejects `actor.stop_timeout` after the deadline; the actor has
-   * ended then too.
+   * Waits for the running handler (with `drain`, for the queued messages too), then ends the actor. Rejects
+   * `actor.stop_timeout` after the deadline; the actor has ended then too.
    */
   stop(options?: StopOptions): Promise<void>
 }
@@ -128,7 +146,7 @@ export interface DeadLetter {
   readonly message: unknown
   /**
    * Reason. crashed: the actor crashed on the message too often. stopped: the actor ended before it handled the
-   * message.
+   * message, or had ended before the message was sent.
    */
   readonly reason: 'crashed' | 'stopped'
   readonly error: TroupeError
@@ -138,7 +156,7 @@ export interface DeadLetter {
 export interface ActorLife {
   readonly path: string
   readonly kind: string
-  /** New state. given-up: restarts were used up, and the supervisor received the escalation. */
+  /** New state. given-up: the actor has escalated (restarts used up, or a fatal error) and ended. */
   readonly state: 'starting' | 'up' | 'restarting' | 'given-up' | 'stopped'
   /** Number of restarts since the actor was spawned. */
   readonly restarts: number

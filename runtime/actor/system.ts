@@ -1,5 +1,5 @@
 /**
- * Actor systems: bounded mailboxes, tell and ask with deadlines, restarts with a refold, dead letters.
+ * Actor systems: bounded mailboxes, tell and ask with deadlines, restarts that rebuild an actor's state, dead letters.
  *
  * in   specs of actors          out  refs to send to them; dead letters, escalations and state changes of all actors
  * Invariant: nact carries every envelope and runs every handler (nactTree.ts); back-pressure, order after a crash,
@@ -35,9 +35,14 @@ export interface ActorSystemOptions {
   readonly name: string
   readonly log: Host['log']
   readonly metrics?: MetricsRegistry
-  /** Receives every message that was not handled. Must not throw; an error that it throws is logged. */
+  /**
+   * Receives every dead letter; a message refused for lack of room is none. Must not throw; an error that it throws is
+   * logged.
+   */
   readonly onDeadLetter: (letter: DeadLetter) => void
-  /** Called when a top-level actor without `onEscalate` has used up its restarts. The actor has ended then. */
+  /**
+   * Called when a top-level actor without an `onEscalate` of its own has given up: restarts used up, or a fatal error.
+   */
   readonly onEscalate?: (path: string, error: TroupeError) => void
   /** Receives every state change of every actor. Must not throw; an error that it throws is logged. */
   readonly onLife?: (life: ActorLife) => void
@@ -45,13 +50,13 @@ export interface ActorSystemOptions {
 
 export interface ActorSystem {
   /**
-   * Starts a top-level actor; their number is not bounded. Throws `actor.name_taken`, `actor.bad_name`,
+   * Starts a top-level actor; the number of actors is not bounded. Throws `actor.name_taken`, `actor.bad_name`,
    * `actor.stopped`.
    */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
   /**
-   * Ends all actors, the youngest first, each with these options. After all have ended, rejects with the error of the
-   * first actor that was cut off at its deadline.
+   * Ends all top-level actors, the youngest first, each with these options; an actor ends its children. Afterwards
+   * rejects with the error of the first top-level actor that was cut off at its deadline.
    */
   stop(options?: StopOptions): Promise<void>
 }

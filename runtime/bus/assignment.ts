@@ -2,8 +2,9 @@
  * Assigns partitions to the members of a consumer group, as a pure function.
  *
  * in   members with their topics, partition counts, current owners      out  an owner for each partition
- * Invariants: every partition of a topic goes to exactly one of its subscribers. Their shares of a topic differ by at
- * most one. A partition moves only when balance requires it, since each move costs its new owner a refold.
+ * Invariants: every partition of a subscribed topic goes to exactly one subscriber of that topic. The subscribers'
+ * numbers of partitions of a topic differ by at most one. A partition moves only when balance requires it, since each
+ * move makes its new owner rebuild its state from the log.
  */
 export interface GroupMember {
   readonly id: number

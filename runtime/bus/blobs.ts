@@ -3,7 +3,8 @@
  * its digest.
  *
  * in   bytes      out  their sha256; later the same bytes
- * Invariants: bytes whose `put` resolved are on disk; `get` returns bytes with the requested digest, or throws.
+ * Invariants: bytes whose `put` resolved are on disk (in `memoryBlobs`: in memory); `get` returns bytes with the
+ * requested digest, or throws.
  */
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
@@ -49,8 +50,9 @@ export function memoryBlobs(): BlobStore {
 }
 
 /**
- * Opens a blob store in files `<first two digits>/<other digits>`: each is written under another name, synced and
- * renamed, so that an existing file is complete. In mode 'read' the directory need not exist; the store is empty then.
+ * Opens a blob store in files `<first two digits of the digest>/<the other digits>`: each is written under another
+ * name, synced and renamed, so that an existing file is complete. In mode 'read' the directory need not exist; the
+ * store is empty then.
  */
 export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {
   if (mode === 'write') {

@@ -2,8 +2,8 @@
  * The bus: topics of ordered, durable records, with Kafka's semantics on every driver.
  *
  * in   records to append          out  the same records, in order within a partition, as often as they are read
- * Invariant: a record whose append resolved survives a crash, at the offset that was returned. Offsets of a partition grow
- * by one and never change. Delivery to a consumer is at least once.
+ * Invariant: a record whose append resolved survives a crash (except on the memory driver), at the offset that was
+ * returned. Offsets of a partition grow by one and never change. Delivery to a consumer is at least once.
  */
 
 /** A topic: one to create, or one that exists. */
@@ -60,7 +60,9 @@ export interface SubscribeOptions {
   readonly lingerMs?: number
   /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
-  /** Called when a partition moves to another member. */
+  /**
+   * Called when a partition leaves this member: it moves to another member, the group dropped this member, or `close`.
+   */
   readonly onRevoked?: (partition: { topic: string; partition: number }) => Promise<void>
   /** Called once, when the consumer fails and stops. */
   readonly onError: (error: Error) => void
@@ -70,7 +72,7 @@ export interface SubscribeOptions {
 export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 
 export interface Subscription {
-  /** Commits an offset: it tells the bus that every record before it is done, and the group begins there next time. */
+  /** Commits an offset for the group: every record below it is done, and the partition's next owner begins at it. */
   commit(position: Position): Promise<void>
   /** True while the partition certainly belongs to this member; false as soon as the group may have reassigned it. */
   holds(topic: string, partition: number): boolean
@@ -83,15 +85,15 @@ export interface Subscription {
 export interface Bus {
   readonly kind: 'memory' | 'lmdb' | 'kafka'
   /**
-   * Creates missing topics. @throws TroupeError bus.topic_mismatch when an existing one has another number of
-   * partitions
+   * Creates missing topics. @throws TroupeError bus.topic_mismatch when an existing topic has another number of
+   * partitions or, on Kafka, settings that would lose records
    */
   createTopics(configs: readonly TopicConfig[]): Promise<void>
   listTopics(): Promise<readonly TopicConfig[]>
   /** Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb. */
   append(records: readonly NewRecord[]): Promise<readonly Position[]>
   /**
-   * Reads up to `max` records from `offset` on; empty at the partition's end.
+   * Reads up to `max` records (default 512), or about 16 MiB, from `offset` on; empty at the partition's end.
    * @throws TroupeError bus.offset_out_of_range below the oldest offset
    */
   read(topic: string, partition: number, offset: number, max?: number): Promise<readonly BusRecord[]>

@@ -11,7 +11,8 @@ const maxPartitions = 65_536
 const maxHeaders = 255
 
 /**
- * Checks the size and the headers of a record to append. @throws TroupeError bus.record_too_large, bus.record_invalid
+ * Checks the size and the number of headers of a record to append. @throws TroupeError bus.record_too_large,
+ * bus.record_invalid
  */
 export function checkRecord(record: NewRecord): void {
   let characters = record.key.length
@@ -44,7 +45,7 @@ export function checkTopicConfig({ topic, partitions, retentionMs }: TopicConfig
   }
 }
 
-/** Checks the name of a consumer group. @throws TroupeError bus.group_invalid */
+/** Checks the length of a consumer group's name. @throws TroupeError bus.group_invalid */
 export function checkGroup(group: string): void {
   if (group.length < 1 || group.length > 249) throw busErrors.groupInvalid(group)
 }

@@ -1,4 +1,6 @@
-/** The errors of the bus: a constructor for each code, so that every driver reports a fault in the same words. */
+/**
+ * Errors that several drivers report: a constructor for each, so that every driver reports a fault in the same words.
+ */
 import { TroupeError } from '../errors'
 
 /**

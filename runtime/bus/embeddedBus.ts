@@ -12,7 +12,7 @@ import type { PartitionedLog, PlacedRecord } from './partitionedLog'
 import { partitionOf } from './partitioner'
 
 const defaultReadRecords = 512
-/** Upper bound on the bytes of one read, whatever `max` says; a single record may exceed it. */
+/** Upper bound on the bytes of one read, whatever `max` says; the last record read may exceed it. */
 const maxReadBytes = 16 * 1024 * 1024
 
 export function embeddedBus(log: PartitionedLog): Bus {

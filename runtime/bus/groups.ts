@@ -2,9 +2,10 @@
  * Consumer groups over an embedded log: members share partitions; partitions move when members join or leave.
  *
  * in   subscribe, close, growth of partitions      out  batches to handlers, onAssigned, onRevoked, onError
- * Invariants: a partition has one owner, and moves only after its owner's running handler and onRevoked have ended. A new
- * owner begins at the committed offset, or where the group began in this process. A rebalance waits for the handlers of
- * the partitions that move, so a handler must not await a subscribe or a close of its own group.
+ * Invariants: in a group a partition has at most one owner, and moves only after its owner's running handler and
+ * onRevoked have ended. A new owner begins at the offset that its onAssigned returns, else at the committed offset,
+ * else where the group began in this process. A rebalance waits for the handlers of the partitions that move, so a
+ * handler must not await a subscribe or a close of its own group.
  */
 import { asError, TroupeError } from '../errors'
 import { assignPartitions, keyOf, type TopicPartition } from './assignment'

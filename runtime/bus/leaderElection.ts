@@ -4,15 +4,15 @@
  * leader's heartbeats, it gives the partition to one of them.
  *
  * in   a bus, a run, a role      out  onElected when this process becomes the leader, onLost when it no longer is
- * Invariant: `isLeader` is false from the moment at which the group may have elected another. A process that was stopped
- * for longer than a session gets `onLost` before anything else when it continues.
+ * Invariant: `isLeader` is false from the moment at which the group may have elected another process. So a process that
+ * was suspended for longer than a session finds `isLeader` false when it continues; `onLost` follows.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
 import type { Bus, Subscription } from './bus'
 
-/** Elected roles. Each is also the name of the topic whose single partition decides. */
+/** Elected roles. The single partition of a role's topic (`topicOf`) decides who has the role. */
 export type ElectedRole = 'learner' | 'scheduler'
 
 const topicOf = { learner: topics.learner, scheduler: topics.turns } as const
@@ -28,8 +28,8 @@ export interface ElectionOptions {
 export interface Election {
   isLeader(): boolean
   /**
-   * Resolves with true once this process certainly leads, with false when another process does; waits while that is in
-   * doubt.
+   * Resolves with true once this process certainly leads, with false when it is not elected or has released the role.
+   * Waits while this process was elected but the group may have elected another since.
    */
   confirmLeader(): Promise<boolean>
   release(): Promise<void>

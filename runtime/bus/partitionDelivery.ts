@@ -8,7 +8,7 @@ import type { BatchHandler, BusRecord } from './bus'
 
 export interface DeliveryOptions {
   readonly begin: number
-  /** Least time between two handler calls, ms; records that arrive meanwhile form one batch. */
+  /** Pause after each handler call, ms; records that arrive meanwhile form one batch. */
   readonly lingerMs: number
   readonly read: (offset: number) => readonly BusRecord[]
   readonly handler: BatchHandler

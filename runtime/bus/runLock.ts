@@ -2,8 +2,8 @@
  * The lock on a run for a process that has all roles: it leads every elected role of the run, or is refused.
  *
  * in   a bus and a run      out  the lock, or `bus.run_held` when another process leads a role
- * Invariant: two processes never hold a run for longer than a group's session. A process that was silent for that long,
- * because it hung or was stopped, gets `onLost` as soon as it reaches the group again.
+ * Invariant: another process can take the lock only when its holder released it or was silent for longer than a group's
+ * session, because it hung or was suspended. Such a holder gets `onLost` when it reaches the group again.
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../errors'

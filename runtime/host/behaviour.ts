@@ -2,9 +2,10 @@
  * A behaviour: the protocol of an actor as pure functions, without any plumbing (DESIGN §3). The host runs it.
  *
  * in   facts, in the log's order, and inputs (commands for it, ticks)
- * out  facts to append, commands to send, requests
+ * out  facts to append, commands to send, requests to ports
  * Invariant: the state changes only through `evolve`, only by facts, in the log's order. So the refold of any prefix of
- * a history equals the state that the live actor had there. `decide` gets the state after the fact was folded.
+ * a history (its state rebuilt from the log) equals the state that the live actor had there. `decide` gets the state
+ * after `evolve` has folded the fact.
  */
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
@@ -38,21 +39,24 @@ export interface Behaviour<S, I = never, R = never> {
   readonly name: string
   initial(): S
   /**
-   * Folds one fact into the state. Returns the same object for a fact that does not concern the behaviour or does not
-   * count.
+   * Folds one fact into the state. Returns the same object if the behaviour ignores the fact.
    */
   evolve(state: S, fact: Fact, origin: Origin): S
   /**
    * Decides about an input; not called for a fact that `evolve` ignored. A behaviour that decides by its state alone
-   * has no `decide`: instead `pending` is called when the state has changed and all its own facts are folded.
+   * has no `decide`: instead `pending` is called when the state has changed and all facts that the behaviour appended
+   * are folded.
    */
   decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
   /**
-   * Prepares the state of a fold that begins in the middle of a partition: requests with a start order up to
-   * `highestOrder` were made before.
+   * Prepares the state of a fold that begins in the middle of a partition: rollouts with a start order (their number in
+   * the order of requests) up to `highestOrder` were requested before.
    */
   asked?(state: S, highestOrder: number): S
-  /** Returns, after a refold, the messages and requests that have no answer yet. */
+  /**
+   * Returns the messages and requests that have no answer yet by the state. Called after a refold; of a behaviour
+   * without `decide` also when its state has changed.
+   */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Finds what a fold that starts in the middle of a partition must know from before: the claims in force there, and the
- * rollouts requested so far.
+ * Finds what a fold that starts in the middle of a partition must know from before: the claims in force there (facts by
+ * which an owner takes the partition, or a process the curriculum), and the rollouts requested so far.
  *
  * in   a partition, the offset where the fold begins      out  the latest claims, the highest start order that counts
  * Invariant: the partition is read backwards only as far as needed. Every decision names its owner's claim, and every
@@ -13,9 +13,11 @@ import type { Journal } from '../journal/journal'
 export interface EarlierFacts {
   /** Offset of the owner's claim; -1 when there is none. */
   readonly owner: number
-  /** Epoch of the curriculum; -1 when there is none. */
+  /** Epoch of the curriculum (the number that its claim and requests carry); -1 when there is none. */
   readonly curriculum: number
-  /** Highest start order of the requests that count; -1 when there is none. */
+  /**
+   * Highest start order (number in the order of requests) of the rollout requests that count; -1 when there is none.
+   */
   readonly highestOrder: number
 }
 
@@ -49,7 +51,10 @@ export async function earlierFacts(
   return { owner, curriculum, highestOrder }
 }
 
-/** Requests of a replaced curriculum do not count: its successor may request other rollouts under the same orders. */
+/**
+ * Returns the highest start order. Requests of a replaced curriculum do not count: its successor may request other
+ * rollouts under the same orders.
+ */
 function highestOf(asked: readonly (RolloutRequested | CurriculumClaimed)[]): number {
   const claimed = asked.findIndex(({ type }) => type === 'curriculum.claimed')
   // Requests before the first claim found here belong to a curriculum that claimed earlier; of several the latest

@@ -1,10 +1,10 @@
 /**
- * The fold of a host: computes the behaviour's state from each partition, live and again after a restart.
+ * The fold of a host: computes the behaviour's states from the partitions, live and again after a restart (a refold).
  *
  * in   entries, in the log's order        out  states; the behaviour's decisions, once it is live
- * Invariant: each fact is folded once, and nothing is decided before a partition's live point (the offset where this
- * host begins to decide). A message that crashes the actor three times becomes a dead letter, and later refolds skip
- * it.
+ * Invariant: each fact is folded once, and nothing is decided about records before a partition's live point (the offset
+ * where this host begins to decide). A message that crashes the actor three times becomes a dead letter, and later
+ * refolds skip it.
  */
 import type { Message, TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -24,7 +24,8 @@ export interface Place {
   /** Offset at which this host's fold of the partition began. */
   readonly begin: number
   /**
-   * Next offset to fold; nothing is decided about records before it. It survives restarts, so that a refold ends there.
+   * Next offset to fold; nothing is decided about records before it. It survives restarts of the actor, so that a
+   * refold ends there.
    */
   next: number
 }
@@ -39,8 +40,8 @@ export interface Cell<S> {
   state: S
   live: boolean
   /**
-   * Entries that were delivered but are not folded yet, in each partition's order. They survive restarts, so that a
-   * crash loses none.
+   * Entries that were delivered but are not folded yet, in each partition's order. They survive restarts of the actor,
+   * so that a crash loses none.
    */
   readonly delivered: Entry[]
   /** True when `pending` must be called, for a behaviour that decides by its state alone. */
@@ -121,7 +122,10 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     await journal.refuse(entry, error)
   }
 
-  /** Folds everything before the live point without deciding, then asks the behaviour what is pending. */
+  /**
+   * Folds each partition from its `begin` to its `next` without deciding. Then returns what is pending, for a behaviour
+   * with `decide`; for another one it sets `due`.
+   */
   async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     cell.state = behaviour.initial()
     for (const feed of options.feeds) {
@@ -160,7 +164,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     place.next = Math.max(place.next, next) // `next` may be past the last readable record
   }
 
-  /** Folds the claims in force, when a refold begins in the middle of a partition. */
+  /** Folds the claims in force and the highest start order, when a refold begins in the middle of a partition. */
   async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
     const { owner, curriculum, highestOrder } = await earlierFacts(journal, topic, partition, begin)
     if (curriculum >= 0) {
@@ -174,7 +178,10 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
   }
 
-  /** Begins to decide, once all partitions are assigned: first about the entries delivered meanwhile. */
+  /**
+   * Begins to decide, once the cell has its partitions: first about what is pending, then about the entries delivered
+   * meanwhile.
+   */
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
     cell.live = true

@@ -2,9 +2,10 @@
  * The host: runs a behaviour as an actor over the journal, so that a behaviour needs no code of its own for that.
  *
  * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
- * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: the offset
- * of the claim for an owner of partitions, else the log's end at the start. `pending` of a behaviour without `decide`
- * is called only when all its own facts are folded, so that it decides nothing twice.
+ * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: for an
+ * owner of partitions the offset after its claim (the fact by which it takes a partition), else the log's end at the
+ * start. `pending` of a behaviour without `decide` is called only when all facts that this host appended are folded, so
+ * that it decides nothing twice.
  */
 
 import { type Message, routeOf, type TopicName } from '../../messages'
@@ -21,11 +22,17 @@ import { hostRequests } from './requests'
 
 /** Answer of a port: messages that the host appends. */
 export interface Answer extends Decision {
-  /** Facts appended once the other messages are durable, since they must not be in the log without them. */
+  /**
+   * Facts appended once the answer's other messages are durable, since these facts must not be in the log without those
+   * messages.
+   */
   readonly after?: readonly Fact[]
 }
 
-/** Runs a request of a behaviour. Its answer is appended; a rejection restarts the actor. */
+/**
+ * Runs a request of a behaviour. Its answer, if any, is appended. A rejection restarts the actor, or ends the host if
+ * the error is a TroupeError that is not retriable.
+ */
 export type Port<R> = (request: R, signal: AbortSignal) => Promise<Answer | undefined>
 
 export interface HostOptions<S, I extends Message, R> {
@@ -41,12 +48,12 @@ export interface HostOptions<S, I extends Message, R> {
   readonly group?: string
   /**
    * True if several hosts share the group's partitions, and each needs only its own for its state. Default: this host
-   * is alone
-   * in its group, and reads all partitions without a gap.
+   * is alone in its group, and reads all partitions without a gap.
    */
   readonly shared?: boolean
   /**
-   * Name of the owner. If set, the host claims each partition of its only feed, and keeps a separate state for each.
+   * Name of the owner. If set, the host appends a claim (`partition.claimed`) to each partition of its only feed that
+   * it gets, and keeps a separate state for each.
    */
   readonly owner?: string
   readonly perform?: Port<R>
@@ -59,27 +66,32 @@ export interface HostOptions<S, I extends Message, R> {
    */
   readonly lingerMs?: number
   /**
-   * Returns the offset from which a refold of a feed that is followed from the oldest must read. Default: the oldest.
+   * Returns the offset from which a refold (rebuilding the state from the log) must read, for a feed that is followed
+   * from the oldest. Default: the oldest.
    */
   readonly begin?: (topic: TopicName, partition: number) => number
   /**
-   * Returns the offset from which a refold must begin to see everything that is open. It is committed at every tick.
+   * Returns the offset from which a refold must begin to see everything that is open; undefined when nothing is open.
+   * Every tick commits it, or else the next offset, if that has changed.
    */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
   /**
-   * Called before each append. Resolves with true once this process certainly leads its role, with false when another
-   * process has taken over; then the messages are dropped. Default: true.
+   * Called before messages of decisions and answers are appended. Resolves with true once this process certainly leads
+   * its role, with false when another process has taken over; then the messages are dropped. Default: true.
    */
   readonly mayAct?: () => Promise<boolean>
-  /** Called when the actor has used up its restarts and is given up. */
+  /**
+   * Called when the host has failed for good: its restarts are used up, or its subscription or a request failed
+   * permanently.
+   */
   readonly onFailed: (error: Error) => void
 }
 
 export interface Host {
   /**
-   * Resolves when every partition is folded to its live point and pending requests are asked again; rejects if that
-   * fails.
+   * Resolves when every partition is folded to its live point and pending requests are asked again; rejects if the host
+   * fails for good or closes before that.
    */
   readonly live: Promise<void>
   /** Stops the actor. Running requests are aborted, after `drainMs` if that is set. */
@@ -135,7 +147,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    // An append over several partitions may have reached the log in part.
+    // Two appends: a failed append over several partitions may have reached the log in part, and `after` must not be in
+    // it alone.
     async answered({ facts, commands, after = [] }) {
       await appendOwn([...facts, ...commands])
       await appendOwn(after)
@@ -146,7 +159,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
     },
     over() {
-      // The request's answer may have been folded before the request was over, when it could not be asked again.
+      // The request's answer may have been folded while the request still counted as running, when it could not be
+      // asked again.
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },

@@ -51,19 +51,20 @@ export interface Following {
 
 export interface Journal {
   readonly run: RunId
-  /** Creates the run's topics. @param partitions number of partitions of each topic that may have several */
+  /** Creates the run's missing topics. @param partitions number of partitions of each topic that may have several */
   create(partitions: number): Promise<void>
   partitionsOf(topic: TopicName): Promise<number>
   /** Appends messages; resolves with their positions once all are durable. */
   append(messages: readonly Message[]): Promise<readonly Position[]>
   /**
-   * Appends to a partition by number, since `partition.claimed` concerns a partition and not a key.
-   * Resolves with the position of the first message.
+   * Appends messages to partition number `partition` of their topics, since `partition.claimed` concerns a partition
+   * and not a key. Resolves with the position of the first message.
    */
   appendTo(partition: number, ...messages: readonly Message[]): Promise<Position>
   read(topic: TopicName, partition: number, offset: number, max?: number): Promise<readonly Entry[]>
   /**
-   * Reads all entries from offset `from` up to `to`, in order, in batches. Unreadable records are skipped.
+   * Reads all entries from offset `from` up to, not including, `to`, in order, in batches. Unreadable records are
+   * skipped.
    * @throws TroupeError bus.offset_out_of_range if the partition still ends before `to` after 5 s
    */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
@@ -71,13 +72,18 @@ export interface Journal {
   /** Returns the committed offset of a group that follows from `committed`; undefined when it has none. */
   committed(group: string, topic: TopicName, partition: number): Promise<number | undefined>
   /**
-   * Follows feeds. The handler gets entries of one partition, in order, and gets the next ones only after it has
-   * resolved.
+   * Follows feeds. The handler gets entries of one partition, in order, and gets that partition's next entries only
+   * after it has resolved.
    */
   follow(options: FollowOptions, handler: (entries: readonly Entry[]) => Promise<void>): Promise<Following>
-  /** Copies a record that could not be read to `dead-letters`, with its error. */
+  /**
+   * Copies a record that could not be read to `dead-letters`, with its error, and appends the fact `record.refused`.
+   */
   deadLetter(record: BusRecord, error: Error): Promise<void>
-  /** Copies a message that keeps crashing its receiver to `dead-letters`, with the error. */
+  /**
+   * Copies a message that keeps crashing its receiver to `dead-letters`, with the error, and appends the fact
+   * `record.refused`.
+   */
   refuse(entry: Entry, error: Error): Promise<void>
 }
 

@@ -3,7 +3,8 @@
  *
  * in   a bus, a blob store, a run      out  its Journal
  * Invariant: a message larger than a record is stored in the blob store, and its record holds the digest, the size and
- * a preview. A process reports an unreadable record once, however many followers meet it.
+ * a preview. A process reports an unreadable record once while the record is in its cache, however many followers meet
+ * it.
  */
 import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
@@ -45,7 +46,8 @@ export function openJournal(
     Object.entries(names).map(([topic, name]) => [topicOnBus(run, topic as TopicName), name] as const),
   )
   /**
-   * Ring of decoded records, by partition. A slot without an entry means that the record was reported as unreadable.
+   * Ring of decoded records, by partition; an offset's place is its remainder by 4096. A slot without an entry means
+   * that the record was reported as unreadable.
    */
   const cache = new Map<string, { offset: number; entry?: Entry }[]>()
 
@@ -87,7 +89,8 @@ export function openJournal(
       ring[record.offset % cachedPerPartition] = { offset: record.offset, entry }
       return entry
     } catch (thrown) {
-      // Several followers and every refold meet the unreadable record; it is reported once.
+      // Several followers and every refold (rebuilding a state from the log) meet the unreadable record; while it is in
+      // the ring, it is not reported again.
       const reported = { offset: record.offset }
       ring[record.offset % cachedPerPartition] = reported
       try {

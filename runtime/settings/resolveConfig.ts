@@ -1,10 +1,11 @@
 /**
- * Resolves configuration: layers of plain data (default < what a recipe extends < recipe < environment < --set), checked by a
- * zod schema.
+ * Resolves configuration: layers of plain data (default < what a recipe extends < recipe < environment < --set),
+ * checked by a zod schema.
  *
  * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and the origin of each of its leaves
- * Invariant: all problems are reported at once, each with its path; an unknown field names the nearest known one.
- * Objects in schemas should be `z.strictObject`, or unknown fields are dropped silently.
+ * Invariant: all problems that the schema finds are reported at once, each with its path; a malformed assignment is
+ * reported alone. An unknown field names the nearest known one. Objects in schemas should be `z.strictObject`, or
+ * unknown fields are dropped silently.
  */
 import { distance } from 'fastest-levenshtein'
 import { parse as parseYaml } from 'yaml'
@@ -26,7 +27,10 @@ export interface Layer {
   readonly data: PlainObject
 }
 
-/** Maps alternative names of fields, one or all; undefined for a name that is not an alternative. */
+/**
+ * Maps alternative names of fields (flags). `one` maps one assignment; undefined if its name is not a flag. `all` takes
+ * the flags out of a layer's data (`what`: its name in errors), and returns the other data and the mapped flags.
+ */
 interface OtherNames {
   readonly one: (name: string, value: unknown) => { readonly path: string; readonly value: unknown } | undefined
   readonly all: (

@@ -14,7 +14,10 @@ export function fieldsAt(schema: Schema, path: readonly PropertyKey[]): readonly
   return [...new Set(at.flatMap(inner => Object.keys(shapeOf(inner))))]
 }
 
-/** Returns every path (outside lists) that ends in a field of this name, shortest first. */
+/**
+ * Returns the paths (outside lists and records, at most 8 fields long) that end in a field of this name, shortest
+ * first.
+ */
 export function pathsNamed(schema: Schema, name: string): readonly string[] {
   const found: string[] = []
   const visit = (inner: Schema, path: readonly string[]) => {
@@ -35,7 +38,7 @@ function shapeOf(schema: Schema): Readonly<Record<string, Schema>> {
 
 const peelAll = (schemas: readonly Schema[]) => schemas.flatMap(schema => peel(schema))
 
-/** Returns the schemas that do the checking, below wrappers and branches. */
+/** Returns the schemas inside wrappers such as `optional`, for a union or an intersection those of every branch. */
 function peel(schema: Schema, depth = 0): readonly Schema[] {
   const { def } = (schema as z.core.$ZodTypes)._zod
   if (depth > deepest) return []

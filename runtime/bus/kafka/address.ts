@@ -14,9 +14,9 @@ import { secretSchema } from '../../secret'
 import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
 const tlsSchema = z.strictObject({
-  /** PEM file of the certificate authorities to trust. Default: Node's. */
+  /** PEM file of the certificate authorities to trust. Default: the authorities built into Node. */
   ca: z.string().min(1).optional(),
-  /** PEM file of the client's certificate, and a reference to its key. */
+  /** PEM file of the client's certificate. `key` refers to its private key, `passphrase` to that key's passphrase. */
   cert: z.string().min(1).optional(),
   key: secretSchema.optional(),
   passphrase: secretSchema.optional(),
@@ -31,7 +31,7 @@ const saslSchema = z.strictObject({
 })
 
 const kafkaSettingsSchema = z.strictObject({
-  /** Prefix of the names of all topics and groups. */
+  /** Prefix that the names of all topics and groups have on the broker. */
   prefix: z
     .string()
     .regex(/^[A-Za-z0-9._-]*$/)
@@ -53,7 +53,10 @@ const kafkaSettingsSchema = z.strictObject({
    * ms by default.
    */
   sessionTimeoutMs: z.number().min(1000).default(10_000),
-  /** Milliseconds without an answer from a partition's leader after which a consumer fails. */
+  /**
+   * Milliseconds without an answer from a partition's leader, or from the group's coordinator, after which a consumer
+   * fails.
+   */
   stallTimeoutMs: z.number().min(1000).default(60_000),
 })
 

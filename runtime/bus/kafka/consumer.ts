@@ -3,8 +3,8 @@
  *
  * in   assignments of the group, fetched records      out  batches to the handler, onAssigned, onRevoked, onError
  * Invariants: a partition has one handler call at a time, and is released only after that call and onRevoked have
- * ended. Its buffer is bounded (partitionBuffer.ts). A member whose last heartbeat is older than the session delivers
- * nothing, since its partitions may belong to another member.
+ * ended. Its buffer is bounded (partitionBuffer.ts). A member whose last answered heartbeat is older than
+ * `sessionTimeoutMs` delivers nothing, since its partitions may belong to another member.
  */
 import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'
@@ -35,12 +35,12 @@ export interface ConsumerContext {
 interface OwnedPartition {
   /** Topic, by its name on the broker, and partition. */
   readonly at: TopicPartition
-  /** True while the partition is being released; it still counts as held then. */
+  /** True while the partition is being released; the member still names it to the group as held then. */
   isReleasing: boolean
   delivery: PartitionDelivery | undefined
   cursor: Cursor | undefined
   readonly buffer: PartitionBuffer
-  /** Resolves when the partition's delivery has started. */
+  /** Resolves when the start of the partition's delivery has succeeded, failed, or been given up. */
   ready: Promise<void>
 }
 
@@ -64,7 +64,9 @@ export class KafkaConsumer {
     this.group = context.toWire(options.group)
   }
 
-  /** Resolves when the group has settled with this member in it, or when this member has failed. */
+  /**
+   * Resolves when the group has settled with this member (no partition waits for a release), or the member has failed.
+   */
   static async start(
     context: ConsumerContext,
     options: SubscribeOptions,
@@ -144,7 +146,7 @@ export class KafkaConsumer {
 
   private lost(): void {
     for (const [key, held] of this.held) void this.releasePartition(key, held)
-    // A lost member does not claim its partitions again: the claim would only block the member that owns them now.
+    // A member that lost its partitions stops naming them as held: the claim would only block their new owners.
     this.held.clear()
   }
 
@@ -223,7 +225,9 @@ export class KafkaConsumer {
     else held.cursor.wake()
   }
 
-  /** Returns the committed offset, else the offset that the options say; never below the oldest record. */
+  /**
+   * Returns the committed offset, else the one of `options.from`; never below the oldest record.
+   */
   private async beginOf({ at: { topic, partition } }: OwnedPartition): Promise<number> {
     const [{ oldest, next }, committed] = await Promise.all([
       this.context.reader.offsets(topic, partition),
@@ -275,7 +279,10 @@ export class KafkaConsumer {
     }
   }
 
-  /** Retries while the group rebalances: the partition belongs to this member until it releases it. */
+  /**
+   * Commits an offset. Retries transient faults, and refusals during a rebalance: a partition belongs to this member
+   * until the member releases it.
+   */
   private async commitAs(topic: string, partition: number, offset: number): Promise<void> {
     const { reader } = this.context
     await reader.retrying(`committing ${topic}/${partition}`, async () => {

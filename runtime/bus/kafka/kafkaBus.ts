@@ -55,7 +55,7 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   const partitionsOf = (topic: string): Promise<number> => topics.partitionsOf(topic)
   const context: ConsumerContext = { client, reader, tail, toWire, fromWire, partitionsOf }
   const consumers = new Set<KafkaConsumer>()
-  /** Number of appends that wait until the partition count of a topic is known. */
+  /** Number of appends that wait until the partition count of a topic is known, or behind such an append. */
   let learning = 0
   let learned: Promise<unknown> = Promise.resolve()
   /** Serialises createTopics: two concurrent calls must not both find the same topic missing. */
@@ -171,7 +171,7 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   return bus
 }
 
-/** Bounds the time of closing, since a broker may hang. */
+/** Waits for `ending`, at most 3 s: a broker may hang. */
 async function inTime(ending: Promise<unknown>): Promise<void> {
   const late = new AbortController()
   await Promise.race([ending, sleep(disconnectMs, undefined, { signal: late.signal }).catch(() => {})])

@@ -19,7 +19,9 @@ import type { JoinedGroup, KafkaBroker, KafkaCluster } from './protocol'
 const protocolName = 'troupe-cooperative'
 const heartbeatsPerSession = 12
 const maxHeartbeatMs = 1000
-/** Milliseconds that a rebalance waits for a member to join again. A member joins without waiting for its handlers. */
+/**
+ * Longest time that a rebalance waits for a member to join again, ms. A member joins without waiting for its handlers.
+ */
 const rebalanceTimeoutMs = 15_000
 
 export interface MemberOptions {
@@ -35,7 +37,9 @@ export interface MemberOptions {
    * @param settled true when no partition of the group waits for its holder to release it
    */
   readonly onAssigned: (partitions: readonly TopicPartition[], settled: boolean) => void
-  /** Called when the group dropped this member: its partitions may belong to another one already. */
+  /**
+   * Called when the group has dropped this member, or may have: its partitions may belong to another member already.
+   */
   readonly onLost: () => void
   /** Called once, when the member has ended with this error. */
   readonly onError: (error: TroupeError) => void
@@ -74,7 +78,10 @@ export class KafkaMember {
     return { memberId: this.memberId, generation: this.generation }
   }
 
-  /** True while the group cannot have reassigned this member's partitions: the last heartbeat is within the session. */
+  /**
+   * True while the group cannot have reassigned this member's partitions: the coordinator's last answer is younger than
+   * the session timeout.
+   */
   isCurrent(): boolean {
     if (this.closed || this.heldSince < 0) return false
     return systemEffects.elapsed() - this.heardAt < this.options.client.settings.sessionTimeoutMs
@@ -199,7 +206,10 @@ export class KafkaMember {
     }
   }
 
-  /** Handles a fault: joins again, as a new member if the group has dropped this one; or rethrows the fault. */
+  /**
+   * Handles a fault. Returns if the member should join again (as a new member if the group has dropped it); throws if
+   * the fault ends the member.
+   */
   private handleFault(thrown: unknown): void {
     const { type } = rootOf(thrown)
     if (type === 'REBALANCE_IN_PROGRESS') {

@@ -2,18 +2,19 @@
  * Buffers records of one partition that were fetched and not handled yet.
  *
  * in   fetched records      out  batches for the handler
- * Invariant: above the high-water mark `add` asks for a pause, until `take` has brought the buffer below half of it.
+ * Invariant: from a high-water mark on, `add` asks for a pause, until `take` has brought the buffer to half of both
+ * marks.
  */
 import type { BusRecord } from '../bus'
 
-/** Upper bound on the bytes of a batch; a single record may exceed it. */
+/** Bytes at which a batch is full; its last record may exceed them. */
 const maxBatchBytes = 4 * 1024 * 1024
 /** High-water marks of the buffer, in bytes and in records; one fetch may exceed them. */
 const highWaterBytes = 4 * 1024 * 1024
 const highWaterRecords = 4096
 
 export class PartitionBuffer {
-  /** Highest offset known to directly follow a record: a commit up to it needs no look-up. */
+  /** Highest offset known not to be past the partition's end: a commit up to it needs no look-up. */
   end = 0
   private records: BusRecord[] = []
   private bytes = 0
@@ -27,7 +28,7 @@ export class PartitionBuffer {
     return this.bytes <= highWaterBytes / 2 && this.records.length <= highWaterRecords / 2
   }
 
-  /** Adds records. Returns false when the buffer is above a high-water mark. */
+  /** Adds records (at least one). Returns false when the buffer has reached a high-water mark. */
   add(records: readonly BusRecord[]): boolean {
     this.records.push(...records)
     for (const { value } of records) this.bytes += value.length
@@ -35,7 +36,7 @@ export class PartitionBuffer {
     return this.bytes < highWaterBytes && this.records.length < highWaterRecords
   }
 
-  /** Takes the next batch of at most `maxRecords`. */
+  /** Takes the next batch: at most `maxRecords` records, about 4 MiB. */
   take(maxRecords: number): readonly BusRecord[] {
     let bytes = 0
     let count = 0

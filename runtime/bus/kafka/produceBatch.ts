@@ -2,18 +2,24 @@
  * Forms batches of records for produce requests: queues, bounds and encoding.
  *
  * in   waiting records, by partition      out  batches and requests of bounded size
- * Invariant: a batch keeps the order of the calls, and has at least one record however large it is.
+ * Invariant: a batch keeps the order of the calls; it has at least one record, even one that is larger than the bound.
  */
 import type { Message } from 'kafkajs'
 import { TroupeError } from '../../errors'
 import type { Position } from '../bus'
 import type { PlacedRecord } from '../partitionedLog'
 
-/** Upper bound on the bytes of one partition in a request. A topic accepts batches up to 1,048,588 bytes by default. */
+/**
+ * Upper bound on the estimated bytes of one partition in a request; a larger single record is sent all the same. A
+ * topic accepts batches up to 1,048,588 bytes by default.
+ */
 const batchBytes = 1_000_000
-/** Upper bound on the bytes of a request. */
+/** Upper bound on the estimated bytes of a request. */
 const requestBytes = 8 * 1024 * 1024
-/** Estimated bytes of a record besides key, headers and value, and of each header: lengths, offset, time. */
+/**
+ * Estimated bytes for lengths, offset and time: of a record besides its key, headers and value; and of a header besides
+ * its name and value.
+ */
 const recordOverhead = 24
 const headerOverhead = 8
 
@@ -62,7 +68,7 @@ export function takeBatch(waiting: Item[]): readonly Item[] {
   return waiting.splice(0, count)
 }
 
-/** Splits batches for one broker into requests of bounded size. */
+/** Distributes the batches for one broker over requests of bounded size, in their order; no batch is divided. */
 export function requestsOf(batches: readonly Batch[]): readonly (readonly Batch[])[] {
   const requests: Batch[][] = []
   let bytes = Number.POSITIVE_INFINITY

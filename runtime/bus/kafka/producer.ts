@@ -2,9 +2,10 @@
  * Appends to Kafka in batches: records that arrive while a batch of their partition is in flight form the next batch.
  *
  * in   placed records      out  their positions, once all in-sync replicas have them
- * Invariants: a partition has one batch in flight, so that its records keep the order of the calls, and the records of one
- * call are consecutive. A batch without an answer is sent again under the same sequence number. If it is given up, the
- * call fails and the producer is replaced: kafkajs would use that number again, and the broker would drop the next batch.
+ * Invariants: a partition has one batch in flight, so that its records keep the order of the calls, and the records of
+ * one call are consecutive in a partition. A batch without an answer is sent again under the same sequence number. If
+ * the batch is given up, its calls fail and the producer is replaced: kafkajs would use that number again, and the
+ * broker would drop the next batch.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Producer, RecordMetadata } from 'kafkajs'
@@ -28,7 +29,9 @@ import {
 } from './produceBatch'
 import type { KafkaCluster } from './protocol'
 
-/** Upper bound on the bytes of waiting records; above it `append` is refused. */
+/**
+ * Bytes of records that wait or are in flight above which `append` is refused; the last accepted call may exceed them.
+ */
 const maxWaitingBytes = 64 * 1024 * 1024
 const closeDeadlineMs = 15_000
 /** Milliseconds that a partition's leader waits for its followers before it fails the request. */
@@ -70,7 +73,7 @@ export class KafkaProducer {
     })
   }
 
-  /** Sends the waiting records, then closes. Records that no broker accepts within 15 s fail with `bus.closed`. */
+  /** Sends the waiting records, then closes. Records that still wait to be sent after 15 s fail with `bus.closed`. */
   async close(): Promise<void> {
     const late = new AbortController()
     await Promise.race([this.drained(), sleep(closeDeadlineMs, undefined, { signal: late.signal }).catch(() => {})])
@@ -136,8 +139,8 @@ export class KafkaProducer {
       if (batches) batches.push(batch)
       else byLeader.set(leader, [batch])
     }
-    // One kafkajs call for each broker: if a call went to several and one failed, kafkajs would send to the others
-    // twice.
+    // One kafkajs call for each broker: if a call went to several brokers and one failed, kafkajs would send the
+    // batches of the other brokers twice.
     for (const batches of byLeader.values()) for (const request of requestsOf(batches)) this.start(request)
     if (left) this.schedule()
   }
@@ -205,7 +208,10 @@ export class KafkaProducer {
     })
   }
 
-  /** Bounds a request in time, since kafkajs only counts its retries. A late success makes delivery at least once. */
+  /**
+   * Bounds a request in time, since kafkajs only counts its retries. If it succeeds after that, the caller's next try
+   * appends the records again: delivery is at least once.
+   */
   private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()
     const late = sleep(Math.max(0, ms), undefined, { signal: done.signal }).then(() => {
@@ -232,7 +238,7 @@ export class KafkaProducer {
     return true
   }
 
-  /** Returns the current producer, which connects at its first use, and again if that failed. */
+  /** Returns the function that connects the current producer: at its first call, and again if the connection failed. */
   private connected(): Connecting {
     if (this.producer) return this.producer
     const made = this.client.producer()

@@ -18,7 +18,7 @@ import { asLeader, type FetchedPartition, type FetchedRecord, type KafkaBroker, 
 
 /**
  * Upper bound on the bytes of a partition in a fetch. It is above the largest batch that a topic accepts by default
- * (1,048,588 bytes), so that one always fits.
+ * (1,048,588 bytes), so that such a batch always fits.
  */
 export const partitionFetchBytes = 2 * 1024 * 1024
 const answerBytes = 16 * 1024 * 1024
@@ -42,14 +42,14 @@ export class KafkaReader {
     private readonly nameOf: (topicOnWire: string) => string,
   ) {}
 
-  /** Stops retries: pending requests fail with their last error. */
+  /** Stops retries: pending requests fail with their last error, or with `bus.closed`. */
   close(): void {
     this.closed = true
   }
 
   /**
    * Fetches the records from `offset` on in one request, about `partitionFetchBytes` at most.
-   * @param until the deadline, on the clock of `elapsed`
+   * @param until the deadline for retries, on the clock of `elapsed`; default: 30 s from now
    * @throws TroupeError bus.offset_out_of_range below the oldest offset
    */
   async fetch(topic: string, partition: number, offset: number, until?: number): Promise<Fetched> {

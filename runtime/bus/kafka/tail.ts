@@ -2,8 +2,9 @@
  * Follows the newest records of partitions: one long poll for each broker serves all cursors on its partitions.
  *
  * in   cursors, each with an offset and room for records      out  records to the cursors, in order
- * Invariants: a cursor gets every record from its offset on, once. A cursor without room is left out until it wakes. A
- * cursor fails when its leader does not answer for `stallTimeoutMs`, or when its offset stays past the partition's end.
+ * Invariants: a cursor gets every record from its offset on, once. A cursor without room is left out until its `wake`
+ * is called. A cursor fails when its leader does not answer for `stallTimeoutMs`, when its offset stays past the
+ * partition's end, or at a permanent fault.
  *
  * A cursor that lags catches up with requests of its own; at the end of its partition it joins the long poll.
  */
@@ -98,7 +99,7 @@ export class KafkaTail {
           continue
         }
         this.deliver(follower, records)
-        // No record below the end: only control records or a gap are left.
+        // An answer without records although `next` is below the end: only control records or a gap are left.
         if (follower.state === 'behind' && (follower.next >= end || records.length === 0)) {
           follower.state = 'following'
           await this.follow(follower)
@@ -110,14 +111,15 @@ export class KafkaTail {
   }
 
   /**
-   * Waits for the partition to reach the cursor. @throws TroupeError bus.offset_out_of_range if it does not within 5 s
+   * Waits for the partition's end to reach the cursor's offset. @throws TroupeError bus.offset_out_of_range if it does
+   * not within 5 s
    */
   private async awaitEnd(follower: Follower): Promise<void> {
     const { reader } = this
     const { topic, partition, next } = follower
     const bounds = async () => {
       if (follower.state === 'gone') throw busErrors.closed() // the cursor has been removed, so nobody receives this error
-      await reader.cluster.refreshMetadata().catch(() => {}) // ignored: the fetch that follows reports the fault
+      await reader.cluster.refreshMetadata().catch(() => {}) // ignored: the request that follows reports the fault
       return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
     await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
@@ -138,7 +140,10 @@ export class KafkaTail {
     follower.onFailure(thrown)
   }
 
-  /** Adds a cursor, and starts a poll on each broker that leads a followed partition and has none. */
+  /**
+   * Adds a cursor's topic to the cluster, and starts a poll on each broker that leads a followed partition and has no
+   * poll.
+   */
   private async follow(follower: Follower): Promise<void> {
     const { topic } = follower
     if (!this.topics.has(topic)) {
@@ -241,7 +246,7 @@ export class KafkaTail {
     this.catching.add(running)
   }
 
-  /** Returns when the follower fails if it gets no answer until then. */
+  /** Returns the time, monotonic ms, at which the follower fails unless a broker answers before. */
   private stalledAt({ answeredAt }: Follower): number {
     return answeredAt + this.client.settings.stallTimeoutMs
   }

@@ -1,9 +1,11 @@
 /**
- * The topics of a run on a Kafka cluster: creates missing ones, refuses existing ones that would lose or reorder records.
+ * The topics of a run on a Kafka cluster: creates missing ones, refuses existing ones that would lose or reorder
+ * records.
  *
- * in   the topics that a run needs      out  topics with those partitions and that retention
- * Invariant: an existing topic is never changed. A refusal names the topic, the setting, the found and the wanted value,
- * and the command that changes it. Records get the broker's time, so that a wrong client clock cannot expire them.
+ * in   the topics that a run needs      out  topics with those partitions and at least that retention
+ * Invariant: an existing topic is never changed. A refusal names the topic, the setting, the found and the wanted
+ * value, and the command that changes it. In topics created here records get the broker's time, so that a wrong client
+ * clock cannot expire them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Admin, ITopicConfig } from 'kafkajs'
@@ -17,7 +19,10 @@ import type { KafkaCluster } from './protocol'
 
 const topicResource = 2
 const usualReplication = 3
-/** Number of look-ups of a new topic, because the broker that answers may not know it yet. */
+/**
+ * Upper bound on the look-ups of a topic in a cluster of several brokers: the broker that answers may not know a new
+ * topic yet.
+ */
 const settleTries = 20
 const settlePauseMs = 50
 const createTimeoutMs = 20_000
@@ -235,8 +240,8 @@ export class KafkaTopics {
 }
 
 /**
- * Number of replicas that must have a record before it is acknowledged. With one or two replicas it is 1, so that a
- * broker that is down does not stop a run.
+ * Returns min.insync.replicas for a topic: the least number of in-sync replicas with which its partitions accept
+ * records. With one or two replicas it is 1, so that a broker that is down does not stop a run.
  */
 const inSyncOf = (replicas: number): number => (replicas >= usualReplication ? 2 : 1)
 

@@ -1,5 +1,6 @@
 /**
- * The stored form of consecutive records of one partition: those of one group commit, up to 32 KiB.
+ * The stored form of consecutive records of one partition: those of one group commit, in chunks of up to 32 KiB; a
+ * larger record is a chunk of its own.
  *
  * One put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
  * Layout, little-endian: u8 version, u32 crc32 of all that follows, f64 timestamp ms, u32 count; then for each record
@@ -15,10 +16,13 @@ import { HeaderReader } from './headerReader'
 
 const version = 1
 const headBytes = 17
-/** Bytes of a full chunk: eight pages of lmdb less one page header, so that a full chunk leaves no page half empty. */
+/**
+ * Upper bound on the bytes of a chunk of several records: eight pages of lmdb less one page header, so that a full
+ * chunk leaves no page half empty.
+ */
 const fullBytes = 8 * 4096 - 24
 
-/** Bytes of the encoder's memory that are kept between commits. A larger one is freed. */
+/** Size of the encoder's memory between commits, in bytes; memory that grew larger is freed. */
 const keptBytes = 4 * 1024 * 1024
 
 /** A record with the time of its append, ms since 1970. */
@@ -75,7 +79,10 @@ export class ChunkWriter {
     return { bytes, count }
   }
 
-  /** Allocates larger memory; earlier chunks keep the old one alive. */
+  /**
+   * Allocates new memory, larger only if the chunk would not fit the present size from its start; earlier chunks keep
+   * the old memory alive.
+   */
   private grow(start: number, most: number): void {
     this.at = 0
     if (start === 0 || headBytes + most > this.arena.length) {
@@ -129,9 +136,10 @@ export function chunkTimestamp(chunk: Buffer): number {
 }
 
 /**
- * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`. Returns the bytes of their values.
- * Values are views into `chunk`, which the caller must own.
+ * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`. Returns the total bytes of their
+ * values. Values are views into `chunk`, which the caller must own.
  * @param last offset of the chunk's last record
+ * @throws TroupeError bus.corrupt
  */
 export function decodeChunk(
   chunk: Buffer,

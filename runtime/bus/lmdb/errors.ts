@@ -1,8 +1,8 @@
 /**
- * Errors of a log directory, and the checks before it is opened. They run before lmdb maps the file: mapping a file that
- * is too short or not lmdb's would end the process with a signal instead of an error.
+ * Errors of a log directory, and the checks before it is opened. The checks run before lmdb maps the file: mapping a
+ * file that is too short or not lmdb's would end the process with a signal instead of an error.
  *
- * in   a directory, an error of lmdb      out  a TroupeError, or the facts about the data file
+ * in   a directory, an error of lmdb      out  a TroupeError, or the sizes of the data file
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -95,7 +95,7 @@ export const lmdbErrors = {
     }),
 }
 
-/** Checks that `directory` is on a disk of this machine. @throws TroupeError bus.network_file_system when it is not */
+/** Refuses a directory on a known network file system. @throws TroupeError bus.network_file_system */
 export function requireLocalDisk(
   directory: string,
   typeOf: (path: string) => number = path => statfsSync(path).type,
@@ -120,7 +120,7 @@ export interface DataFile {
 }
 
 /**
- * Reads the two meta pages of the data file; undefined when there is no file.
+ * Reads the two meta pages of the data file; undefined when there is no file, or an empty one.
  * @throws TroupeError bus.not_a_log when it is not a file of lmdb
  */
 export function inspectDataFile(directory: string): DataFile | undefined {

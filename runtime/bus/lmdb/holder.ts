@@ -2,9 +2,9 @@
  * Identity and liveness of the process that holds a log.
  *
  * in   the holder named in the log     out  true if it lives; the identity of this process
- * Invariant: a pid alone proves nothing, since pids are reused: boot id, start time and pid namespace belong to it. A
- * holder in another namespace (another container) cannot be looked up; it counts as living while its heartbeat file is
- * fresh.
+ * Invariant: a pid alone proves nothing, since pids are reused: the identity also has the boot id, the process's start
+ * time and its pid namespace. A holder in another namespace (another container) cannot be looked up; it counts as
+ * living while its heartbeat file is fresh.
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -50,7 +50,8 @@ export function hasHeartbeat(directory: string): boolean {
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date(systemEffects.now())
-  // A full disk must not end the writer here: its appends report that, and fencing works without a heartbeat.
+  // A full disk must not end the writer here: its appends report that. A writer whose lease was taken over is refused
+  // at its next commit, whatever its heartbeat.
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 

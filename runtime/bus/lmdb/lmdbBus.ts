@@ -3,9 +3,9 @@
  * read.
  *
  * in   a directory on this machine      out  a Bus whose acknowledged appends survive a crash of the process or machine
- * Invariants: a directory has one writer. A second one is refused (`bus.locked` names the first); a writer whose lease
- * was taken over is fenced inside its commit. A reader's transaction lasts for one read only, so that the writer can
- * reuse pages.
+ * Invariants: a directory has one writer. A second one is refused (`bus.locked` names the first); when another process
+ * has taken over a writer's lease, that writer's next commit writes nothing and fails. A reader's transaction lasts for
+ * one read only, so that the writer can reuse pages.
  */
 import { realpathSync } from 'node:fs'
 import { type Effects, systemEffects } from '../../effects'
@@ -32,12 +32,16 @@ export interface LmdbBusOptions {
 
 const defaultWriteTimeoutMs = 60_000
 
-/** Directories whose lease this process could not release on closing, because the disk was full. */
+/**
+ * Directories whose lease may still name this process although it has no open writer there: a closed writer could not
+ * release the lease (the disk was full, or the writer had failed), or an opening failed. This process may take such a
+ * lease again.
+ */
 const abandoned = new Set<string>()
 
 /**
- * Opens the log in `directory`; a writer creates a missing one. From its first subscription on a reader polls, which
- * keeps the process alive until the bus is closed.
+ * Opens the log in `directory`; mode 'write' creates a missing log. From its first subscription on a reader polls,
+ * which keeps the process alive until the bus is closed.
  * @throws TroupeError bus.locked (with the other writer's pid), bus.not_a_log, bus.torn, bus.network_file_system,
  * bus.disk_full, bus.write_failed
  */
@@ -60,7 +64,7 @@ export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
     return embeddedBus(writer)
   } catch (thrown) {
     await store.root.close()
-    // Every error except `bus.locked` came after the lease was taken.
+    // After every error except `bus.locked`, this process may already have taken the lease.
     if (!(thrown instanceof TroupeError && thrown.code === 'bus.locked')) abandoned.add(path)
     throw thrown instanceof TroupeError ? thrown : writeError(directory, thrown)
   }

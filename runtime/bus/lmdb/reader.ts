@@ -11,8 +11,8 @@ import { lmdbErrors } from './errors'
 import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './store'
 
 /**
- * Milliseconds between two polls for growth. A poll costs one search in the tree for each partition of the topics in
- * use.
+ * Milliseconds between two polls for growth. A poll costs one search in the tree for each partition of the topics that
+ * were used so far.
  */
 const pollMs = 20
 

@@ -47,7 +47,8 @@ export const offsetOf = (key: Buffer): number => key.readUIntBE(4, 6)
 
 /**
  * Opens the log's tables.
- * @param isWritten true if a living writer has the directory, so that its short file is not damage
+ * @param isWritten returns true if a living writer has the directory; then a data file that is shorter than its header
+ * says is no damage
  */
 export function openStore(directory: string, mode: 'write' | 'read', isWritten: () => boolean): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
@@ -151,7 +152,10 @@ export function readRecords(
   })
 }
 
-/** Reads all records once, as a check. @throws TroupeError bus.torn when one is missing or damaged */
+/**
+ * Reads every chunk of records and checks its checksum. @throws TroupeError bus.torn when a chunk cannot be read or
+ * does not match
+ */
 function checkAll(store: Store): void {
   try {
     for (const topic of storedTopics(store)) {

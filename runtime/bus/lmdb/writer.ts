@@ -1,10 +1,10 @@
 /**
- * The writer of a log: group commit. It puts all waiting work into one transaction and answers once that is on disk.
+ * The writer of a log: group commit. It writes waiting work in one transaction, and answers once that is on disk.
  *
- * in   appends, commits, new topics, trims       out  lmdb transactions, one after the other
- * Invariants: offsets are assigned inside the transaction that stores them, so that a failed one leaves no gap. Every
- * transaction is conditional on this process's lease, so a writer whose lease was taken over writes nothing. Waiting
- * work is bounded.
+ * in   appends, commits, new topics, trims (drops of expired records)       out  lmdb transactions, one after the other
+ * Invariants: offsets are final only when the transaction that stores their records succeeds, so a failed one leaves no
+ * gap. Every transaction is conditional on this process's lease, so a writer whose lease was taken over writes nothing.
+ * Waiting work is bounded.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
@@ -56,9 +56,13 @@ interface Work {
 export interface LmdbWriterOptions {
   readonly effects: Pick<Effects, 'now'>
   readonly writeTimeoutMs: number
-  /** True if this process left a lease behind earlier, which it may take again. */
+  /**
+   * True if the lease may still name this process, which has no open writer here; it may then take the lease again.
+   */
   readonly ownsLease: boolean
-  /** Called when the writer has closed. @param released false if the lease could not be released */
+  /**
+   * Called when the writer has closed. @param released false if the lease was not released, or the writer had failed
+   */
   readonly onClosed: (released: boolean) => void
 }
 
@@ -235,8 +239,7 @@ export class LmdbWriter implements PartitionedLog {
   }
 
   /**
-   * Runs one transaction. Records are encoded before lmdb is called, because lmdb commits the writes that a callback
-   * made before it threw.
+   * Runs one transaction. Encodes records before it calls lmdb: lmdb commits the writes of a callback that throws.
    */
   private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
     const { meta, records, directory } = this.store

@@ -1,7 +1,8 @@
 /**
  * The writer's lease on a log: an entry of the log itself that names the process which may write.
  *
- * in   a store      out  the epoch on which every transaction of this writer is conditional
+ * in   a store      out  the epoch (the entry's version number) on which every transaction of this writer is
+ * conditional
  * Invariant: each takeover raises the epoch, so that the previous writer writes nothing more.
  */
 import { lmdbErrors } from './errors'
@@ -9,8 +10,9 @@ import { type Holder, lives, thisProcess } from './holder'
 import type { Store } from './store'
 
 /**
- * Makes this process the writer, in one transaction. Returns the new epoch.
- * @throws TroupeError bus.locked when another living process is the writer
+ * Makes this process the writer, in one transaction. Returns the new epoch. `ownsLease`: a lease of this process may be
+ * taken again.
+ * @throws TroupeError bus.locked when a living process (also this one, without `ownsLease`) is the writer
  */
 export function takeLease({ meta, directory }: Store, ownsLease: boolean): number {
   return meta.transactionSync(() => {
@@ -26,7 +28,8 @@ export function takeLease({ meta, directory }: Store, ownsLease: boolean): numbe
 }
 
 /**
- * Releases the lease. Returns false when the disk has no room for that: the lease then expires when this process ends.
+ * Releases the lease. Returns false when the entry cannot be written, such as on a full disk (the lease then expires
+ * when this process ends), or when the lease was taken over.
  */
 export async function releaseLease({ meta }: Store, epoch: number): Promise<boolean> {
   try {

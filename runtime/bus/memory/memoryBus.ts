@@ -22,7 +22,10 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** Number of expired records of a command topic that are dropped together. */
+/**
+ * Number of expired records that are dropped together from a partition of a topic with a retention; fewer are not
+ * dropped.
+ */
 const trimAtOnce = 1024
 
 export interface MemoryBusOptions {
