@@ -119,7 +119,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   }
 
   /**
-   * Does the work between two batches: tokens are streamed, aborted requests leave, weights change, a batch begins.
+   * Works between two batches: streams new tokens, removes aborted requests, changes weights, begins a batch.
    */
   function between(atMs: number): void {
     isCalled = false
@@ -166,7 +166,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   }
 
   /**
-   * Counts the tokens since the last segment as sampled by the current version. `generated`: all tokens so far.
+   * Counts the tokens after the last segment as sampled by the current version. `generated`: all so far.
    */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
