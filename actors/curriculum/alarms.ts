@@ -2,8 +2,9 @@
  * Alarms: a step's metric that stays beyond its bound.
  *
  * in   step.tallied, alarm.raised, run.resumed        out  alarms that are due, and whether one of them stopped the run
- * Invariant: pure. An alarm is raised once for each stretch of steps in which its metric stays beyond the bound. A step
- * without the metric changes nothing; a metric that is NaN is beyond every bound.
+ * Invariant: pure. An alarm is raised once for each stretch of steps in which its metric stays beyond the bound, and
+ * may be raised again after a resume. A step without the metric changes nothing; a metric that is NaN is beyond every
+ * bound.
  */
 
 import type { Alarm } from '../../config'

@@ -5,9 +5,9 @@
  *      evaluation.completed, curriculum.advanced, and the facts that stages.ts, tally.ts and alarms.ts fold
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed,
  *      tasks.measured, step.tallied, alarm.raised, run.finished
- * Invariant: a group's task follows from the group's index alone, and exactly one group replaces each rejected one; so
- * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are requested only while
- * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw (a batch of new groups) of
+ * Invariant: a draw (a batch of new groups) names its groups, first task and first start order, so a repeated draw asks
+ * for the same rollouts. One group replaces each rejected one, up to `refillShare` of a step's groups. Groups of a step
+ * are requested only while the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of
  * which the log holds only some requests is completed before any other draw, with the same tasks and start orders.
  */
 
@@ -43,7 +43,10 @@ import { nextTally, tally } from './tally'
 export interface CurriculumPlan extends OutlookPlan {
   readonly run: RunId
   readonly maxStaleness: number
-  /** Upper bound on rejected (non-finite) optimizer steps in a row; at this number the run stops. */
+  /**
+   * Number of rejected optimizer steps in a row (non-finite update, batch that cannot be trained on) at which the run
+   * fails.
+   */
   readonly maxRejectedSteps: number
   readonly alarms?: readonly Alarm[]
   /** Reward above which a rollout counts as having solved its problem. */
@@ -60,7 +63,10 @@ export interface DrawRequest {
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number
   readonly groups: readonly GroupId[]
-  /** Index, in the task source, of the first group's task; later groups take the tasks behind it. */
+  /**
+   * Index of the first group's task among the source's training tasks (eval: its evaluation tasks; with `tasks`: a
+   * position in that list, modulo its length); later groups take the tasks after it.
+   */
   readonly cursor: number
   readonly order: number
   readonly minVersion: PolicyVersion
@@ -80,7 +86,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
-  /** Cached list of the stage's problems: it changes only when a measurement arrives. */
+  /** Cached list of the stage's problems, computed again when the state of the stages has changed. */
   let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
@@ -162,8 +168,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Facts that follow from the state since the last decision: step tallies, alarms, measurements of problems, the next
-   * stage.
+   * Returns the facts that follow from the state and are not in the log yet: step tallies, alarms, measurements of
+   * problems, the next stage.
    */
   function noticed(state: CurriculumState, fx: Effects): Fact[] {
     const at = fx.now()
@@ -224,7 +230,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
   }
 
-  /** Ends steps that no learner trains on. */
+  /**
+   * In a run without training: ends the next step once all of its groups are decided and enough of them are selected,
+   * or no more can be drawn.
+   */
   function settle(state: CurriculumState): CurriculumState {
     const drawn = state.drawn.get(state.done + 1)
     if (plan.learns || drawn === undefined) return state

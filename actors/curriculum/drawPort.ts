@@ -1,9 +1,11 @@
 /**
  * The curriculum's port to the data: turns tasks into prompts.
  *
- * in   draw requests        out  rollout.requested for every member of every group; once these are durable, curriculum.advanced
- * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so a draw that is made
- * twice yields the same facts. When curriculum.advanced names a draw, all of its requests are in the log.
+ * in   draw requests (a draw is a batch of new groups)
+ * out  rollout.requested for every member of every group; once these are durable, curriculum.advanced
+ * Invariant: a group's task, its members' seeds and their start order follow from the request, the data and the prompt
+ * limit alone, so a draw that is made twice asks for the same rollouts. When curriculum.advanced names a draw, all of
+ * its requests are in the log.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -18,11 +20,11 @@ import type { DrawRequest } from './curriculum'
 
 export interface DrawOptions {
   readonly seed: number
-  /** Rollouts per group (2G). */
+  /** Rollouts per group of a training step (2G: selection keeps G of them). */
   readonly groupSize: number
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
-  /** Upper bound on a prompt's length, in tokens. Default: the context's size. */
+  /** Upper bound on the tokens of a training prompt. At most, and by default, the context's limit less one. */
   readonly promptTokens?: number | undefined
   /** For each stage of the recipe: its rollout limits, and the number of rollouts that measure each problem. */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
@@ -37,16 +39,17 @@ export interface DrawOptions {
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
   /**
-   * Epoch of the curriculum that makes the draw. Without it, its requests cannot be told from those of a later
-   * curriculum.
+   * Epoch (log offset of its claim) of the curriculum that makes the draw. Without it, the draw's requests cannot be
+   * told from those of a later curriculum.
    */
   readonly learnerEpoch?: Epoch
-  /** Resolves with the current end of every partition of `trajectories`. */
+  /** Resolves with the offset of the next record of every partition of `trajectories`. */
   readonly begins: () => Promise<readonly number[]>
 }
 
 /**
- * Number of tasks in a row with a too long prompt after which the draw fails: the limits, not the tasks, are at fault.
+ * Number of tasks in a row (at most the source's size) with a too long prompt after which the draw fails: the limits,
+ * not the tasks, are at fault.
  */
 const mostPassed = 1000
 

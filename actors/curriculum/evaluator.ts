@@ -5,9 +5,10 @@
  * out  evaluation.completed
  * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
  * failed (also a sample that had not ended when its group closed), or without a reward; failed samples and samples
- * without a reward are left out and counted, never taken as zero. pass@k is the mean over problems of `expectedBest`, an
- * unbiased estimate; pass@K is that of all K samples. The standard error is that of the mean over problems, with n − 1; of
- * one problem, that of the mean over its samples; of one sample of one problem, unknown (null).
+ * without a reward are left out and counted, never taken as zero, and so is a problem without a judged sample. pass@k
+ * is the mean over problems of `expectedBest`, an unbiased estimate; pass@K is the mean of each problem's best judged
+ * sample. The standard error is that of the mean over problems, with n − 1; for one problem, that of the mean over its
+ * samples; for one sample of one problem, unknown (null).
  */
 import { OrderedMap } from 'immutable'
 import { expectedBest } from '../../kernels'
@@ -20,7 +21,7 @@ import { errorRateMetric } from './errorRate'
 interface Sample {
   readonly reward: number | null
   readonly failed: boolean
-  /** True if the reward function gave no reward for this sample. */
+  /** True if the reward function gave no reward for this sample (`reward.failed`). */
   readonly unjudged: boolean
   readonly truncated: boolean
   readonly tokens: number
@@ -51,7 +52,9 @@ const stepOf = (group: GroupId): number | undefined => {
 
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
-/** `positiveAbove`: reward above which a rollout is a positive; tool errors in positives are counted separately. */
+/**
+ * `positiveAbove`: reward above which a sample is a positive; tool errors in positives are reported separately as well.
+ */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
     if (step === undefined || state.completed.has(step)) return state
@@ -177,7 +180,7 @@ function resultOf(
   }
 }
 
-/** Standard error of the mean, with n − 1; 0 of no value, null of one. */
+/** Standard error of the mean, with n − 1; 0 for no value, null for one value. */
 function standardErrorOf(values: readonly number[]): number | null {
   const n = values.length
   if (n < 2) return n === 0 ? 0 : null

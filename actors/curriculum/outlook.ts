@@ -14,8 +14,8 @@ export interface OutlookPlan {
   readonly refillShare: number
   readonly evaluation: { readonly problems: number; readonly every: number }
   /**
-   * True if a learner trains on the steps. Without a learner, a step is over when all of its groups are selected or
-   * rejected.
+   * True if a learner trains on the steps. Otherwise a step is over when all of its groups are selected or rejected,
+   * and enough are selected or no more can be drawn.
    */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
@@ -37,8 +37,9 @@ export function curriculumOutlook(plan: OutlookPlan) {
   }
 
   /**
-   * Returns why the run ends because every group of the next step was rejected, replacements included; else undefined.
-   * If all rewards were equal, the run stops with a final evaluation; otherwise it fails.
+   * Returns why a run that trains ends because every group of the next step was rejected, replacements included; else
+   * undefined. If every group had equal rewards, and it is not the first step, the run stops with a final evaluation;
+   * otherwise it fails.
    */
   function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
     const drawn = state.drawn.get(state.done + 1)
@@ -59,7 +60,10 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return end !== undefined && end.outcome !== 'failed'
   }
 
-  /** True if the current stage is over: the next stage begins once the steps drawn for the current one are done. */
+  /**
+   * True if the current stage is over and another follows, which begins once the steps drawn for the current stage are
+   * done.
+   */
   const isStageOver = (state: CurriculumState): boolean =>
     state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
   const isBetweenSteps = (state: CurriculumState) =>

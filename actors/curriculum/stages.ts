@@ -4,8 +4,8 @@
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
  * out  the stage that is due; how often the policy solved the measured problems
  * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
- * decides nothing. A problem's count of solutions is the number of its rollouts with a reward above the bound; a
- * rollout that failed to run solved nothing.
+ * (applying facts to the state) decides nothing. A problem's count of solutions is the number of its rollouts with a
+ * reward above the bound; a rollout that failed to run solved nothing.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -140,8 +140,8 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
 }
 
 /**
- * Returns the next problems to measure for the next stage. At most two draws are open at a time, so that the second
- * draw runs while the last rollouts of the first one finish.
+ * Returns up to `size` further problems to measure for the next stage; undefined if all are requested or two draws have
+ * no result. So the second draw (batch of groups) runs while the last rollouts of the first one finish.
  */
 export function nextMeasure(
   plans: readonly StagePlan[],
@@ -167,7 +167,7 @@ export function finishedMeasures({ measuring, groups, index }: StagesState): rea
   })
 }
 
-/** True once all problems that the next stage measures have a result. */
+/** True once all problems that the next stage measures have a result, also if it measures none. */
 export function isMeasured(plans: readonly StagePlan[], { measuring, index }: StagesState): boolean {
   const count = plans[index + 1]?.problems?.count ?? 0
   const { solved } = measuring.get(index + 1) ?? nothingMeasured
@@ -176,8 +176,8 @@ export function isMeasured(plans: readonly StagePlan[], { measuring, index }: St
 }
 
 /**
- * Returns the indices of the problems that the policy solved as often as the stage demands; null if the stage takes all
- * problems.
+ * Returns the indices of the measured problems that the policy solved `minSolved` to `maxSolved` times; null if the
+ * stage takes all problems.
  */
 export function problemsOf(
   plans: readonly StagePlan[],

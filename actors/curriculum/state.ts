@@ -89,7 +89,10 @@ export const noneDrawn: Drawn = { groups: [], selected: new Set(), rejected: new
 const purposes: Readonly<Record<string, PartDraw['purpose']>> = { s: 'train', e: 'eval', m: 'measure' }
 const nameOf = (group: GroupId) => /^([sem]\d+)\.(\d+)$/.exec(group)
 
-/** Records a rollout request of a draw. Ignores requests that no curriculum made (older logs, embedding users). */
+/**
+ * Records the first request of a group in a draw that is not complete. Ignores requests that no curriculum made (older
+ * logs, embedding users).
+ */
 export function ask(state: CurriculumState, fact: RolloutRequested, { partition, offset }: Origin): CurriculumState {
   const { group, member, groupSize: size, learnerEpoch } = fact
   if (learnerEpoch === undefined || fact.order < state.order) return state
@@ -99,9 +102,10 @@ export function ask(state: CurriculumState, fact: RolloutRequested, { partition,
 }
 
 /**
- * Returns the interrupted draw; undefined if no request is without a draw. Draws follow one another, and each begins at
- * the start order that the previous one left. So all requests that no `curriculum.advanced` names belong to one draw;
- * their orders give its first group, and every group up to the last one in the log is part of it.
+ * Returns the interrupted draw; undefined if every request in the log belongs to a complete draw. Draws follow one
+ * another, and each begins at the start order that the previous one left. So all requests that no `curriculum.advanced`
+ * names belong to one draw; their orders give its first group, and every group up to the last one in the log is part of
+ * it.
  */
 export function partDraw({ asked, order }: CurriculumState): PartDraw | undefined {
   const [earliest] = asked.sortBy(one => one.order).entries()
@@ -148,7 +152,7 @@ export function decided(
   return { ...state, drawn: new Map(state.drawn).set(step, { ...after, reasons }) }
 }
 
-/** Ends a step and forgets the groups that were drawn for it. */
+/** Ends a step and forgets the groups that were drawn for it and for earlier steps. */
 export function over(state: CurriculumState, step: number, rejections: readonly string[]): CurriculumState {
   const drawn = new Map(state.drawn)
   for (const old of drawn.keys()) if (old <= step) drawn.delete(old)

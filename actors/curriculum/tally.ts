@@ -34,13 +34,13 @@ interface StepTally {
   readonly turns: TurnSums
   readonly truths: Persistent<GroupId, string>
   /**
-   * Check of the mathematics grader: number of answers that plain arithmetic can judge as well (`settled`), and of
-   * those on which arithmetic contradicts the grader (`differ`).
+   * Check of the mathematics grader by plain arithmetic: number of answers that arithmetic can judge as well
+   * (`settled`), and of those among them on which it contradicts the grader (`differ`).
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**
-   * update: metrics of the optimizer update. version: policy version before the update. endedAt: time at which the step
-   * was over.
+   * update: metrics of the optimizer update. version: policy version before the update, null if the step was rejected.
+   * endedAt: time at which the step was over, null before.
    */
   readonly update: Metrics
   readonly version: number | null
@@ -50,7 +50,7 @@ interface StepTally {
 export interface TallyState {
   /** Number of the newest step that was tallied. */
   readonly told: number
-  /** Metrics of the latest tallied steps, oldest first. */
+  /** Metrics of the latest tallied steps, at most `trendSteps`, oldest first. */
   readonly history: readonly Metrics[]
   /** Time at which each refused (undecodable) record was written, by the record's origin. */
   readonly refused: Persistent<string, number>
@@ -75,7 +75,7 @@ const none: StepTally = {
 
 export const noTallies: TallyState = { told: 0, history: [], refused: Persistent(), refusedTold: 0, steps: new Map() }
 
-/** Upper bound on the refused records that the tally remembers; beyond it, further ones change nothing that matters. */
+/** Upper bound on the refused records that the tally remembers; further ones are not counted. */
 const mostRefused = 10_000
 
 /** Number of the step that a group was drawn for; undefined for a group that is not trained on. */
@@ -157,7 +157,9 @@ export function tally(state: TallyState, fact: Fact): TallyState {
   }
 }
 
-/** Returns the metrics of the oldest untallied step up to `done`; undefined until all of its groups are decided. */
+/**
+ * Returns the metrics of the oldest untallied step; undefined if that step is after `done` or has an undecided group.
+ */
 export function nextTally(
   state: TallyState,
   done: number,

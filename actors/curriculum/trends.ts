@@ -2,11 +2,12 @@
  * Trends: compares the metrics of a step with those of the steps before it.
  *
  * in   metrics of the earlier steps, oldest first, and of this step        out  ratios and differences, as metrics
- * Invariant: pure. A trend is left out if too few steps precede it, or if a step lacks its metric.
+ * Invariant: pure. A ratio is left out if fewer than 5 earlier steps, or not this step, have its metric; a difference,
+ * if fewer than 10 steps have it.
  */
 import type { Metrics } from '../../messages/facts'
 
-/** Number of earlier steps that trends are computed from. */
+/** Upper bound on the earlier steps that trends are computed from. */
 export const trendSteps = 20
 const half = 5
 
@@ -35,14 +36,20 @@ function toMedian(before: readonly Metrics[], now: Metrics, name: string): numbe
   return median > 0 ? value / median : undefined
 }
 
-/** Difference between the best mean over five steps in a row and the mean of the latest five. */
+/**
+ * Difference between the best mean over five steps in a row and the mean of the latest five; 0 if the latest are the
+ * best.
+ */
 function dropOf(values: readonly number[]): number | undefined {
   if (values.length < 2 * half) return undefined
   const means = Array.from({ length: values.length - half + 1 }, (_, at) => mean(values.slice(at, at + half)))
   return Math.max(...means) - means.at(-1)!
 }
 
-/** Share of failed tool calls in positive rollouts if it does not fall although the reward rises; else 0. */
+/**
+ * Compares the latest five steps with the five before: if the reward rose and the share of failed tool calls in
+ * positive rollouts did not fall, returns the latest mean of that share; else 0.
+ */
 function despite(rewards: readonly number[], errors: readonly number[]): number | undefined {
   if (rewards.length < 2 * half || errors.length < 2 * half) return undefined
   const rise = (values: readonly number[]) => mean(values.slice(-half)) - mean(values.slice(-2 * half, -half))

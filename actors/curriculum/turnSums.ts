@@ -68,8 +68,8 @@ export const endTrajectory = (sums: TurnSums, trajectory: TrajectoryId): TurnSum
   sums.open.has(trajectory) ? { ...sums, open: sums.open.delete(trajectory) } : sums
 
 /**
- * Returns the sums as metrics. `version`: the policy version before the step's update. Metrics that no turn supports
- * are left out.
+ * Returns the sums as metrics; no metric if no turn has ended or no token was sampled. `version`: the policy version
+ * before the step's update.
  */
 export function turnMetrics({ turns, sampled, recomputed, preemptions, versions }: TurnSums, version: number): Metrics {
   if (turns === 0 || sampled === 0) return {}

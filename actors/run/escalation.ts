@@ -1,5 +1,6 @@
 /**
- * Escalation: decides what a supervisor does when one of its children has used up its restarts.
+ * Escalation: decides what a supervisor does when one of its children has used up its restarts, or failed with an error
+ * that no restart can help.
  *
  * in   the child's plan and error, how many siblings do the same work, how often the child has paused
  * out  rest (the child pauses and is started again later), or escalate (the supervisor reports to its own supervisor)
@@ -9,17 +10,20 @@
 import { TroupeError } from '../../runtime/errors'
 
 /**
- * rest: the child pauses, since siblings do the same work (engines). escalate: nothing else does the child's work
- * (owners, scheduler, trainer).
+ * Plan for a child that gives up. rest: the child pauses if a sibling does the same work (engines, sandboxes).
+ * escalate: nothing else does the child's work (behaviours, renderer, trainer).
  */
 export type WhenGivenUp = 'rest' | 'escalate'
 
 export interface GivenUp {
   readonly error: Error
   readonly plan: WhenGivenUp
-  /** True if the child was never up and its error is not retriable: the recipe or the machine is wrong. */
+  /**
+   * True if the child gave up before its first start succeeded, at an error that no restart can help (`isFatal` of its
+   * ProcessOptions).
+   */
   readonly isHopeless: boolean
-  /** Number of siblings with the same work that are up or starting. */
+  /** Number of the child's siblings whose plan is `rest` and that do not pause: they are up or starting. */
   readonly siblings: number
   /** Number of earlier pauses of this child. */
   readonly rests: number

@@ -3,8 +3,8 @@
  *
  * in   a role, the run's recipe        out  that role, running until the run is over
  * Invariant: a role that exists once in a run (scheduler, learner) is run by the elected process, and the others stand
- * by; of every other role, any number of processes share the work. The learner announces the run; no other role makes
- * its model.
+ * by; of every other role, any number of processes share the work. Only the learner records the run's start
+ * (`run.started`) and makes its model, if the recipe names no directory.
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -21,7 +21,10 @@ import type { Role, Run, RunOptions } from './run'
 import { checkCode, checkRecipe, checkTokenizer, endOf, recordRunStart, startOf } from './runStart'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
-/** Resolves when the role runs, or stands by. Every role but `learner` needs a run that is announced already. */
+/**
+ * Joins a run. Resolves when the role has been started; for `learner` and `scheduler`, when this process is elected or
+ * stands by; at once if the run is over. A role other than `learner` does not wait for `run.started`: the caller does.
+ */
 export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
   const { scope, root, journal, failed } = await openRunScope(options)
   const {
@@ -49,7 +52,8 @@ async function take(
 ): Promise<void> {
   const { fx } = options
   if (options.role !== 'learner') root.status.start(scope.troupe.journal)
-  // Engine and executor names appear in the log, so they hold the host (for readers) and a random part (to be unique).
+  // Names of engines and executors are recorded in the log, so they contain the host's name (for people who read the
+  // log) and a random part (to be unique).
   const name = `${hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-')}-${fx.unique().slice(0, 8)}`
   switch (options.role) {
     case 'learner': {
@@ -90,8 +94,8 @@ async function take(
 }
 
 /**
- * Announces the run if it is not in the log yet, then starts the learner. Resolves with false if another process was
- * elected meanwhile.
+ * Records run.started if the log has none, or run.resumed at a resume; then starts the learner. Resolves with false if
+ * another process was elected meanwhile.
  */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope

@@ -2,7 +2,8 @@
  * Lifeline: a process actor in an actor system of its own, for code that keeps one process alive outside a run's tree.
  *
  * in   how to start the process
- * out  the process that is alive; calls to onUp after a start and onDown after a death
+ * out  the process that is alive; calls to onUp after a start, and to onDown when the process died or could not be
+ * started
  * Invariant: as for `processActor`. Deprecated: start a run's processes under its supervision tree (tree.ts).
  */
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
@@ -16,9 +17,12 @@ export type { Living } from './processActor'
 export interface LifelineOptions<P extends Living> {
   readonly name: string
   readonly start: () => Promise<P>
-  /** Called after every start, before `current` resolves. */
+  /** Called each time that a process has started, before `current` resolves with that process. */
   readonly onUp?: (process: P) => Promise<void>
-  /** Called after every death and every failed start. */
+  /**
+   * Called when a process that was up has died, and when `start` has rejected; not for a non-retriable TroupeError
+   * before the first successful start, not when `onUp` rejects, and not at `close`.
+   */
   readonly onDown?: (error: Error) => Promise<void>
   readonly onFailed: (error: Error) => void
   readonly fx: Effects
@@ -26,7 +30,9 @@ export interface LifelineOptions<P extends Living> {
 }
 
 export interface Lifeline<P extends Living> {
-  /** Resolves with the process that is alive; waits while none is. */
+  /**
+   * Resolves with the process that is alive; waits while none is. Rejects once the process is given up, or at `close`.
+   */
   current(): Promise<P>
   close(): Promise<void>
 }

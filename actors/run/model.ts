@@ -1,9 +1,9 @@
 /**
  * The model that a run begins with: a directory that `transformers` loads.
  *
- * in   the recipe's model, and demonstrations from which a tokenizer is made
+ * in   the recipe's model, and for a random model demonstrations (conversations), from which its tokenizer is made
  * out  the directory and the chat template
- * Invariant: a random model is made once for a run, from the recipe and its seed alone.
+ * Invariant: a random model is made once for a run, from the recipe's model section, seed and demonstrations alone.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
@@ -17,7 +17,7 @@ import { policyDirectory, pythonPath } from '../../runtime/python'
 
 export interface ModelOnDisk {
   readonly directory: string
-  /** Chat template to use instead of the one in the directory. */
+  /** Path of a chat template to use instead of the one in the directory; undefined: the directory's own. */
   readonly template: string | undefined
 }
 
@@ -55,8 +55,8 @@ export async function modelOf(
 }
 
 /**
- * Finds the run's model, which the learner's process has made. @throws TroupeError config.no_model,
- * config.no_model_here, config.invalid
+ * Finds the run's model without making one: the directory that the recipe names, or the random model that the learner's
+ * process has made in `directory`. @throws TroupeError config.no_model, config.no_model_here, config.invalid
  */
 export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
   const { model } = config
@@ -79,7 +79,8 @@ function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
 }
 
 /**
- * Checks that the model's context length is at least the recipe's. @throws TroupeError config.invalid, config.no_model
+ * Checks that no context length of the recipe, in tokens, exceeds the model's; passes if the model's config.json names
+ * none. @throws TroupeError config.invalid, config.no_model
  */
 export function checkContexts(config: RecipeConfig, directory: string): void {
   const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)

@@ -1,11 +1,12 @@
 /**
- * Process actor: a child that owns one outside process (an engine, a trainer, a renderer); each incarnation starts one
- * process.
+ * Process actor: a child that owns one outside process (an engine, a trainer, a renderer); each incarnation (life of
+ * the actor between two restarts) starts one process.
  *
  * in   how to start the process; its death
- * out  the process that is alive; calls to onUp after a start and onDown after an end
+ * out  the process that is alive; calls to onUp after a start and onDown after the end of a process that was up
  * Invariant: at most one process lives at a time. A death or a failed start is a failure of the actor, which starts
- * another process with backoff. After too many failures the actor gives up, once, with the reason of the last one.
+ * another process with backoff. After too many failures, or at an error that no restart can help, the actor gives up,
+ * with the last failure as the reason.
  */
 
 import { defaultRestartPolicy, type RestartPolicy } from '../../runtime/actor/restartPolicy'
@@ -14,8 +15,8 @@ import type { ActorContext, ActorSpec, StopReason } from '../../runtime/actor/sy
 import { asError, TroupeError } from '../../runtime/errors'
 
 /**
- * Default restart policy. A process takes seconds to start, so it gets fewer tries, further apart, than an actor
- * without one.
+ * Default restart policy. A process takes seconds to start, so an actor with a process gets fewer restarts, further
+ * apart, than an actor without one.
  */
 const processPolicy: RestartPolicy = { ...defaultRestartPolicy, maxRestarts: 5, backoffMs: 250 }
 
@@ -29,13 +30,20 @@ export interface ProcessOptions<P extends Living> {
   /** Starts the process. `signal` aborts when the process is no longer wanted. */
   start(signal: AbortSignal): Promise<P>
   /**
-   * Called after every start, before `current` resolves. Children of `context` end with the process. `onFailed` takes
-   * their escalations: the process is started again, unless the error says that no restart can help.
+   * Called each time that a process has started, before `current` resolves with it. Actors spawned from `context` end
+   * with the process. `onFailed` takes their escalations: then the process is started again, unless the error says that
+   * no restart can help.
    */
   onUp?(process: P, context: ActorContext, onFailed: (error: Error) => void): Promise<void>
-  /** Called at every end: before the process is closed if it was stopped, after it is closed if it failed. */
+  /**
+   * Called at the end of each process that was up, not after a failed start or `onUp`: before the process is closed if
+   * it was stopped, after it is closed if it failed.
+   */
   onDown?(reason: StopReason, error: Error | undefined): Promise<void>
-  /** Returns true if no restart can help. Default: true for the first start's error if that is not retriable. */
+  /**
+   * Returns true if no restart can help. Default: true for a TroupeError that is not retriable, until the first start
+   * has succeeded.
+   */
   isFatal?(error: Error, wasUp: boolean): boolean
   readonly restart?: Partial<RestartPolicy>
   readonly stopWithinMs?: number
@@ -45,8 +53,8 @@ export interface ProcessActor<P extends Living> {
   readonly name: string
   make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
   /**
-   * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`, with the
-   * error of a first start that can never succeed, or with `process.closed`.
+   * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`, with an
+   * error that no restart can help, or with `process.closed`.
    */
   current(): Promise<P>
   /** Rejects the pending calls of `current`, because the child is being stopped. */
@@ -126,7 +134,8 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         async beforeStop(reason, error) {
           renew()
           if (reason === 'stopped') next.reject(closed(name))
-          // A lost process may still run: one that cannot be reached keeps its memory until it is ended.
+          // A process that was reported lost may still run: if only its connection broke, it keeps its memory until it
+          // is ended.
           else await close()
           await onDown?.(reason, error === undefined ? undefined : rootCause(error))
         },
@@ -143,8 +152,8 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
 }
 
 /**
- * True for a child's errors that a new process would meet as well: bus, config, and errors that are not retriable,
- * except that the child has used up its own restarts.
+ * True for errors of `context`'s children that a new process would meet as well: errors of the bus, of the config, and
+ * non-retriable ones; not for `actor.escalated` (the child has used up its own restarts).
  */
 const noRestartHelps = (error: Error): boolean =>
   error instanceof TroupeError &&

@@ -3,7 +3,8 @@
  *
  * in   a run's options        out  the run: its end, and how to end it early
  * Invariant: everything that is started here ends with the run or with this process, whichever is first. Actors that
- * answer requests (engines, tools) are up before actors that send them, so that no request of a refold is lost.
+ * answer requests (scheduler, engines, tools, verifier) are started before coordinator and learner, which at a resume
+ * repeat the requests that have no answer in the log; so none of these is lost.
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -34,7 +35,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
     const { next: since } = await journal.offsets('runs', 0)
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
     scope.onClose(() => end.close())
-    // Actors that answer requests start before actors that send them.
+    // Actors that answer requests start before actors that send them; an engine may still be loading its model.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model })
     await startTools(scope, 'local-tools')
@@ -50,8 +51,8 @@ export async function startRun(given: RunOptions): Promise<Run> {
 }
 
 /**
- * Error for a run that another process has taken over: the log ignores this process's draws, results and steps, so it
- * would wait for ever.
+ * Error for a run that another process has taken over: readers of the log ignore this process's draws (choices of
+ * tasks), results and steps, so it would wait for ever.
  */
 function takenOver(run: RunId): TroupeError {
   return new TroupeError('bus.run_taken_over', {

@@ -20,11 +20,14 @@ export interface RunOptions {
   readonly run: RunId
   readonly recipe: Recipe
   readonly config: RecipeConfig
-  /** Role of this process. Default: `all`. */
+  /** Role of this process. Default: `all`. `startRun` sets it to `all`. */
   readonly role?: Role
   /** Number of partitions that `trajectories` and the other shared topics get when they are created. Default: 1. */
   readonly partitions?: number
-  /** Directory of the run's files: model, checkpoints, weights. All processes of a run need the same one. */
+  /**
+   * Directory of the run's files: model, checkpoints, weights. Processes that share a file system need the same one;
+   * hosts that cannot read the learner's get new weights over `serveWeights`.
+   */
   readonly directory: string
   readonly modelDirectory: string
   /** HOST:PORT at which the learner serves new weights to hosts that cannot read `directory`. */
@@ -40,7 +43,7 @@ export interface RunOptions {
   readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
   readonly onColdStart?: (done: number, loss: number) => void
-  /** Called when the process stands by, and when it starts its role. */
+  /** Called for elected roles (learner, scheduler): when the process stands by, and when it starts its role. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void
   /** Engines (`startEngine`) and tools to use instead of the recipe's: for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
@@ -49,11 +52,11 @@ export interface RunOptions {
 
 export interface Run {
   readonly journal: Journal
-  /** Resolves with `run.finished`. Rejects when a failure reaches the root supervisor. */
+  /** Resolves with `run.finished`. Rejects with the first failure from which this process cannot recover. */
   readonly finished: Promise<RunFinished>
   /**
-   * Ends this process's part of the run. Running work is finished or recorded as far as it got; a resume, or another
-   * process, continues from there.
+   * Ends this process's part of the run. Running work is finished, recorded as far as it got, or aborted; a resume, or
+   * another process, continues from there.
    */
   close(): Promise<void>
 }

@@ -2,8 +2,9 @@
  * Records the start of a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
- * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no
- * process with other code, another recipe or another tokenizer takes part.
+ * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written. The checks
+ * refuse a process with other code (unless `acceptCode` is true), another recipe (a resume may change it: no check) or
+ * another tokenizer.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -26,7 +27,10 @@ export interface RunStartOptions {
   readonly fx: Effects
 }
 
-/** Writes run.started or run.resumed. Refuses a resume when the code or the tokenizer differs from the run's. */
+/**
+ * Writes run.started or run.resumed. Refuses a resume when the tokenizer differs from the run's, or the code does and
+ * `acceptCode` is false.
+ */
 export async function recordRunStart(journal: Journal, options: RunStartOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
@@ -57,7 +61,10 @@ export async function startOf(journal: Journal): Promise<RunStarted | undefined>
   return first?.message.type === 'run.started' ? first.message : undefined
 }
 
-/** Checks that this process has the code that started the run. @throws TroupeError config.other_code */
+/**
+ * Checks that this process has the code that started the run; passes if `acceptCode` is true. @throws TroupeError
+ * config.other_code
+ */
 export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: boolean): void {
   if (acceptCode || theirs === codeDigest()) return
   throw new TroupeError('config.other_code', {

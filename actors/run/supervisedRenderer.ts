@@ -17,12 +17,17 @@ import type { Branch } from './roles/scope'
 
 type Started = Awaited<ReturnType<typeof startRenderer>>
 
-/** Upper bound on the attempts of one call when process after process dies; the process actor gives up long before. */
+/**
+ * Upper bound on the attempts of one call when process after process dies; the process actor gives up long before that.
+ */
 const mostTries = 50
-/** Upper bound on the milliseconds between a broken connection and the report that the process died. */
+/**
+ * Upper bound on the milliseconds to wait, after a call lost its connection, for the report that the process died; then
+ * the call is repeated.
+ */
 const newsMs = 1000
 
-/** Starts the renderer of a model under the branch's supervisor. Rejects if its first start fails. */
+/** Starts the renderer of a model under the branch's supervisor. Rejects if no start succeeds. */
 export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk): Promise<Renderer> {
   const actor = rendererActor('renderer', branch, model)
   await branch.processes('renderer', [actor])
@@ -39,7 +44,10 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
   }
 }
 
-/** Decodes and encodes tokens for the engines of the branch; its renderer process starts with the first call. */
+/**
+ * Decodes and encodes tokens for the engines of the branch; its renderer process starts with the first call of any
+ * method.
+ */
 export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelOnDisk, 'directory'>): SharedRenderer {
   const actor = rendererActor('token-reader', branch, { directory })
   const call = callerOf(actor)

@@ -34,13 +34,13 @@ export interface Child {
 
 export interface SupervisorPlan {
   readonly name: string
-  /** Milliseconds that each child gets to stop; then the supervisor goes on to the next child. */
+  /** Milliseconds that `release` gives a child, and `stop` gives the supervisor with all its children, to stop. */
   readonly childStopsWithinMs: number
 }
 
 export interface SupervisorOptions {
   readonly plan: SupervisorPlan
-  /** Called once with the error that this supervisor cannot handle. */
+  /** Called with the error that this supervisor cannot handle; later children that give up are ignored. */
   readonly escalate: (error: Error) => void
   readonly log: Log
   /** Called when a child begins a pause, so that the tree's status can show it. */
@@ -52,9 +52,12 @@ export interface Supervisor extends Place {
   readonly path: string
   /** Starts the child. Resolves when the child's actor exists; the actor's process may still be starting. */
   adopt(child: Child): Promise<void>
-  /** Reports that a child gave up which was not started with `adopt`: the host of a behaviour. */
+  /**
+   * Reports that a child gave up which was not started with `adopt`: the host of a behaviour, or another supervisor.
+   * This supervisor then escalates.
+   */
   gaveUp(name: string, error: Error): void
-  /** Stops one child, within the plan's deadline. */
+  /** Stops one child that was started with `adopt`, within the plan's deadline, and forgets it. */
   release(name: string): Promise<void>
   /** Stops all children, the youngest first, then the supervisor. */
   stop(): Promise<void>

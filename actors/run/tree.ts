@@ -7,17 +7,19 @@
  *   ├─ tools          an actor per sandbox (owns its processes) ── the tool executor
  *   └─ learning       trainer (process) · evaluator · curriculum · learner
  *
- * A process with one role has root and the supervisors that the role needs; `startRun` has all of them. The functions
- * that start the children are in roles/.
- * Invariant: every actor and every outside process of a run is in this tree. A child restarts alone, with backoff
- * (actor/restartPolicy.ts); a child that restarts too often gives up, and its supervisor acts as written here.
+ * A process with one role has the root and the supervisors that the role needs; `startRun` has all of them. The
+ * functions that start the children are in roles/.
+ * Invariant: every actor of a run is in this tree, and so is every outside process except the workers of the verifier's
+ * sandbox, which that sandbox restarts. A child restarts alone, with backoff (actor/restartPolicy.ts); a child that
+ * restarts too often gives up, and its supervisor acts as written here.
  */
 import type { WhenGivenUp } from './escalation'
 import type { SupervisorPlan } from './supervisor'
 
 interface Branch extends Omit<SupervisorPlan, 'name'> {
   /**
-   * Action when a child that owns a process gives up. A behaviour that gives up always escalates: nothing else does its
+   * Action when a child that owns a process gives up, by the kind of the process; `rest` needs a sibling that can take
+   * the work (escalation.ts). A behaviour that is the supervisor's own child always escalates: nothing else does its
    * work.
    */
   readonly processes: Readonly<Record<string, WhenGivenUp>>

@@ -2,11 +2,11 @@
  * Dispatcher: gives tool calls to the executors that have free slots (DESIGN §7).
  *
  * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
- * Invariant: according to its leases, an executor never holds more calls than it offered slots. A call stays assigned
- * until an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second
- * answer does no harm, since the coordinator takes one answer per attempt.
- * The state is soft: executors report every second which slots they offer and which calls they hold, and coordinators
- * ask again for lost calls. The state is a view of queues that change in place, not a value of its own.
+ * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers
+ * slots. A call stays assigned until its executor reports the call's end; when the lease on the call ends, the call is
+ * assigned again, to any executor. A late second answer does no harm, since the coordinator takes one answer per
+ * attempt. The state is soft: executors report every second which slots they offer and which calls they hold, and
+ * coordinators ask again for lost calls. The state is a view of queues that change in place, not a value of its own.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -18,13 +18,18 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** Milliseconds without an executor's report after which the executor, or a call missing in its report, is lost. */
+  /**
+   * Milliseconds without a report of the executor, or of a call by its executor, after which that one counts as lost.
+   */
   readonly leaseMs?: number
-  /** Upper bound on the number of waiting calls. A call above it is refused; its coordinator asks again. */
+  /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
   readonly maxWaiting?: number
-  /** Upper bound on the size of the arguments of all waiting calls, in bytes as argumentBytes.ts estimates them. */
+  /**
+   * Upper bound on the arguments of all waiting calls, in bytes as argumentBytes.ts estimates them; else as
+   * `maxWaiting`.
+   */
   readonly maxWaitingBytes?: number
-  /** Milliseconds that a call waits for a tool that no executor offers before an alarm is raised. */
+  /** Milliseconds that the first call for a tool which no executor offers waits before an alarm is raised. */
   readonly unservedMs?: number
 }
 
@@ -43,7 +48,10 @@ interface Executor {
   heardAt: number
   /** Leases of the calls that this executor holds, by the key of the assigned attempt. */
   readonly leases: Map<string, { readonly call: Call; until: number }>
-  /** Keys of calls that the executor holds and that an earlier dispatcher assigned to it. */
+  /**
+   * Keys of calls that the executor reports and that this dispatcher does not know; an earlier one may have assigned
+   * them.
+   */
   foreign: Set<string>
 }
 
@@ -57,7 +65,7 @@ export interface DispatcherState {
   readonly clock: ActiveClock
   waiting: number
   waitingBytes: number
-  /** Number of calls that were refused because too many waited. */
+  /** Number of calls that were dropped because too many calls, or too many bytes, waited. */
   refused: number
   /** Tools that no executor offers and for which an alarm was raised. */
   readonly unserved: Set<string>
@@ -66,7 +74,9 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** Upper bounds on the calls in one command (DESIGN §7) and on their bytes, so that the command fits into a record. */
+/**
+ * Upper bounds on the calls in one command (DESIGN §7), and on their bytes unless it is one call: a record is limited.
+ */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
@@ -78,7 +88,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // Counts at most a quarter of a lease per input: after a suspension it must not drop every executor.
+      // The clock counts at most a quarter of a lease per input: after a suspension it must not drop every executor.
       clock: new ActiveClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -232,12 +242,12 @@ function lapse(state: DispatcherState, leaseMs: number): void {
   }
 }
 
-/** Takes a call back from its executor and puts it first in the queue, unless a newer attempt is queued already. */
+/** Takes a call back from its executor and puts it first in its queue, unless a newer attempt has replaced it. */
 function reclaim(state: DispatcherState, executor: Executor, key: string): void {
   const lease = executor.leases.get(key)
   executor.leases.delete(key)
   if (lease === undefined || state.calls.get(placeOf(lease.call.ask)) !== lease.call) return
-  // A returned call ignores `maxWaiting`: it was accepted before, and slots bound the calls that executors hold.
+  // A returned call ignores the bounds on waiting calls: it was accepted before, and slots bound the assigned calls.
   enqueue(state, lease.call, queue => queue.pushFirst(lease.call.ask.trajectory, lease.call))
 }
 
@@ -245,7 +255,8 @@ const free = (executor: Executor) => executor.slots - executor.leases.size - exe
 const load = (executor: Executor) => (executor.leases.size + executor.foreign.size) / executor.slots
 
 /**
- * Assigns each call to the executor with the smallest share of used slots, so that all finish at about the same time.
+ * Assigns each call to the executor with a free slot whose share of used slots is smallest, so that all executors
+ * finish at about the same time.
  */
 function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   if (state.waiting === 0) return []
@@ -265,7 +276,7 @@ function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   return [...given].flatMap(([executor, calls]) => batches(executor, calls))
 }
 
-/** Returns the next waiting call for a tool that the executor offers; tools are served in turn. */
+/** Takes a waiting call, for a tool that the executor offers, out of its queue and returns it; the tools take turns. */
 function next(state: DispatcherState, executor: Executor): Call | undefined {
   for (const [tool, queue] of state.queues) {
     if (!executor.tools.has(tool)) continue
@@ -295,7 +306,9 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/** Raises an alarm once for each tool with waiting calls and no executor; again after the tool was offered or idle. */
+/**
+ * Raises an alarm once for each tool with waiting calls and no executor; again if the tool was offered or idle since.
+ */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -2,9 +2,10 @@
  * Worker slots of one tool executor among several, and its reports to the dispatcher.
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
- * Invariant: at most `lanes` (the number of worker slots) calls run at once, and at most the offered slots are held
- * (plus one batch, should two dispatchers overlap). A call beyond that is dropped, and its lease ends; so does the
- * lease of a call that cannot be run at all. No call begins after `leave`.
+ * Invariant: at most `lanes` (the number of workers) calls run at once. At most lanes + 128 calls are held, running or
+ * waiting: 64 that are asked for in advance, and 64 in case two dispatchers overlap. A call beyond that is dropped, and
+ * its lease at the dispatcher ends; so does the lease of a call that cannot be run at all. No call begins after
+ * `leave`.
  */
 import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
@@ -22,22 +23,26 @@ export interface ExecutorPortOptions {
   /** Run whose id becomes part of idempotency keys. */
   readonly run?: RunId
   /**
-   * Milliseconds from the end of a call to the arrival of the next one in its slot: the way to the dispatcher and back.
-   * The executor asks in advance for the calls that its workers finish in this time. Default: 5.
+   * Expected milliseconds from the end of a call to the arrival of the worker's next call: the way to the dispatcher
+   * and back. The executor offers a slot more for each call that its workers end in that time on average, up to 64, so
+   * that the next calls already wait here. Default: 5.
    */
   readonly turnaroundMs?: number
 }
 
 export interface ExecutorPort {
   readonly perform: Port<ExecutorRequest>
-  /** Starts no further call; returns the final report: no free slots, and the calls that still run. */
+  /**
+   * Ends the executor's work: no further call is accepted or begun. Returns the final report: no free slots, and the
+   * calls that still run.
+   */
   leave(): OfferSlots
 }
 
-/** Upper bound on the calls that the executor asks for beyond its number of workers. */
+/** Upper bound on the slots that the executor offers beyond its number of workers. */
 const maxAhead = 64
 const maxOverlap = 64
-/** EWMA weight of the latest call's duration. */
+/** EWMA weight of the latest call's duration in `meanMs`. */
 const newest = 0.1
 
 export const executorKey = (request: ExecutorRequest): string =>
@@ -48,8 +53,8 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const run = toolPort(tools, executor, fx, options.run)
   const held = new Set<string>()
   /**
-   * Calls that wait for a worker, oldest first. The function is called with true when the call may begin, with false
-   * when the executor leaves first.
+   * Calls that wait for a worker, by key, oldest first. The function is called with true when the call may begin, with
+   * false when the executor leaves before that.
    */
   const waiting = new Map<string, (begins: boolean) => void>()
   let running = 0
@@ -58,7 +63,8 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
 
   const slots = () => {
     if (leaving) return 0
-    // Little's law: number of calls that the workers finish while the next call for a free slot is on its way.
+    // Little's law: mean number of calls that the workers end within `turnaroundMs`, the time in which a new call
+    // arrives.
     const ahead = meanMs === undefined ? 0 : Math.round((lanes * turnaroundMs) / Math.max(meanMs, 0.1))
     return lanes + Math.min(ahead, maxAhead)
   }

@@ -1,10 +1,10 @@
 /**
  * Inbox executor: one of several tool executors. It runs the calls that a dispatcher puts into its inbox.
  *
- * in   tools.assign (for this incarnation of this executor), ticks
+ * in   tools.assign (for this executor, and for this start of it: its incarnation), ticks
  * out  requests to run calls and to report offers
  * Invariant: the behaviour holds no state. Its port knows which calls run; when this executor dies, the leases of its
- * calls end and another executor gets them.
+ * calls end and the dispatcher assigns the calls to another executor.
  */
 import type { AssignTools, ExecuteTool } from '../../messages/commands'
 import type { ExecutorId } from '../../messages/ids'

@@ -15,20 +15,29 @@ import { type ExecutorPortOptions, executorKey, executorPort } from './executorP
 import { inboxExecutor } from './inboxExecutor'
 
 export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs'> {
-  /** Name of the executor in every result. Two executors may share a name; each start has an incarnation of its own. */
+  /**
+   * Name of the executor in every result. Two executors may share a name: each start has an incarnation (a random id)
+   * of its own.
+   */
   readonly id: ExecutorId
-  /** Milliseconds between two reports of the executor; keep it well below the dispatcher's lease. Default: 1000. */
+  /**
+   * Milliseconds between two reports of the executor; keep it well below the dispatcher's lease (5000 by default).
+   * Default: 1000.
+   */
   readonly offerEveryMs?: number
 }
 
 export interface JoinedExecutor {
-  /** Gives back the calls that have not begun, lets running calls end for `drainMs`, and aborts the others. */
+  /**
+   * Gives back the calls that have not begun, waits up to `drainMs` milliseconds (default: 0) for running calls, and
+   * aborts those that still run.
+   */
   leave(options?: CloseOptions): Promise<void>
 }
 
 /**
- * Joins the executor; resolves once it reads its inbox. Throws `config.calls_partitioned` if the user's own topic has
- * several partitions.
+ * Joins the executor; resolves once the executor reads its inbox. Throws `config.calls_partitioned` if the topic
+ * `tool-calls` has several partitions, which only a topic that the user created can have.
  */
 export async function joinExecutor(
   { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,

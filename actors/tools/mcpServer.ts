@@ -2,9 +2,10 @@
  * A server of the Model Context Protocol, by the official SDK: its tools, and calls to them.
  *
  * in   how to start the server, or its address        out  schemas; how calls ended
- * Invariant: a server that dies, or does not answer in time, fails only the calls that it had, each with its reason;
- * the next call starts it again. A server that is late, or whose answer was lost, is pinged; if the ping has no answer,
- * the connection is closed: over HTTP nothing else tells that the server went away or no longer knows our session.
+ * Invariant: a server that dies, or does not answer in time, fails only the calls that were running on it, each with
+ * its reason; the next call starts the server again. After a late or lost answer the server is pinged; if the ping has
+ * no answer, the connection is closed: over HTTP nothing else tells that the server went away or no longer knows our
+ * session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -40,7 +41,10 @@ interface Connection {
   isOver: boolean
 }
 
-/** Connects to the server and reads the schemas of its tools. @throws TroupeError config.mcp_failed */
+/**
+ * Connects to the server and reads the schemas of its tools (of those in `config.tools`, if it is set). @throws
+ * TroupeError config.mcp_failed
+ */
 export async function openMcpServer(
   name: string,
   config: McpServerConfig,
@@ -60,7 +64,7 @@ export async function openMcpServer(
       return connection
     })
     const tried = current
-    // Forgets a failed start, so that the next call tries to start the server again.
+    // A failed start is forgotten, so that the next call tries to start the server again.
     tried.catch(() => {
       if (current === tried) current = undefined
     })
@@ -126,8 +130,8 @@ export async function openMcpServer(
             void endUnlessAlive(connection)
             return ended({ status: 'timeout' })
           }
-          // An McpError is the server's own message, except for a broken connection: there the reason for its end says
-          // more.
+          // The message of an McpError comes from the server, except for a broken connection: then the reason why the
+          // connection ended says more.
           const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
           if (!isOwn && !connection.isOver) await rejectOnAbort(endUnlessAlive(connection), signal)
           if (!connection.isOver) return ended({ status: 'error', reason: error.message })

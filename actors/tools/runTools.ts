@@ -35,7 +35,7 @@ const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
 
 /**
  * Lists the schemas that prompts describe. Starts the MCP servers, reads their schemas, and closes them again.
- * @throws TroupeError as `openRunTools`
+ * @throws TroupeError config.no_tool (an unknown name), config.tool_twice, config.mcp_failed
  */
 export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
   const servers = await openServers(options)
@@ -77,7 +77,10 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
 const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
-/** Schemas of the recipe's and the built-in tools, without those of MCP servers. */
+/**
+ * Schemas of the tools in `tools.names`, from the recipe or built in; without `tools.names`, all tools of the recipe.
+ * Tools of MCP servers are not among them.
+ */
 function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
   if (names === undefined) return recipe.tools

@@ -3,8 +3,8 @@
  * `joinExecutor`.
  *
  * in   tool.execute        out  tool.completed, through a request to the tool
- * Invariant: every call is answered once per attempt. The executor holds no state: the coordinator asks again for a
- * call that is lost with its executor.
+ * Invariant: every call that is read gets one answer per attempt, unless the executor dies first. The executor holds no
+ * state: the coordinator asks again for a call that is lost with its executor.
  */
 import type { ExecuteTool } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

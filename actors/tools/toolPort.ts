@@ -2,8 +2,8 @@
  * The tool executor's port to the tools.
  *
  * in   tool.execute        out  tool.completed
- * Invariant: status and signal are those that the sandbox recorded. The model's text is made from them, never the other way
- * round.
+ * Invariant: status and signal are those that the tool returned. The text for the model is made from them, never the
+ * other way round.
  */
 import { type ToolOutcome, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
@@ -25,13 +25,13 @@ interface ToolLimits {
    * applies them once per key.
    */
   readonly idempotencyKey?: string
-  /** Notebook tool only: code of the trajectory's earlier cells. */
+  /** Code of the trajectory's earlier cells; only for calls of the notebook tool. */
   readonly cells?: readonly string[]
 }
 
 /**
- * Runs one tool. Resolves with an outcome whether the call succeeds or fails; rejects only when the tool itself is
- * broken.
+ * Runs one tool. Resolves with an outcome whether the call succeeds or fails; rejects only when the call is aborted
+ * (`signal`) or the tool itself is broken.
  */
 export type Tool = (
   args: Readonly<Record<string, unknown>>,
@@ -42,8 +42,8 @@ export type Tool = (
 export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
 
 /**
- * Runs each requested call with the tool of that name. `run` becomes part of the idempotency keys, so keys of two runs
- * differ.
+ * Runs each requested call with the tool of that name; a call of an unknown tool gets the status `unknown-tool`. `run`
+ * becomes part of the idempotency keys, so keys of two runs differ.
  */
 export function toolPort(
   tools: ReadonlyMap<string, Tool>,

@@ -1,6 +1,6 @@
 /**
- * Makes a recipe of a benchmark. The recipe only evaluates: a model answers each problem K times, as in training, and
- * is judged.
+ * Makes a recipe of a benchmark. The recipe only evaluates: a model answers each problem K times (`samples`), and each
+ * answer is judged.
  *
  * in   the user's files, in the form in which the benchmark is published
  * out  a recipe whose tasks are the problems
@@ -29,9 +29,9 @@ const dataSchema = z.strictObject({
   functions: z.string().optional(),
   /** Server and model of arena-hard's judge (judgeSchema). */
   judge: z.unknown().optional(),
-  /** System message; an empty text means no system message. */
+  /** System message, except for problems with messages of their own (bfcl); an empty text means no system message. */
   system: z.string(),
-  /** Text that precedes every problem. */
+  /** Text that precedes the question, except for problems with messages of their own (bfcl). */
   prefix: z.string(),
 })
 
@@ -74,8 +74,8 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
 
 /**
  * Reads the problems of a file.
- * @throws TroupeError config.no_data if the file cannot be read or holds no problem; config.bad_data, with the line,
- * for an id that is missing or occurs twice
+ * @throws TroupeError config.no_data if a file cannot be read, a required second file is missing, or the file holds no
+ * problem; config.bad_data, with the line, for an id that is missing or occurs twice
  */
 export async function readProblems(
   benchmark: Benchmark,

@@ -1,7 +1,8 @@
 /**
  * Feeds of the behaviours that read every rollout: curriculum, evaluator, learner.
  *
- * in   a journal        out  the feeds, and the offset at which a refold of each feed begins
+ * in   a journal
+ * out  the feeds, and the offset at which a refold (rebuilding a behaviour's state from the log) begins, per partition
  */
 import type { Fact } from '../../../messages/facts'
 import type { HostOptions } from '../../../runtime/host/host'
@@ -18,15 +19,16 @@ export const followedFeeds: readonly Feed[] = [
 ]
 
 /**
- * Returns the offsets at which refolds begin. Without a learner the refold reads all groups, since they alone end the
- * steps.
+ * Returns the offsets at which refolds begin: only `trajectories` may begin after offset 0, and only if the run trains.
+ * Without training, groups alone end the steps, so all of them are read. `tallies`: true if the run writes
+ * `step.tallied`.
  */
 export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
   const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 
-/** Reads the facts of the topics that record the run's progress, without those of replaced processes. */
+/** Reads the facts of `runs` and `learner`, without those that a replaced process wrote. */
 export async function saidOf(
   journal: Journal,
   topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],

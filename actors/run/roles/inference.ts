@@ -2,7 +2,8 @@
  * The role `inference`: one actor per engine, which owns the engine's process and the behaviour that drives it.
  *
  * in   assignments, published weights        out  generated turns
- * Invariant: a running engine takes part in the run; whenever its process was restarted, it joins as a new engine.
+ * Invariant: a running engine takes part in the run; whenever its process was restarted, it leaves and joins the run
+ * again under the same name.
  */
 import type { Engine } from '../../../backends/engines/engine'
 import { engines, type PlannedEngine } from '../../inference/engines'
@@ -16,8 +17,8 @@ import type { Branch, Scope } from './scope'
 export interface InferenceOptions {
   readonly model: ModelOnDisk
   /**
-   * First part of the engines' names `<name>-<k>`; default: the engine's kind. It must be unique among the run's
-   * processes.
+   * First part of the engines' names `<name>-<k>`; default: the kind of the recipe's engines. It must be unique among
+   * the run's processes.
    */
   readonly name?: string
 }

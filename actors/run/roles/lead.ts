@@ -12,13 +12,14 @@ import type { RunOptions } from '../run'
 import type { Scope } from './scope'
 
 /**
- * Starts the role and resolves with the scope to close. `mayAct` must be asked before each write; `again` restarts the
- * role.
+ * Starts the role and resolves with the scope to close. `mayAct` must be asked before each write. `again` restarts the
+ * role in this process if it still leads.
  */
 export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
 
 /**
- * Joins the election. Resolves once this process is elected or stands by, with the function that leaves the election.
+ * Joins the election. Resolves once this process is elected or stands by, perhaps before the role has started, with the
+ * function that ends the role and leaves the election.
  */
 export async function lead(
   options: RunOptions,

@@ -36,14 +36,14 @@ export interface LearningParts {
   readonly model: ModelOnDisk
   readonly stopTokens: readonly number[]
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
-  /** Called when another process has claimed this role after this one. */
+  /** Called once, when another process has claimed this role (wrote `learner.claimed`) after this process did. */
   readonly onReplaced?: () => void
 }
 
 const maxRejectedSteps = 3
 /**
- * Milliseconds between batches of records for behaviours that read every rollout; they act only when a group, step or
- * evaluation is over.
+ * Least milliseconds between two batches of a partition's records, for behaviours that read every rollout; they act
+ * only when a group, step or evaluation is over.
  */
 const lingerMs = 20
 
@@ -165,7 +165,7 @@ async function startTraining(
   })
 }
 
-/** The recipe's limits without the prompt limit, as facts record them. */
+/** Limits of a rollout as facts record them: without the limit of the prompt. */
 const rolloutLimits = ({ promptTokens: _, ...limits }: RecipeConfig['limits']): RolloutLimits => limits
 
 /** Drops the fields whose value is undefined. */
@@ -173,8 +173,8 @@ const given = (limits: object = {}) =>
   Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
 
 /**
- * Completes the plans of the recipe's stages with the number of problems to measure. @throws TroupeError
- * config.endless_problems
+ * Returns the plans of the recipe's stages. A stage that measures its problems gets their number: `problems.count`, at
+ * most the size of the task source. @throws TroupeError config.endless_problems
  */
 function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly StagePlan[] {
   return stages.map(stage => {
@@ -191,7 +191,7 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
   })
 }
 
-/** Keeps the conversations that fit the run's context. @throws TroupeError config.no_data if none fits */
+/** Keeps the conversations of at most `limits.contextTokens` tokens. @throws TroupeError config.no_data if none fits */
 function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
   const { contextTokens } = options.config.limits
   const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)

@@ -4,9 +4,9 @@
  *
  * in   a run's options, an open embedding
  * out  hosted behaviours with bus groups of their own; `close`, which ends them
- * Invariant: `close` ends the youngest first, each within the deadline of its supervisor, and supervisors after their
- * children. A host reads every partition of its feeds, whatever other processes run the same behaviour, unless its spec
- * says that the partitions are divided among the processes: `owner`, or `shared`.
+ * Invariant: `close` ends what was started last first, each part within the deadline of its supervisor, and supervisors
+ * after their children. A host reads every partition of its feeds, whatever other processes run the same behaviour,
+ * unless its spec says that the partitions are divided among the processes: `owner`, or `shared`.
  */
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'
@@ -23,9 +23,12 @@ import { type TreeStatus, treeStatus } from '../treeStatus'
 export interface Scope {
   readonly options: RunOptions
   readonly troupe: Embedded
-  /** Ends the run with this error, because the root supervisor cannot recover from it. */
+  /** Ends the run in this process: `finished` of its Run rejects with this error. Only the first error counts. */
   readonly fail: (error: Error) => void
-  /** Resolves with false once another process has taken over; to be asked before each write. */
+  /**
+   * To be asked before each write. Resolves with true if this process may write for its role, with false if another
+   * process leads the role; always true for roles without an election.
+   */
   readonly mayAct: () => Promise<boolean>
   /** Returns the part of the scope under the named supervisor; starts that supervisor if it does not run yet. */
   under(name: BranchName): Promise<Branch>
@@ -36,7 +39,10 @@ export interface Scope {
 
 /** The part of a scope whose hosts and processes are children of one supervisor. */
 export interface Branch extends Scope {
-  /** Starts actors that own processes and that end together. Resolves before the processes are up. */
+  /**
+   * Starts actors that own processes and that end together. Resolves when the actors exist; their processes may still
+   * be starting.
+   */
   processes<P extends Living>(kind: ProcessKind, actors: readonly ProcessActor<P>[]): Promise<void>
 }
 

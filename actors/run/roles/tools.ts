@@ -1,8 +1,8 @@
 /**
- * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls on the
- * sandbox's workers.
+ * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls, Python code on
+ * the sandbox's workers.
  *
- * in   tool calls, as many as the executor's flow-control credits admit        out  their results
+ * in   tool calls, assigned to the slots that the executor offers        out  their results
  */
 import { executorId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -13,7 +13,7 @@ import { processActor } from '../processActor'
 import { embeddedUnder } from '../supervisor'
 import type { Branch, Scope } from './scope'
 
-/** Milliseconds that running tool calls get to end and be recorded when the process is stopped. */
+/** Milliseconds that running tool calls get to end and be recorded when the executor leaves the run. */
 const drainMs = 5000
 const givenToolLanes = 1024
 
@@ -24,7 +24,8 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
   const actor = processActor({
     name: 'sandbox-0',
     stopWithinMs: 20_000,
-    // Fails the run if a sandbox or a tool cannot be opened at the start: the recipe or the machine is wrong.
+    // Gives up at once if the sandbox or a tool cannot be opened at the first start: the recipe or the machine is
+    // wrong. A retriable TroupeError is tried again.
     isFatal: (error, wasUp) => !wasUp && !(error instanceof TroupeError && error.retriable),
     start: () => openTools(branch),
     async onUp({ tools, lanes }, context, onFailed) {
@@ -49,8 +50,8 @@ async function openTools({ options }: Branch) {
     const opened = options.tools === undefined ? await openRunTools({ config, recipe, log }, sandbox) : undefined
     return {
       tools: options.tools ?? opened!.tools,
-      // Tools passed in by an embedding program may share no resource that we know of, so practically all calls run at
-      // once.
+      // Tools passed in by an embedding program may share no resource that we know of, so practically all their calls
+      // run at once.
       lanes: opened === undefined ? givenToolLanes : sandbox.lanes,
       lost: new Promise<Error>(() => {}), // the sandbox itself restarts a worker that dies
       async close() {
