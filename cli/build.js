@@ -45,7 +45,7 @@ function compile() {
   if (status !== 0) throw new Error('tsc reported errors')
 }
 
-/** Copies every file of the packaged folders, except TypeScript sources and files that running the code generates. */
+/** Copies every file of the packaged folders, except TypeScript sources, tests, dot files, caches and builds. */
 function copyAssets() {
   const left = /(^|\/)(__pycache__|\.[^/]+|tests|build)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
   for (const house of houses.filter(name => fs.existsSync(path.join(root, name)))) {

@@ -130,8 +130,7 @@ const enginesSay =
   'server; recorded is not for training (docs/engines.md)'
 
 /**
- * Lists the optional parts and whether they are installed; the line of a missing part names the command that installs
- * it.
+ * Lists the optional parts and whether each is installed.
  */
 export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {
   const setup = (file: string) => require(join(packageRoot(), 'cli/setup', file))

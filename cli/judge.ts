@@ -150,7 +150,7 @@ function judgeOptions(options: Options): JudgeOptions {
   }
 }
 
-/** Resolves with the exit code of the signal that ended the server. */
+/** Closes the server at a signal. Resolves with the exit code of the first signal. */
 function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number): Promise<number> {
   return new Promise(resolve => {
     let code = 0
@@ -171,7 +171,10 @@ function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number)
   })
 }
 
-/** Maps options that the sandbox cannot fulfil to the error cli.wrong_usage. */
+/**
+ * Turns a judge's SandboxError (`judge.…`) into a TroupeError of the same code and the boundary `cli`, which ends with
+ * exit code 2.
+ */
 function wrongUsage(error: unknown): never {
   if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
   const { retriable, message, hint } = error

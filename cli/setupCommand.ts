@@ -35,7 +35,7 @@ export function registerSetup(program: Command): void {
     })
 }
 
-/** The set-up script prints what went wrong itself. */
+/** Runs the set-up script, which prints its own errors. */
 function runSetup(...args: readonly string[]): void {
   const { status } = spawnSync(process.execPath, [join(packageRoot(), 'cli/setup.js'), ...args], { stdio: 'inherit' })
   if (status !== 0) process.exitCode = status ?? 1

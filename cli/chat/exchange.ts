@@ -1,11 +1,12 @@
 /**
- * One exchange of a chat: the user's message, and the model's turns until it answers or its token budget is used up.
+ * One exchange of a chat: the user's message, and the model's turns until it answers or a limit (tokens, turns) is
+ * reached.
  *
  * in   a prompt, an engine, tools, a renderer
  * out  facts of one trajectory, appended as they happen; text, shown at once
  * Invariant: the coordinator's reducer (`evolveRollout`) decides the next action from the facts, so `replay` reads a
- * chat like a run. Tokens are rendered once; tool results count against the same budget. However the exchange ends,
- * the engine releases its state, and the conversation keeps the text that the exchange produced.
+ * chat like a run. Tokens are rendered once; tool results count against the answer's token budget. However the exchange
+ * ends, the engine releases its state, and the conversation keeps the text that the exchange produced.
  */
 import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/nextActions'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
@@ -44,9 +45,12 @@ export interface ExchangeParts {
 
 export interface Exchanged {
   readonly rollout: Rollout
-  /** Milliseconds from the engine's first token to the first shown text; one entry per turn. */
+  /**
+   * Milliseconds from the engine's first token to the first shown text; one entry for each turn that the engine
+   * answered with text.
+   */
   readonly firstTokenLagsMs: readonly number[]
-  /** Milliseconds from a tool call's end until its output is shown; one entry per call. */
+  /** Milliseconds from a tool call's end until its output is shown; one entry for each call that was not aborted. */
   readonly toolLagsMs: readonly number[]
 }
 
@@ -161,7 +165,7 @@ export async function exchange(
         const decision = await runTool(next.execute, signal)
         fact = decision!.facts[0] as ToolCompleted
       } catch (thrown) {
-        if (signal.aborted) return // the abort is reported once for all calls of the turn, when all have ended
+        if (signal.aborted) return // an abort is handled once, when all calls of the turn have ended
         const { trajectory, turn, call, attempt, tool, responseChars } = next.execute
         const text = truncateMiddle(callErrorText(asError(thrown).message), responseChars)
         const place = { trajectory, turn, call, attempt, tool }

@@ -11,7 +11,7 @@ import { userLines } from './userLines'
 
 type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
 
-/** The first signal ends the answer, the second ends the process. */
+/** Has one message answered. The first signal ends the answer, the second ends the process. */
 export async function answering(text: string, answer: Answer): Promise<number> {
   const stop = new AbortController()
   let code = 0
@@ -30,8 +30,8 @@ export async function answering(text: string, answer: Answer): Promise<number> {
 }
 
 /**
- * Ctrl-C ends a running answer; without one it discards a half-written message; without either it ends the chat, as
- * does the end of input.
+ * Has a person's messages answered, one after the other. Ctrl-C ends a running answer; without one it discards a
+ * half-written message; without either it ends the chat, as does the end of input.
  */
 export async function talking(
   answer: Answer,

@@ -1,7 +1,7 @@
 /**
  * Prints a chat on stdout: the model's text as it arrives, a tool call's code, and its output as soon as the call ends.
  *
- * Invariant: everything that a model or a tool wrote is escaped; with --json only JSON lines go to stdout.
+ * Invariant: with --json only JSON lines go to stdout; without it, text that a model or a tool wrote is escaped.
  */
 import type { ToolCompleted } from '../../messages/facts'
 import { escapeForTerminal, painter } from '../io/terminal'

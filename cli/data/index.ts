@@ -1,7 +1,8 @@
 /**
  * `troupe data NAME`: converts a published set of problems or conversations into the JSONL file that a recipe reads.
  *
- * in   a file, a directory or the hub        out  JSONL of {id, problem, answer, source}; a report on stdout
+ * in   a file, a directory or the hub
+ * out  JSONL, for problems of {id, problem, answer, source}; a report on stdout
  * Invariant: the file is written whole or not at all; the report accounts for every row.
  */
 
@@ -126,7 +127,10 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
   }
 }
 
-/** Prepares conversations for a cold start. Conversations have no answers, so the filters by answer do not apply. */
+/**
+ * Prepares conversations for a cold start (supervised fine-tuning before reinforcement learning). Conversations have no
+ * answers, so the filters by answer do not apply.
+ */
 async function prepareDemonstrations(set: ConversationSet, options: DataOptions): Promise<DataReport> {
   if (
     options.against.length + options.answers.length > 0 ||

@@ -197,7 +197,9 @@ export function estimate(
   return { parameters, memory, tokens, time, faults }
 }
 
-/** Reads the shape from the transformers config of a dense decoder. Missing fields take Llama's values. */
+/**
+ * Reads the shape from the transformers config of a dense decoder. A missing field gets a default of the Llama family.
+ */
 function shapeOf(config: Readonly<Record<string, unknown>>): Shape {
   const number = (name: string, otherwise: number) =>
     typeof config[name] === 'number' ? (config[name] as number) : otherwise

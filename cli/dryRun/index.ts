@@ -1,10 +1,11 @@
 /**
- * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's architecture, through
- * the whole system and without a GPU, and estimates the real run.
+ * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's kind of architecture,
+ * through the whole system and without a GPU, and estimates the real run.
  *
- * in   a recipe        out  the reduced fields, the step, the estimates; exit code 0 when the step was made
- * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. No file or process
- * remains.
+ * in   a recipe
+ * out  the reduced fields, the step, the estimates; exit code 0 when the step was made, or the recipe has no steps
+ * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one.
+ * No file or process remains.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -2,9 +2,9 @@
  * Reduces a recipe so far that one real step takes seconds on a CPU.
  *
  * in   a resolved recipe, its model's transformers config    out  the recipe with smaller counts; the list of changes
- * Invariant: the parts are the recipe's own (architecture, template, selection, loss, place of the reward, tools,
- * scheduler). Only counts are smaller, and each change is listed. Tasks and demonstrations come from the dry run, so
- * nothing is downloaded.
+ * Invariant: the kind of architecture, the template, selection, loss and scheduler are the recipe's own. Smaller sizes
+ * and counts are listed as changes. Tasks, demonstrations (conversations for the cold start), the reward (`math`) and
+ * the tool (Python) are the dry run's own and not listed, so nothing is downloaded.
  */
 
 import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
@@ -18,7 +18,7 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 export interface Reduced {
   readonly recipe: Recipe
   readonly config: RecipeInput
-  /** Fields that the dry run changed: path, the recipe's value, the dry run's value. */
+  /** Sizes, counts and engine fields that the dry run changed: path, the recipe's value, the dry run's value. */
   readonly changes: readonly { readonly path: string; readonly from: unknown; readonly to: unknown }[]
 }
 

@@ -14,11 +14,11 @@ import type { Journal } from '../../runtime/journal/journal'
 export interface EvaluationDetails {
   /** Mean reward and number of problems by category; empty when tasks have no category. */
   readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
-  /** Share of all IFEval instructions that were followed; null for other benchmarks. */
+  /** Share (0 to 1) of the IFEval instructions in judged answers that were followed; null for other benchmarks. */
   readonly instructionAccuracy: number | null
-  /** Number of answers without a reward, by reason. */
+  /** Number of answers whose reward failed, by reason. */
   readonly unjudged: Readonly<Record<string, number>>
-  /** Number of answers by the way in which they were judged, for example `no-answer: 3`. */
+  /** Number of answers with a reward by the way in which they were judged, for example `no-answer: 3`. */
   readonly how: Readonly<Record<string, number>>
   /**
    * Problems where at least two thirds of three or more samples give the same wrong answer. The expected answer may be

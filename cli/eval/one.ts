@@ -189,7 +189,7 @@ const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
   ...(judgeKeyEnv === undefined ? {} : { apiKey: { env: judgeKeyEnv } }),
 })
 
-/** Longest context that the given model allows, in tokens. */
+/** Longest context that the given model allows, in tokens; `longestContext` if its config does not say. */
 function longestOf(model: string): number {
   if (!existsSync(join(resolve(model), 'config.json')))
     throw wrong(

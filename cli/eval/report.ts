@@ -163,7 +163,7 @@ export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>
 const countOf = (result: EvaluationCompleted): string =>
   `${problemsOf(result)} × ${result.n === 0 ? (result.asked?.samples ?? 0) : result.samples}`
 
-/** Escapes a model's text for a Markdown cell: the text may hold `|` or HTML. */
+/** Escapes a model's text for a Markdown cell, as the text may hold `|` or HTML, and cuts it to 160 characters. */
 const inCell = (text: string) =>
   text
     .replace(/[\p{Cc}]/gu, ' ')

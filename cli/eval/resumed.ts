@@ -37,8 +37,8 @@ export function refuseUnusedOptions(options: EvalOptions): void {
 }
 
 /**
- * Refuses another benchmark or other recipe values. `fields`: recipe fields from options that were repeated; `set`:
- * overrides on top of these fields.
+ * Refuses another benchmark or other recipe values. `fields`: recipe fields that the repeated options give; `set`:
+ * overrides of this command, which count on both sides of the comparison.
  * @throws TroupeError config.other_recipe
  */
 export function refuseChangedRecipe(

@@ -2,8 +2,9 @@
  * `troupe exec --jsonl`: runs Python in the sandbox alone, one call per line (DESIGN §9; line.ts has the format).
  *
  * in   requests on stdin      out  one line on stdout for each, as they finish
- * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. Open
- * work (lines, and answers that wait to be written) is bounded in calls and bytes; above the bound, stdin is not read.
+ * Invariant: every line that was read and is not blank is answered, unless the reader of stdout goes away or a second
+ * signal comes. Open work (lines, and answers that wait to be written) is bounded in calls and bytes; above the bound,
+ * stdin is not read.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'

@@ -2,9 +2,9 @@
  * Experiment error-classification: compares two ways to recognise a failed call, by recorded status (ours) and by words
  * in the response (the released code).
  *
- * Every snippet runs in the sandbox through the tool that a model uses. Then RoC selects from groups in which half of
- * the right rollouts made a valid call whose output looks like an error; a classifier by words counts that call as
- * failed, so RoC drops these rollouts.
+ * Every snippet runs in the sandbox through the tool that a model uses. Then RoC (resample on correct) selects from
+ * groups in which half of the right rollouts made a valid call whose output looks like an error; a classifier by words
+ * counts that call as failed, so RoC drops these rollouts more often.
  */
 import { pythonToolIn } from '../../actors/tools/pythonTool'
 import { type GroupMember, selectGroup, toolResultText, toolStatusOf } from '../../kernels'

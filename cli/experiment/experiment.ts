@@ -2,9 +2,12 @@
 import type { ExperimentReport } from './report'
 
 export interface ExperimentOptions {
-  /** Number of seeds; each arm runs once with each. */
+  /** Number of seeds; each arm (variant) runs once with each seed. Experiments without training ignore it. */
   readonly seeds: number
-  /** Directory for the logs of the experiment's runs. A run whose log is already there is not repeated. */
+  /**
+   * Directory for the logs of the experiment's runs. A run that finished there with the same recipe is not repeated; an
+   * interrupted run is resumed.
+   */
   readonly directory: string
   /** Prints a line of progress. */
   readonly say: (line: string) => void

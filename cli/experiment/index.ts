@@ -2,7 +2,8 @@
  * `troupe experiment NAME`: runs an experiment and writes a report with pictures.
  *
  * in   the name of an experiment        out  a report in --out; its path on stdout
- * Invariant: --dir keeps finished measurements, so an interrupted experiment continues where it stopped.
+ * Invariant: --dir keeps the logs of training runs, so an experiment that trains continues where it was interrupted; an
+ * experiment that only measures starts again.
  */
 import { resolve } from 'node:path'
 import type { Command } from 'commander'

@@ -1,9 +1,9 @@
 /**
- * Reads from the log how far an earlier run of an experiment's arm came.
+ * Reads from the log how far an earlier run of an experiment's arm (variant) came.
  *
  * in   a bus address, a run    out  its state: none, begun, or over with its steps and summary, as --json prints them
- * Invariant: the summary's seconds are the sum over the processes that ran the arm, each from its start to its last
- * fact. Time between two processes does not count.
+ * Invariant: a run whose last outcome is `failed` counts as begun. The summary's seconds are the sum over the processes
+ * that ran the arm, each from its start to its last fact. Time between two processes does not count.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'

@@ -1,6 +1,6 @@
 /**
- * Lists Python snippets that a classifier by words misjudges: valid code whose output looks like an error, and failing
- * code whose output looks fine.
+ * Lists Python snippets on which a classifier by words may err: valid code, most of it with output that looks like an
+ * error, and failing code, some of it with output that looks fine.
  */
 export interface SuspectCode {
   readonly what: string
@@ -10,7 +10,7 @@ export interface SuspectCode {
 }
 
 export const suspectCode: readonly SuspectCode[] = [
-  // Valid code whose text or output looks like an error.
+  // Valid code; most of it has text or output that looks like an error.
   { what: 'prints a relative error', code: "print('relative error:', 1e-9)", fails: false },
   { what: 'names a variable error', code: 'error = 3 - 2.5\nprint(f"error = {error}")', fails: false },
   {
@@ -71,7 +71,7 @@ export const suspectCode: readonly SuspectCode[] = [
     code: 'for n in (0, 2):\n    try:\n        print(8 / n)\n    except ZeroDivisionError:\n        print("error, again")',
     fails: false,
   },
-  // Failing code whose text or output looks fine.
+  // Failing code; the first snippets print text that looks fine.
   { what: 'ends by sys.exit(3), silent', code: 'import sys\nprint("the answer is 42")\nsys.exit(3)', fails: true },
   { what: 'os._exit(1) after an answer', code: 'import os\nprint("done", flush=True)\nos._exit(1)', fails: true },
   {

@@ -71,7 +71,8 @@ async function trained(name: string, directory: string, args: readonly string[])
     child.once('error', reject)
     child.once('close', resolve)
   })
-  // Exit code 1 is accepted when the run stopped because no group had different rewards: it was still evaluated.
+  // Exit code 1 is accepted when the run's outcome is `stopped` (no group had different rewards): it was still
+  // evaluated.
   const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
   if (!isEvaluated) throw failed(name, `its process ended with exit code ${code}: ${stderr.trim()}`, directory)
   return stdout

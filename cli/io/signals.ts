@@ -2,7 +2,7 @@
 export interface StopSignals {
   /** Resolves with the name of the first stop signal. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
-  /** Exit code of the stopped process: 130 after SIGINT, 143 after SIGTERM. */
+  /** Exit code after the last stop signal: 130 after SIGINT, 143 after SIGTERM; 0 before any. */
   exitCode(): number
   release(): void
 }

@@ -1,4 +1,4 @@
-/** Adds the options that every command on a run shares: the bus's address, and the directory of a run on Kafka. */
+/** Adds the options that commands on runs share: the bus's address, and the directory of a run on Kafka. */
 import type { Command } from 'commander'
 
 const defaultBus = 'lmdb:.troupe'

@@ -1,5 +1,5 @@
 /**
- * Generates policy_pb2.py, policy_pb2_grpc.py and their type stubs from policy.proto, by the venv's grpcio-tools.
+ * Generates policy_pb2.py with its type stub and policy_pb2_grpc.py from policy.proto, by the venv's grpcio-tools.
  * The files are made in a temporary folder and renamed into place, so an engine that starts meanwhile sees whole files.
  */
 const fs = require('node:fs')

@@ -36,7 +36,7 @@ function step(where) {
       return true
     },
     async run() {
-      // `npm start` passes the path of its npm in an environment variable; that npm need not be on PATH.
+      // npm passes its own path to scripts in an environment variable; that npm need not be on PATH.
       const self = process.env.npm_execpath ?? ''
       const [command, before] = self.endsWith('npm-cli.js') ? [process.execPath, [self]] : ['npm', []]
       const verb = fs.existsSync(lock) ? 'ci' : 'install'

@@ -3,7 +3,7 @@
  *
  * in   requirements, the disk space and Python version that they need       out  the venv, complete or absent
  * The stamp file is written last: a venv without a stamp, or with other requirements, is deleted and made again. A
- * folder that set-up did not make is left alone.
+ * folder with files that is no venv is left alone.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -61,7 +61,7 @@ function ownVenvStep(where, part) {
       checkDisk(venv, part)
       const base = pythonFor(part)
       if (fs.existsSync(venv)) {
-        // Deletes only a folder that set-up made, in whole or in part.
+        // Deletes a venv or an empty folder only.
         if (!fs.existsSync(path.join(venv, 'pyvenv.cfg')) && fs.readdirSync(venv).length > 0) {
           throw new SetupError(`${venv} exists already and is not a venv`, `choose another folder with ${variable}`)
         }

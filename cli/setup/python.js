@@ -75,7 +75,10 @@ function shellWords(text) {
   return words
 }
 
-/** On Linux torch from PyPI brings CUDA (6 GB unpacked); a CPU-only build takes a tenth of that. */
+/**
+ * Checks the free disk space. On Linux torch from PyPI brings CUDA (6 GB unpacked); a CPU-only build takes a tenth of
+ * that.
+ */
 function checkDisk(where, pipArgs) {
   const cpuOnly = process.platform === 'darwin' || pipArgs.some(word => /\bcpu\b/.test(word))
   const neededMb = Number(process.env.TROUPE_DISK_MB || (cpuOnly ? 2_500 : 6_500))

@@ -1,6 +1,6 @@
 /**
- * Builds the sandbox's C shim with the machine's compiler. Without a compiler the sandbox writes the same frames in
- * Python, more slowly; so a failure here prints a line and is no error.
+ * Builds the sandbox's C shim with the machine's compiler. Without a compiler the sandbox runs the same serve loop in
+ * Python, more slowly and without sessions; so a failure here prints a line and is no error.
  */
 const fs = require('node:fs')
 const path = require('node:path')

@@ -1,6 +1,6 @@
 /**
- * Runs npm, pip or protoc: output goes to a log file, the latest line to a terminal (or every 20 s to a pipe), and a
- * failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process group.
+ * Runs npm, pip, protoc or Maven: output goes to a log file, the latest line to a terminal (or every 20 s to a pipe),
+ * and a failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process group.
  */
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')

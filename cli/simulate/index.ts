@@ -208,7 +208,10 @@ function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: st
   return { fit, model }
 }
 
-/** Writes the fitted engine model and prints its error: per turn, and for the whole run when that can be simulated. */
+/**
+ * Writes the fitted engine model and prints its error: per turn, and for the whole run, which is simulated with the
+ * fitted model.
+ */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
   readyOut(options.engineModel)
   readyOut(options.writeTrace)
@@ -249,7 +252,7 @@ function usage(message: string): TroupeError {
   })
 }
 
-/** Maps errors of the simulator's input checks to cli.wrong_usage. */
+/** Maps the RangeErrors of the simulator's input checks to config.invalid. */
 function refusing<T>(act: () => T): T {
   try {
     return act()

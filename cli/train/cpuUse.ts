@@ -2,7 +2,8 @@
  * Measures a run's CPU time and memory by part: engine, trainer, renderer, tools, Node.
  *
  * in   the run's facts (tool processes end too soon to be sampled), /proc of this process's children
- * out  CPU seconds by part; the sum of all processes' peak resident memory; 0 without /proc
+ * out  CPU seconds by part; the sum of the peak resident memory of this process, engines, trainer and renderer. Without
+ * /proc only this process and the tools are measured
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Message } from '../../messages'

@@ -51,7 +51,7 @@ export interface TrainOptions {
   readonly dryRun?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
-  /** False for `troupe rollout`, which does not train. */
+  /** False for `troupe rollout` and `troupe eval`, which do not train. */
   readonly learns?: boolean
   /** Creates the view that prints the run. Default: the learning curve. */
   readonly view?: (options: TrainViewOptions) => RunView

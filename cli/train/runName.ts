@@ -1,4 +1,7 @@
-/** Decides what `--run NAME` means: resume that run, join it, or start a new one; refuses a name that does not fit. */
+/**
+ * Refuses names of runs that do not fit the command: a run to resume that does not exist, a role without a shared bus
+ * or a run's name.
+ */
 import type { Role } from '../../actors/run/run'
 import type { Bus } from '../../runtime/bus/bus'
 import { TroupeError } from '../../runtime/errors'
@@ -18,7 +21,8 @@ export interface NamedRun {
 export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
 
 /**
- * Refuses a run to resume that does not exist in the directory, and a role without a shared bus or a run's name.
+ * Refuses a run to resume that does not exist in the directory of an lmdb bus, and a role without a shared bus or a
+ * run's name.
  * @throws TroupeError run.not_found, cli.role_alone, cli.role_unnamed
  */
 export function refuseWrongName(options: NamedRun, id: string): void {

@@ -66,7 +66,7 @@ export async function partitionsOfRun({ bus, run }: RunContext): Promise<number 
   return (await bus.listTopics()).find(config => config.topic === topic)?.partitions
 }
 
-/** Reads the run's first fact; undefined if no process has started the run yet. */
+/** Reads the run's `run.started`; undefined if no process has started the run yet. */
 export async function startedRun({ bus, run, journal }: RunContext): Promise<RunStarted | undefined> {
   return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
 }
@@ -83,7 +83,8 @@ export async function refuseTaken(context: RunContext): Promise<void> {
 }
 
 /**
- * Longest wait of a joining process for a broker that does not answer, in ms. It is long enough for a broker's restart.
+ * Longest time in ms for which a process retries while the broker does not answer. It is long enough for a broker's
+ * restart.
  */
 const brokerWaitMs = 30_000
 
@@ -142,7 +143,7 @@ export async function waitForRun(
 }
 
 /**
- * Resolves the run's recipe for a process that joins it with its own `overrides`.
+ * Resolves the run's recipe for a process that joins it; the process's own `overrides` must not change a value.
  * @throws TroupeError config.other_code, config.other_recipe
  */
 export function joinedConfig(

@@ -68,7 +68,7 @@ export function trainView(options: TrainViewOptions) {
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
     },
-    /** Reports, with roles, that this process is the active learner or stands by for it. */
+    /** Reports, in a run with roles, that this process is the active learner or stands by for it. */
     standing(standing: 'standing-by' | 'active') {
       say(
         standing === 'active' ? `learner of run ${options.run}: active` : `learner of run ${options.run}: standing by`,
