@@ -118,9 +118,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
   }
 
-  /**
-   * Works between two batches: streams new tokens, removes aborted requests, changes weights, begins a batch.
-   */
+  /** Works between two batches: streams new tokens, removes aborted requests, changes weights, begins a batch. */
   function between(atMs: number): void {
     isCalled = false
     for (const one of running.values()) {
@@ -165,9 +163,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /**
-   * Counts the tokens after the last segment as sampled by the current version. `generated`: all so far.
-   */
+  /** Counts the tokens after the last segment as sampled by the current version. `generated`: all so far. */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return
