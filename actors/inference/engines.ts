@@ -41,7 +41,7 @@ export interface PlannedEngine {
   readonly id: EngineId
   /** Starts the engine. `signal` aborts when the engine is no longer wanted. */
   start(signal?: AbortSignal): Promise<Engine>
-  /** Restart policy, where it differs from that of the processes that Troupe starts itself. */
+  /** Restart policy, where it differs from the default of `processActor`. */
   readonly restart?: Partial<RestartPolicy>
 }
 
@@ -51,8 +51,8 @@ export interface PlannedEngines {
 }
 
 /**
- * Restart policy for a server that somebody else runs: Troupe cannot restart it, so it polls the server at growing
- * intervals.
+ * Restart policy for a server that somebody else runs: Troupe cannot restart it, so it tries to connect again after 1
+ * s, later up to 30 s, for ever.
  */
 const waitForServer: Partial<RestartPolicy> = {
   maxRestarts: Number.MAX_SAFE_INTEGER,
@@ -62,9 +62,9 @@ const waitForServer: Partial<RestartPolicy> = {
 }
 
 /**
- * Plans the engines and names them `<name>-<k>`; the default name is the engine's kind. `reader` decodes the tokens of
- * servers and recorded files; by default this function starts a renderer with the first engine that needs it, and
- * closes it.
+ * Plans the engines and names them `<name>-<k>`; the default name is `engine.kind` of the recipe. `reader` decodes the
+ * tokens of servers and recorded files; by default this function starts a renderer with the first engine that needs it,
+ * and `close` of the result ends that renderer.
  */
 export function engines(
   options: EnginesOptions,

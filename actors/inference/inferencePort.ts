@@ -1,11 +1,12 @@
 /**
- * Port of inference to its engine: one assignment, one answer.
+ * Port of inference to its engine: one generation, one answer.
  *
  * in   requests of the inference behaviour
  * out  turn.completed | turn.interrupted, weights.applied, engine.status
- * Invariant: every generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends the older
- * one, whose tokens so far are in its fact. But a newer attempt of the same turn from the same context takes over the
- * running generation and writes the only fact; otherwise a slow turn that is asked again would never end.
+ * Invariant: every generation ends in a fact that echoes its latest attempt. A newer attempt of a trajectory ends the
+ * generation of the older attempt, whose fact has the tokens sampled so far. But a newer attempt of the same turn from
+ * the same context takes over the running generation and writes the only fact; otherwise a slow turn that is asked
+ * again would never end.
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
@@ -131,7 +132,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
         const directory = await weightsHere(taken, { signal })
         const updated = updating.then(async () => {
-          // An older weights version that arrives after a newer one is skipped.
+          // An update is skipped if another one was requested while it waited.
           if (turn < updates) return false
           await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
           return true
@@ -149,7 +150,10 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
   }
 }
 
-/** True if two attempts of a turn have the same seed and the same context, so they sample the same tokens. */
+/**
+ * True if a newer attempt of the turn may take over the generation: same seed, budget and length of the context, so it
+ * would sample the same tokens; and fewer than `mostBefore` attempts took it over before.
+ */
 function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
   const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length
   return isSame && one.maxTokens === other.maxTokens && before < mostBefore

@@ -2,9 +2,9 @@
  * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
- * Invariant: engine.joined is in the log before the engine is driven, engine.left after the last turn. An engine that
- * the scheduler removed (it sent no status, or turn after turn failed), or that could not load new weights, joins again
- * after a pause. The caller owns the engine: this file neither watches nor closes it.
+ * Invariant: engine.joined is in the log before the engine is driven; engine.left, which `close` omits, after the last
+ * turn. An engine that the scheduler removed (it sent no status, or turn after turn failed), or that could not load new
+ * weights, joins again after a pause. The caller owns the engine: this file neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -23,7 +23,10 @@ export interface JoinOptions {
   readonly version?: number
   /** True to keep the KV cache of older weights when new ones are loaded. Default: false. */
   readonly keepKv?: boolean
-  /** Receives the error when the engine cannot join again or its actor gave up. Default: the error is logged. */
+  /**
+   * Receives the error when the engine cannot join again, or when the log cannot be followed. Default: the error is
+   * logged.
+   */
   readonly onFailed?: (error: Error) => void
 }
 
@@ -34,10 +37,13 @@ export interface Joined {
   leave(reason: string): Promise<void>
 }
 
-/** Upper bound on failed weight updates in a row; one more fails the inference actor. */
+/**
+ * Number of failed weight updates in a row at which the inference actor fails; before that, the engine leaves and joins
+ * again.
+ */
 const mostFailedUpdates = 10
 
-/** Joins the engine; resolves when the engine is driven. A caller may join the same engine again only after `leave`. */
+/** Joins the engine; resolves when the engine is driven. A caller may join it again only after `leave` or `close`. */
 export async function joinEngine(
   { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
   engine: Engine,
@@ -47,7 +53,9 @@ export async function joinEngine(
   const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
     options
   const port = inferencePort(engine, options.keepKv ?? false, fx)
-  /** Policy version that the engine was opened with; undefined once it has loaded another. */
+  /**
+   * Policy version that the engine was opened with (`options.version`); undefined once the engine has loaded another.
+   */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
   /** Error of the latest status request; undefined once a status request succeeds. */
   let silence: Error | undefined
@@ -103,8 +111,8 @@ export async function joinEngine(
   }
 
   /**
-   * Leaves because a weight update failed; otherwise all other engines would wait for it. The engine loads the weights
-   * when it joins again.
+   * Leaves because a weight update failed; otherwise turns that need these weights would wait for this engine. The
+   * engine loads the weights when it joins again.
    */
   async function leaveFor(reason: string): Promise<void> {
     const retryAfterMs = restAfter(failedUpdates - 1)

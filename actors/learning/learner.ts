@@ -5,8 +5,8 @@
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
  * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
- * facts carry the epoch of the latest claim; `fenced` hides from it the facts that an earlier learner writes after that
- * claim.
+ * facts carry the epoch (log offset) of the latest claim; `fenced` hides from it the facts that an earlier learner
+ * writes after that claim.
  */
 
 import type { StageReset } from '../../backends/trainer/trainer'
@@ -53,7 +53,7 @@ export interface LearnerState {
   readonly done: number
   readonly gathered: ReadonlyMap<number, Gathered>
   readonly places: ReadonlyMap<GroupId, GroupPlace>
-  /** Batches of the steps since the newest checkpoint, oldest first; the last one may still be training. */
+  /** Batches of the steps since the newest checkpoint, oldest first; the last step may still be training. */
   readonly batches: readonly Batch[]
   /** Resets of the trainer, by the number of the step that each precedes. */
   readonly resets: ReadonlyMap<number, StageReset>
@@ -69,7 +69,10 @@ export type LearnerRequest =
       readonly batch: Batch
       readonly version: PolicyVersion
       readonly checkpoint: { readonly step: number; readonly name: string }
-      /** Finished steps since the newest checkpoint; the trainer computes them again if it lost their result. */
+      /**
+       * Batches of the finished steps since the newest checkpoint; the trainer computes them again if it lost their
+       * result.
+       */
       readonly since: readonly Batch[]
     }
 
@@ -79,7 +82,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
   /**
-   * Builds the batch of the next step; undefined until all of its groups are decided and no further group will come.
+   * Builds the batch of the next step; undefined while that step cannot start: a group is undecided or still to be
+   * drawn, none is selected, the step before is not over, or the run has no weights or no checkpoint yet.
    */
   function start(state: LearnerState, fx: Effects): StepStarted | undefined {
     const step = state.done + 1
@@ -174,7 +178,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   }
 }
 
-/** Records whether a group was selected or rejected; only the first such decision counts. */
+/** True if the group was selected or rejected before: only the first such decision counts. */
 const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
 
 const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })

@@ -4,8 +4,8 @@
  * in   cold-start and train requests
  * out  checkpoint.saved, weights.published and step.completed, or step.rejected
  * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state
- * (a crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; the losses must equal the
- * recorded ones. `step.completed` is written last, after the weights and the checkpoint are durable.
+ * (a crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; a loss that then differs
+ * from the recorded one is logged. `step.completed` is written last, after the weights and the checkpoint are durable.
  */
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -42,7 +42,10 @@ export interface LearnerPortOptions {
   readonly grpo: GrpoOptions
   readonly checkpointEvery: number
   readonly keepVersions: number
-  /** Demonstrations as token ids, and how to train on them. Without it, version 0 is the unchanged initial model. */
+  /**
+   * Cold start: demonstrations (conversations to imitate) as token ids, and how to train on them. Without it, version 0
+   * is the unchanged initial model.
+   */
   readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
   readonly onColdStart: (done: number, loss: number) => void
   readonly fx: Effects
@@ -168,7 +171,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
-  // Stopping the run waits for a running step, which is durable within seconds, but aborts a cold start.
+  // Stopping the run waits for a running step, whose result would otherwise be lost, but aborts a cold start.
   return (request, signal) =>
     request.kind === 'cold-start' ? rejectOnAbort(coldStart(request.epoch), signal) : train(request)
 }
@@ -185,8 +188,8 @@ export async function resetTrainer(trainer: Trainer, reset: StageReset | undefin
 }
 
 /**
- * Builds the trainer's sequences in the order of `step.started`; groups are numbered by their first member. A rollout
- * without a sampled token is left out, so it counts in no normalisation of the loss.
+ * Builds the trainer's sequences in the order of `step.started`; groups are numbered from 0 in the order in which they
+ * first occur there. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,

@@ -1,17 +1,19 @@
 /**
- * Takes over a run's learner and curriculum; the process that held them before is fenced off.
+ * Takes over a run's learner and curriculum; the process that held them before is fenced off (readers ignore what it
+ * writes from then on).
  *
  * in   a journal
  * out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of `trajectories`
- * Invariant: after the claim has resolved, no later request or draw of an earlier curriculum is valid, so a reader that
- * starts afterwards finds every valid request in the log.
+ * Invariant: after the claim has resolved, no later request or draw (batch of new groups) of an earlier curriculum is
+ * valid, so a reader that starts afterwards finds every valid request in the log.
  */
 import { type Epoch, epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 
 /**
- * Claims the learner and the curriculum. Resolves with the epoch that this process puts into its facts in both roles.
+ * Claims the learner and the curriculum. Resolves with the epoch (log offset of `learner.claimed`) that this process
+ * puts into its facts in both roles.
  */
 export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 'unique'>): Promise<Epoch> {
   const owner = `${journal.run}.${fx.unique()}`

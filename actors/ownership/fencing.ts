@@ -1,12 +1,12 @@
 /**
- * Fencing for readers of owners' and learners' facts: curriculum, evaluator, learner, inference, and every reader that
- * waits for the end of a run or shows a run, live or from its log.
+ * Fencing (ignoring what a replaced process writes) for readers of owners' and learners' facts: curriculum, evaluator,
+ * learner, inference, and every reader that waits for the end of a run or shows a run, live or from its log.
  *
  * in   a behaviour
  * out  the same behaviour without the facts that an owner wrote after another process had claimed its partition, and
- *      without those that a curriculum or evaluator wrote after another process had taken it over
- * Invariant: a fact counts under the epoch of the latest claim before it in its own partition, which is the same in
- * every refold. Claims themselves, and facts without an epoch, pass.
+ * without those that a learner, curriculum or evaluator wrote after another process had taken it over
+ * Invariant: whether a fact counts follows from its epoch (log offset of its writer's claim) and the claims before it
+ * in its own partition, so every refold (rebuilding a state from the log) finds the same. Facts without an epoch count.
  */
 import type { Message } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -17,7 +17,7 @@ import { type Behaviour, nothing, type Origin } from '../../runtime/host/behavio
 interface Claims {
   /** Offset of the latest `partition.claimed`; undefined before the first. */
   readonly owner: number | undefined
-  /** Epoch of the curriculum whose facts count; −1 before any is known. */
+  /** Epoch of the curriculum, and of the learner in the same process, whose facts count; −1 before any is known. */
   readonly curriculum: number
 }
 
@@ -28,8 +28,9 @@ export interface FencedState<S> {
 }
 
 /**
- * Wraps a behaviour so that it folds only facts that count. `own`, the epoch of the behaviour's own claim, is added to
- * its facts; once another process has claimed later, the behaviour produces nothing more.
+ * Wraps a behaviour so that it folds (applies to its state) only facts that count. `own`, the epoch of the behaviour's
+ * own claim, is added to its facts of the kinds in `under`; once another process has claimed later, `pending` returns
+ * nothing.
  */
 export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour
@@ -79,7 +80,8 @@ export function isStale(claimed: number | undefined, message: Message): boolean 
 export const noCurriculum = -1
 
 /**
- * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the current curriculum.
+ * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the current
+ * curriculum.
  */
 export function isReplaced(epoch: number, message: Message): boolean {
   return 'learnerEpoch' in message && message.learnerEpoch !== undefined && message.learnerEpoch < epoch

@@ -1,11 +1,12 @@
 /**
- * Finds where a behaviour that reads all rollouts has to begin its refold, so that a resume does not grow with the
- * run's length.
+ * Finds where a behaviour that reads all rollouts has to begin its refold (rebuilding its state from the log), so that
+ * a resume does not take longer the longer the run is.
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
  * Invariant: no fact that curriculum, evaluator or learner still needs lies before that offset: the facts of steps that
  * no checkpoint covers, of steps that are not tallied yet (if the run tallies steps), and of evaluations and
- * measurements without a result. Each draw records where its partitions ended before it (`begins`).
+ * measurements without a result. Each draw (batch of new groups) records where the partitions ended before it
+ * (`begins`).
  */
 import type { CurriculumAdvanced, Fact } from '../../messages/facts'
 
@@ -15,7 +16,7 @@ interface Drawn {
 }
 
 /**
- * Returns a function from a partition to the first offset to fold. `tallies`: true if the run writes `step.tallied`.
+ * Returns a function from a partition to the first offset to read. `tallies`: true if the run writes `step.tallied`.
  */
 export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: number) => number {
   const train: Drawn[] = []

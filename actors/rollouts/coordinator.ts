@@ -5,7 +5,8 @@
  *      context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
  * Invariant: one attempt of one turn counts. The next action of a rollout follows from its state alone, so after a
- * refold `pending` asks again, under new attempts, exactly for the turns, tool calls and rewards that have no answer.
+ * refold (the state is rebuilt from the log) `pending` asks again, under new attempts, exactly for the turns, tool
+ * calls and rewards that have no answer.
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
@@ -28,9 +29,9 @@ export interface CoordinatorState {
    * work.
    */
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
-  /** Highest start order seen so far. A request at or below it, for a group that is not open, is a repetition. */
+  /** Highest start order seen so far. A `rollout.requested` at or below it is a repetition. */
   readonly highestOrder: number
-  /** Epoch of the curriculum whose rollout requests are valid. */
+  /** Epoch (log offset of its claim) of the curriculum whose rollout requests are valid. */
   readonly curriculum: number
   /** Log offset of the latest `scheduler.claimed`. */
   readonly scheduler: number
@@ -53,8 +54,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   /** Measures how long each rollout state, or each tool call since its latest attempt, has waited. */
   const clock = new ActiveClock()
   /**
-   * Time of the latest request made for each rollout state. The facts of that request are not folded yet, so the
-   * coordinator must not emit them again.
+   * Time of the latest request made for each rollout state. The facts of that request may not be folded yet, so for
+   * `turnTimeoutMs` the coordinator does not emit them again.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>

@@ -3,11 +3,11 @@
  *
  * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks
  * out  group.closed, group.selected | group.rejected
- * Invariant: a group is closed once, when all members have ended or at its deadline. It is decided once, from the
- * members' indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose
- * reward failed, is not a negative: it is left out of the selection. Evaluation groups are not selected from and have
- * no deadline: all of them are requested at once, so a deadline would cut off those that wait; their turns, calls and
- * rewards have their own deadlines.
+ * Invariant: a group is closed once, when every member has failed or has a reward, or at its deadline. It is decided
+ * once, from its members' rewards and counts and a seed derived from its name, so a replay decides the same. A rollout
+ * that failed, or whose reward failed, is not a negative: it is left out of the selection. Evaluation groups are not
+ * selected from and have no deadline: all of them are requested at once, so a deadline would cut off those that wait;
+ * their turns, calls and rewards have their own deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -35,11 +35,11 @@ export interface GatheredGroup {
   readonly step: number
   readonly size: number
   /**
-   * Start and length of the group's deadline. A new owner of the partition replaces the object, which restarts the
-   * deadline, since nobody worked on the group in between.
+   * Start (time in ms) and length (ms) of the group's deadline. A new owner of the partition replaces the object, which
+   * restarts the deadline, since nobody worked on the group in between.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
-  /** Upper bound on the tokens of a rollout's responses, as the stage sets it; 0 if the request names none. */
+  /** Upper bound on a rollout's tokens after its prompt, from the group's first request (its stage sets it). */
   readonly responseTokens: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
@@ -49,7 +49,7 @@ export interface GrouperState {
   readonly epoch: Epoch
   readonly groups: OrderedMap<GroupId, GatheredGroup>
   readonly highestOrder: number
-  /** Epoch of the curriculum whose rollout requests are valid. */
+  /** Epoch (log offset of its claim) of the curriculum whose rollout requests are valid. */
   readonly curriculum: number
 }
 
@@ -72,8 +72,8 @@ const absent: Member = {
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const clock = new ActiveClock()
   /**
-   * Deadlines of the open groups as of the last tick. A refold creates new deadline objects; reusing these keeps their
-   * clocks running.
+   * Deadlines of the open groups as of the last tick. A refold (the state is rebuilt from the log) creates new deadline
+   * objects; reusing these keeps their clocks running.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
 

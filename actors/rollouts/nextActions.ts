@@ -32,8 +32,8 @@ export interface NextActions {
 }
 
 /**
- * Adds the rollout's next actions to `out`. With `isDue`, only the tool calls for which it returns true are asked
- * again.
+ * Adds the rollout's next actions to `out`. With `isDue`, of the tool calls without an answer only those for which it
+ * returns true are asked; refused calls are answered in any case.
  */
 export function addNextActions(
   rollout: Rollout,

@@ -3,7 +3,8 @@
  * decides it.
  *
  * in   the facts of a partition        out  the decisions of both behaviours
- * Invariant: each behaviour folds every fact and decides only on its own inputs.
+ * Invariant: each of the two behaviours folds every fact (applies it to its state) and decides about the inputs that it
+ * knows.
  */
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
 import type { CoordinatorState } from './coordinator'
@@ -41,7 +42,10 @@ export function owner(
   }
 }
 
-/** Returns the offset of the earliest record of any group that is open in either behaviour; a refold starts there. */
+/**
+ * Returns the offset of the earliest record of any group that is open in either behaviour; a refold (rebuilding the
+ * state from the log) starts there.
+ */
 export function oldestOpen(state: OwnerState): number | undefined {
   const offsets = [...state.coordinator.groups.values(), ...state.grouper.groups.values()].map(g => g.firstOffset)
   return offsets.length === 0 ? undefined : Math.min(...offsets)

@@ -1,7 +1,8 @@
 /**
  * Makes the facts that a grouper needs, for users who bring their own rollouts and rewards and want RoC over the log.
  *
- * in   a finished rollout's place in its group, its reward, its counts       out  the three facts that describe it
+ * in   a finished rollout's place in its group, its reward, its counts
+ * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned
  * Invariant: fields that a grouper does not read (prompt, limits, sampling) are empty, so no coordinator can lead these
  * rollouts: host the grouper alone. Without a log, `selectGroup` of the kernels decides the same.
  */
@@ -13,11 +14,14 @@ export interface RewardedRollout {
   readonly group: string
   /** Index of the rollout in its group, 0-based, below `groupSize`. */
   readonly member: number
-  /** Number of rollouts in the group (2G). The group is decided once the facts of all of them are in the log. */
+  /**
+   * Number of rollouts in the group (2G). The group is decided once the facts of all of them are in the log, or at the
+   * deadline.
+   */
   readonly groupSize: number
   /**
-   * Reward of the rollout; above 0 is a positive. null: the rollout failed for a reason that is not the model's, and is
-   * left out.
+   * Reward of the rollout; above the grouper's `positiveAbove` it is a positive. null: the rollout failed for a reason
+   * that is not the model's, and is left out.
    */
   readonly reward: number | null
   readonly toolCalls: number

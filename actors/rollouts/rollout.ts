@@ -2,8 +2,8 @@
  * State of one rollout as the coordinator sees it, and the facts that change it.
  *
  * in   the facts of one trajectory        out  its state
- * Invariant: an answer counts only for the attempt asked last, and a decision only under the current epoch. A fact that
- * does not count returns the same state object.
+ * Invariant: an answer counts only for the attempt asked last, and a decision of a coordinator only under the current
+ * epoch (offset of the latest claim of the partition). A fact that does not count returns the same state object.
  */
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, Outcome, RolloutRequested } from '../../messages/facts'
@@ -13,7 +13,7 @@ import { notebookTool } from '../../sandbox/tools/notebookTool'
 export interface Call {
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Result of a call that cannot be executed (malformed, or the tool is unknown); null for all other calls. */
+  /** Result of a call that cannot be executed (malformed, or the tool is unknown); null for a call that can. */
   readonly refused: { readonly status: 'malformed' | 'unknown-tool'; readonly text: string } | null
   /** Number of the call's latest attempt; -1 before the first. */
   readonly attempt: number
@@ -23,7 +23,7 @@ export interface Call {
 }
 
 /**
- * turn: a generation is due or running. tools: calls are running. append: their answers are being rendered.
+ * turn: a generation is due or running. tools: calls are running. append: the answers of the calls are being rendered.
  * ended: no further turn follows, for the reason in `ending`. finished: `rollout.finished` is in the log.
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
@@ -42,7 +42,7 @@ export interface Rollout {
   readonly askedAt: number
   /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean
-  /** Number of engine errors in a row during which no new token was sampled. */
+  /** Number of attempts in a row that an engine error ended before they sampled a token. */
   readonly faults: number
   readonly engine: EngineId | null
   /** All tokens before the current turn, as a list of pieces. */
@@ -63,7 +63,7 @@ export interface Rollout {
   readonly rewarded: boolean
 }
 
-/** Number of engine errors in a row after which the rollout fails. */
+/** Value of `faults` at which the rollout fails. */
 const maxFaults = 5
 
 export function newRollout(request: RolloutRequested): Rollout {
@@ -95,8 +95,8 @@ export function newRollout(request: RolloutRequested): Rollout {
 const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
 
 /**
- * Returns the number of tokens that the model may still sample; tokens of interrupted attempts of this turn are
- * subtracted.
+ * Returns the number of tokens that the rollout may still grow by, at most 0 if none; tokens that interrupted attempts
+ * of the current turn sampled are already subtracted.
  */
 export function tokensLeft(rollout: Rollout): number {
   const { contextTokens, responseTokens } = rollout.request.limits
@@ -226,7 +226,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
   }
 }
 
-/** Lists the code of the notebook calls that were executed, in their order. */
+/** Lists the code of the notebook calls that can be executed, in their order. */
 export const cellsOf = (calls: readonly Call[]): readonly string[] =>
   calls.flatMap(({ tool, refused, arguments: { code } }) =>
     tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],

@@ -119,7 +119,10 @@ export class EngineFleet {
     this.#clock.tick(fx)
   }
 
-  /** Lists joined engines without a sign of life for `silentMs`, including those that only the log names. */
+  /**
+   * Sends joined engines to rest that gave no sign of life for `silentMs`, and lists them once; includes engines that
+   * only the log names.
+   */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
@@ -129,16 +132,16 @@ export class EngineFleet {
   }
 
   /**
-   * True if every engine that takes turns samples from this version or a newer one, so that a turn may go to any of
-   * them.
+   * True if an engine takes turns and every such engine samples from this version or a newer one, so that a turn may go
+   * to any of them.
    */
   hasAll(version: PolicyVersion): boolean {
     return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
   }
 
   /**
-   * Lists engines that did not load this version in time; they are removed so that the other engines stop waiting for
-   * them.
+   * Sends engines to rest that did not load this version within `behindMs` after the first engine did, and lists them,
+   * so that turns stop waiting for them.
    */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
@@ -151,7 +154,10 @@ export class EngineFleet {
     )
   }
 
-  /** Lists engines whose turns fail one after another, or take far longer than the other engines' turns. */
+  /**
+   * Sends engines to rest whose turns fail one after another, or take far longer than the other engines' turns; lists
+   * them.
+   */
   unfit(): readonly Rest[] {
     const failing = restsDue(this.#faults)
     for (const { engine } of failing) this.#faults = rested(this.#faults, engine)

@@ -1,10 +1,10 @@
 /**
  * Finds engines that are far slower than the other engines, by the p99 of their turns' time per token.
  *
- * in   completed turns        out  a verdict on an engine each time it has completed `window` further turns
+ * in   completed turns        out  a verdict on an engine each time it has completed `window` further measured turns
  * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
- * Turns that waited for new weights or a preemption, and turns of few tokens, do not count: their time does not depend
- * on the engine.
+ * Turns in which the weights changed or the engine preempted the turn, and turns of few tokens, are not measured: their
+ * time does not depend on the engine.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
@@ -21,7 +21,7 @@ export type EnginePaces = ReadonlyMap<EngineId, Pace>
 
 export type PaceVerdict = { readonly isSlow: false } | { readonly isSlow: true; readonly reason: string }
 
-/** Number of turns of an engine after which a verdict on it is due. */
+/** Number of measured turns of an engine after which a verdict on it is due. */
 const window = 100
 /** Lower bound on the tokens of a measured turn; in shorter turns the first and last token dominate the time. */
 const leastTokens = 16

@@ -24,7 +24,10 @@ export interface SchedulerState {
   readonly scheduler: Scheduler
   /** Latest request of each trajectory that is under way. */
   readonly requests: Map<TrajectoryId, GenerateTurn>
-  /** Requests that wait until the engines have loaded newer weights. */
+  /**
+   * Requests that wait until every engine that takes turns has loaded new enough weights, or until there is such an
+   * engine.
+   */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
   /**
@@ -175,7 +178,10 @@ function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): rea
 const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
-/** Takes a request for a turn; ignores an attempt that is older than the latest known one. */
+/**
+ * Records a request for a turn; hands it to the policy, or keeps it in `early` while the engines' weights are too old
+ * for it. Ignores an attempt that is older than the latest known one.
+ */
 function take(state: SchedulerState, request: GenerateTurn): void {
   const known = state.requests.get(request.trajectory)
   if (
