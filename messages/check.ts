@@ -2,14 +2,16 @@
  * Compiles a shape to two functions, a reader and a writer, that check a message and convert its arrays.
  *
  * in   a value that should have the shape
- * out  reader: the same object, its bytes converted to typed arrays; writer: an object to pack, its typed arrays as bytes
- * Invariant: a value that passes has every field of its shape, each of the right kind. Any other value throws
- * MessageError with the field's path. Fields that the shape does not name pass the reader; a writer that rebuilds the
- * object (its shape has arrays) drops them.
+ * out  reader: the same object, its bytes converted to typed arrays; writer: an object to pack, its typed arrays as
+ * bytes
+ * Invariant: a value that passes has every field of its shape that is not optional, each of the right kind. Any other
+ * value throws MessageError with the field's path. Fields that the shape does not name pass the reader; a writer that
+ * rebuilds the object (its shape has arrays) drops them.
  *
- * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load. A
- * loop over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %, copies of arrays
- * aside. The code is generated from shapes alone, never from data. docs/architecture.md has the libraries tried instead.
+ * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load.
+ * A loop over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %, copies of arrays
+ * aside. The code is generated from shapes alone, never from data. docs/architecture.md has the libraries tried
+ * instead.
  */
 import { MessageError } from './messageError'
 import type { Fields, Kind } from './shape'

@@ -56,15 +56,17 @@ interface Entry {
   readonly read: (value: unknown) => unknown
   readonly write: (value: unknown) => unknown
   readonly headers: HeaderWriter
-  /** Name on the bus of the topic of this message type, cached for one run: a process usually writes to one. */
+  /**
+   * Name on the bus of the topic of this message type, cached for the latest run: a process usually writes to one run.
+   */
   topic: { readonly run: RunId; readonly name: string } | undefined
 }
 
 const packr = new Packr({ useRecords: false })
 
 /**
- * Encodes a message. @throws MessageError codec.bad_shape when a field does not fit the type, codec.too_large above
- * `maxBytes`
+ * Encodes a message. @throws MessageError codec.unknown_type for an unknown type, codec.bad_shape when a field does not
+ * fit the type, codec.too_large above `maxBytes`
  */
 export function encode(message: Message, context: EncodeContext): EncodedRecord {
   const entry = own.get(message.type)

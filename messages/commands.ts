@@ -1,8 +1,8 @@
 /**
- * Commands: requests of one actor to another, and the telemetry of engines and executors. A command follows from facts,
- * so losing it with its topic's retention is harmless: a refold of the facts yields every command that has no answer
- * yet. A command carries the epoch and the attempt, and its answer repeats them. Each interface names sender, receiver,
- * topic.
+ * Commands: requests of one actor to another, and the telemetry of engines, executors and actors. The coordinator's and
+ * the scheduler's requests follow from facts, so losing one with its topic's retention is harmless: after a refold (an
+ * actor rebuilds its state from the facts) the request is made again if it has no answer. A request for a turn, a tool
+ * call or a reward carries an attempt, which its answer repeats. Each interface names sender, receiver, topic.
  */
 import type { Sampling, Task } from './facts/request'
 import type { Outcome } from './facts/trajectory'
@@ -15,19 +15,28 @@ export interface GenerateTurn {
   readonly turn: number
   readonly attempt: number
   readonly epoch: Epoch
-  /** Preferred engine: the one that holds the trajectory's KV cache; null when none is known. */
+  /**
+   * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
+   * generation, or if the latest one failed.
+   */
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Upper bound on the tokens to sample in this turn. */
+  /**
+   * Upper bound on the tokens to sample in this attempt; tokens that interrupted attempts of the turn sampled are
+   * already subtracted.
+   */
   readonly maxTokens: number
-  /** [n] token ids of everything before the turn, then those that interrupted attempts of the turn had sampled. */
+  /** [n] token ids of everything before the turn, then those that interrupted attempts of this turn had sampled. */
   readonly context: Int32Array
   /** Number of tokens at the end of `context` that interrupted attempts of this turn had sampled. */
   readonly resumedTokens: number
-  /** Tokens of the prompt that the whole group shares; an engine with prefix sharing stores its KV once. */
+  /** Number of tokens of the prompt that the whole group shares; an engine with prefix sharing stores its KV once. */
   readonly promptTokens: number
-  /** Upper bound on the context's tokens; at the bound the rollout is out of budget. */
+  /**
+   * Upper bound on the tokens of the context after this attempt, from the rollout's budget; at the bound the rollout is
+   * truncated.
+   */
   readonly boundTokens: number
   /** Start order of the trajectory; smaller is older. */
   readonly order: number
@@ -40,8 +49,8 @@ export interface ReleaseTrajectory {
   readonly type: 'trajectory.release'
   readonly trajectory: TrajectoryId
   /**
-   * Outcome of the rollout; absent: the trajectory ended by itself. The length of a failed one is left out of length
-   * estimates.
+   * Outcome of the rollout. The length of a failed one is left out of length estimates; an absent outcome counts as not
+   * failed.
    */
   readonly outcome?: Outcome
 }
@@ -85,8 +94,8 @@ export interface CancelTools {
 }
 
 /**
- * Dispatcher → tool executor (`inboxes`): run these calls. Calls that the executor does not list as held in
- * `executor.slots` are taken away from it.
+ * Dispatcher → tool executor (`inboxes`): run these calls. A call that the executor does not report as held in
+ * `executor.slots` before its lease ends is taken back and assigned again.
  */
 export interface AssignTools {
   readonly type: 'tools.assign'
@@ -107,8 +116,8 @@ export interface OfferSlots {
   /** Id of this start of the executor; every start has another one. */
   readonly incarnation: string
   /**
-   * Number of calls that the executor runs concurrently, held ones included; 0: the executor takes no more and is
-   * leaving.
+   * Number of calls that may be assigned to the executor at once, held ones included; 0: the executor takes no more and
+   * is leaving.
    */
   readonly slots: number
   /** Names of the tools that the executor runs. */
@@ -132,17 +141,19 @@ export interface VerifyAnswer {
   readonly type: 'answer.verify'
   readonly trajectory: TrajectoryId
   readonly attempt: number
-  /** Name of the reward that judges the answer, from the recipe. */
+  /** Name of the reward that judges the answer; empty: the recipe's `reward.name`. */
   readonly reward: string
   /** Reference answer that the verifier compares with. */
   readonly truth: string
-  /** Response to judge: the texts of the model's turns, joined. */
+  /** Response to judge: the texts of the model's turns, joined by newlines. */
   readonly response: string
   /** The whole task, for rewards that need more than the reference answer. */
   readonly task?: Task
 }
 
-/** A person → every role (`control`): pause, resume, drain or abort the run. */
+/**
+ * A person → every role (`control`): pause, resume, drain or abort the run. No role of this version reads or writes it.
+ */
 export interface ControlRun {
   readonly type: 'run.control'
   readonly order: 'pause' | 'resume' | 'drain' | 'abort'
@@ -157,20 +168,23 @@ export interface EngineStatus {
   readonly version: PolicyVersion
   /** Capacity of the KV cache, in tokens. */
   readonly kvTokens: number
-  /** KV tokens that a running or waiting request refers to. */
+  /** KV tokens that requests on the engine refer to. */
   readonly referencedTokens: number
-  /** KV tokens that are kept only for a later turn, and may be evicted. */
+  /** KV tokens that are kept only for a later turn, and may be evicted; 0 from an engine that does not report them. */
   readonly cachedTokens: number
   /** Number of requests that run; `waiting`: number that wait. */
   readonly running: number
   readonly waiting: number
-  /** Tokens sampled since the engine's start. The fields up to `busyMs` are totals since that start. */
+  /**
+   * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, for this process since it
+   * connected. The fields up to `busyMs` are totals since then.
+   */
   readonly generatedTokens: number
   readonly prefilledTokens: number
   readonly preemptions: number
   /** Milliseconds during which at least one request ran. */
   readonly busyMs: number
-  /** CPU time of the engine's process, ms, and its peak memory; 0 when this machine cannot see the process. */
+  /** CPU time of the engine's process, ms, and its peak memory, bytes; 0 when this machine cannot see the process. */
   readonly cpuMs: number
   readonly maxRssBytes: number
 }
@@ -207,11 +221,11 @@ export interface ActorStatus {
    * siblings do its work.
    */
   readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
-  /** Number of restarts since the tree began. */
+  /** Number of restarts of the actor since the tree began. */
   readonly restarts: number
   /** Message of the actor's latest failure. */
   readonly reason?: string
-  /** Id of the supervision tree, unique in the run. `process`: its host name and process id. */
+  /** Id of the supervision tree: one per process. `host` and `pid` name that process. */
   readonly tree: string
   readonly host: string
   readonly pid: number

@@ -1,8 +1,10 @@
 /**
  * Headers: the fields of a message that a tool can read and filter by without unpacking the value.
  *
- * in   a message's fields          out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as text
- * Invariant: a record has a header exactly where the message's type has the field.
+ * in   a message's fields          out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as
+ * text
+ * Invariant: a message's type decides which headers its record has; only `policyVersion` is also absent when no token
+ * was sampled.
  *
  * A writer is generated code for each type, as in check.ts: one object literal. Adding properties to an object one by
  * one would slow every record that is written.
@@ -33,7 +35,7 @@ export function headersOf(type: string, version: number, fields: Fields): Header
   return new Function('groupOf', 'text', 'withPolicy', source)(groupOf, text, withPolicy) as HeaderWriter
 }
 
-/** Adds a header with the policy version that sampled the last token; none when an interrupted turn has no token. */
+/** Adds a header with the policy version that sampled the last token; none when there is no token. */
 function withPolicy(headers: Record<string, string>, segments: Segments): Record<string, string> {
   const last = segments[segments.length - 1]
   if (last) headers.policyVersion = text(last.policyVersion)

@@ -10,8 +10,8 @@ import type { Message } from './topics'
 
 /**
  * Returns the derived key of a fact: `group/member#turn#kind#call`, without the parts that its type does not have. A
- * fact that can happen more than once (a run resumes twice, an engine comes back) has its time in the key; only these
- * keys differ between two deterministic runs.
+ * fact that can happen more than once (a run resumes twice, an engine comes back) has its time in the key, and a claim
+ * (of a role or a partition by a process) the process's name; only these keys differ between two deterministic runs.
  */
 export function factKey(fact: Fact): string {
   switch (fact.type) {

@@ -13,9 +13,12 @@ export type TrajectoryId = Brand<string, 'TrajectoryId'>
 export type TaskId = Brand<string, 'TaskId'>
 export type EngineId = Brand<string, 'EngineId'>
 export type ExecutorId = Brand<string, 'ExecutorId'>
-/** Number of optimizer updates published so far; 0 is the model that the run began with. */
+/** Number of a published policy. 0 is the policy before the first optimizer step; each completed step adds 1. */
 export type PolicyVersion = Brand<number, 'PolicyVersion'>
-/** Offset of the `partition.claimed` of the owner that decides: a decision of an earlier owner carries a lower epoch. */
+/**
+ * Offset of the claim (`partition.claimed`, `learner.claimed`) of the process that decides: a decision of an earlier
+ * owner carries a lower epoch.
+ */
 export type Epoch = Brand<number, 'Epoch'>
 
 const safe = /^[A-Za-z0-9._:-]+$/

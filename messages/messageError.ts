@@ -4,7 +4,7 @@
  * Invariant: the codec throws nothing else, whatever bytes it is given.
  */
 export type MessageErrorCode =
-  /** The record has no type or version header: this codec did not write it. */
+  /** The record has no type or no valid version header: this codec did not write it. */
   | 'codec.foreign'
   /** No message type has the name in the record's header. */
   | 'codec.unknown_type'
@@ -14,7 +14,7 @@ export type MessageErrorCode =
   | 'codec.not_msgpack'
   /** The value lacks a field of its type, or a field has another kind. */
   | 'codec.bad_shape'
-  /** The record is larger than every bus carries. */
+  /** The value is larger than the writer's bound; by default, than every bus accepts. */
   | 'codec.too_large'
 
 export class MessageError extends Error {

@@ -25,7 +25,7 @@ export type TopicName =
 export interface TopicSpec {
   readonly name: TopicName
   readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
-  /** Time until the bus may drop a record; null: never. */
+  /** Milliseconds after which the bus may drop a record; null: never. */
   readonly retentionMs: number | null
   /** True: one partition, since one owner must see every record in order. False: as many as the run was started with. */
   readonly single: boolean

@@ -43,7 +43,10 @@ export interface StepCompleted {
   readonly metrics: Metrics
 }
 
-/** The loss or the gradient of a step was not finite. The weights stay as they were before the step. */
+/**
+ * The trainer refused the batch of a step: its loss or gradient was not finite, or a sequence cannot be trained on. The
+ * weights stay as they were before the step.
+ */
 export interface StepRejected {
   readonly type: 'step.rejected'
   readonly at: number

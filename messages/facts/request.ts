@@ -21,14 +21,17 @@ export interface Sampling {
   readonly stopTokens: readonly number[]
 }
 
-/** Budget of a rollout: it is truncated when one limit is reached. Tool and template tokens count as context and as response. */
+/**
+ * Limits of a rollout, which is truncated when its tokens or its turns are used up. Tool and template tokens count as
+ * context and as response.
+ */
 export interface RolloutLimits {
   /** Upper bound on prompt and response together, tokens. */
   readonly contextTokens: number
   /** Upper bound on everything after the prompt, tokens. */
   readonly responseTokens: number
   readonly turns: number
-  /** Upper bound on the tool calls of one turn. */
+  /** Upper bound on the tool calls of one turn that are executed. */
   readonly callsPerTurn: number
   /** Wall-clock deadline of one tool call, ms. */
   readonly toolTimeoutMs: number
@@ -55,7 +58,8 @@ export interface Task {
 }
 
 /**
- * The curriculum asked for a rollout of a task. The prompt was rendered once, for this fact; nothing renders it again.
+ * A rollout of a task was requested, by the curriculum, a fork or a chat. The prompt was rendered once, for this fact;
+ * nothing renders it again.
  */
 export interface RolloutRequested {
   readonly type: 'rollout.requested'
@@ -64,7 +68,7 @@ export interface RolloutRequested {
   readonly group: GroupId
   /** 0-based index of the rollout in its group. */
   readonly member: number
-  /** Number of rollouts in the group: 2G. */
+  /** Number of rollouts in the group: in training with RoC 2G, twice the number that is trained on. */
   readonly groupSize: number
   readonly purpose: Purpose
   /** The optimizer step (or the evaluation) that this rollout is meant for. */
@@ -82,7 +86,10 @@ export interface RolloutRequested {
   readonly seed: number
   /** Oldest policy version that may sample the rollout. */
   readonly minVersion: PolicyVersion
-  /** Milliseconds after the request at which the group is closed without this member. */
+  /**
+   * Milliseconds, from the group's first request or a later claim of its partition, after which the group is closed
+   * without the members that have not ended. Has no effect on evaluations.
+   */
   readonly deadlineMs: number
   /** Epoch of the curriculum that asks. A request without one always counts, whichever curriculum is active. */
   readonly learnerEpoch?: Epoch

@@ -63,7 +63,7 @@ export interface EngineJoined {
   readonly kvTokens: number
   /** Tokens of one block; the KV cache is allocated in such blocks. */
   readonly blockTokens: number
-  /** Upper bound on the sequences that the engine generates concurrently. */
+  /** Upper bound on the sequences that may be on the engine at once. */
   readonly maxSequences: number
   /** Upper bound on the tokens of a sequence, prompt included. */
   readonly contextTokens: number
@@ -92,7 +92,9 @@ export interface WeightsApplied {
   readonly at: number
   readonly engine: EngineId
   readonly version: PolicyVersion
-  /** Digest of the weights, as in `weights.published`. */
+  /**
+   * Digest of the weights, as in `weights.published`; empty when an engine joins with weights that it holds already.
+   */
   readonly digest: string
 }
 
@@ -100,12 +102,15 @@ export interface WeightsApplied {
 export interface EvaluationCompleted {
   readonly type: 'evaluation.completed'
   readonly at: number
-  /** Name of the evaluation in the recipe. */
+  /** Name of the evaluation; a live run writes `held-out`. */
   readonly name: string
   readonly step: number
   readonly version: PolicyVersion
   readonly passAt1: number
-  /** Standard error of `passAt1`; null when one sample of one problem was judged, which says nothing about it. */
+  /**
+   * Standard error of `passAt1`; null when one sample of one problem was judged, which says nothing about it; 0 when no
+   * answer was judged.
+   */
   readonly standardError: number | null
   /** Number of problems with at least one judged answer; with n = 0 there is no score. */
   readonly n: number
@@ -129,7 +134,10 @@ export interface CurriculumAdvanced {
    */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
-  /** Number of groups drawn so far for this purpose; which task a group gets follows from its number alone. */
+  /**
+   * Number of groups drawn so far for this purpose; which task a group gets follows from its number and the stage's
+   * problems.
+   */
   readonly cursor: number
   /** Start order of the next rollout to be requested. */
   readonly order: number

@@ -2,9 +2,10 @@
  * Facts of the `trajectories` topic: what happened to one rollout and to its group. They are the truth of a run.
  *
  * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
- * owner that took it, an answer carries the `attempt` that it answers; the fold ignores a decision of an older epoch and
- * an answer to an older attempt (DESIGN §3). `turn` and `call` are 0-based.
- * `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a fact.
+ * owner that took it, an answer carries the `attempt` that it answers; the fold (the update of a state by the next
+ * fact) ignores a decision of an older epoch and an answer to an older attempt (DESIGN §3). `turn` and `call` are
+ * 0-based. `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a
+ * fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { RolloutRequested, Sampling } from './request'
@@ -42,7 +43,8 @@ export interface CurriculumClaimed {
 }
 
 /**
- * The coordinator asked for one generation. Attempts of a turn count from 0; an attempt's number is never used twice.
+ * The coordinator asked for one generation. Attempts of a turn count from 0; a request counts only if its attempt is
+ * above all earlier ones.
  */
 export interface TurnAsked {
   readonly type: 'turn.asked'
@@ -51,26 +53,32 @@ export interface TurnAsked {
   readonly turn: number
   readonly attempt: number
   readonly epoch: Epoch
-  /** Preferred engine: the one that holds the trajectory's KV cache; null when none is known. */
+  /**
+   * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
+   * generation, or if the latest one failed.
+   */
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Upper bound on the tokens to sample in this turn. */
+  /**
+   * Upper bound on the tokens to sample in this attempt; tokens that interrupted attempts of the turn sampled are
+   * already subtracted.
+   */
   readonly maxTokens: number
-  /** Number of tokens of the turn's context. */
+  /** Number of tokens of the context, those that interrupted attempts of the turn sampled included. */
   readonly contextTokens: number
   /** sha256 of the context's token ids (Int32, little-endian), hex. */
   readonly contextDigest: string
 }
 
-/** Range [start, end) of a turn's tokens that one policy version sampled. */
+/** Range [start, end) of positions in the attempt's `tokens` that one policy version sampled. */
 export interface PolicySegment {
   readonly policyVersion: PolicyVersion
   readonly start: number
   readonly end: number
 }
 
-/** Times of one generation, ms since 1970 on the engine's clock. */
+/** Times of one generation, ms since 1970, on the clock of the engine or of the process that drives it. */
 export interface TurnTiming {
   readonly queuedAt: number
   readonly startedAt: number
@@ -94,7 +102,7 @@ export interface TurnCompleted {
   readonly entropies?: Float32Array
   /** Text of the whole turn, with its special tokens. */
   readonly text: string
-  /** Reason why the generation ended. stop: a stop token was sampled. length: `maxTokens` were sampled. */
+  /** stop: a stop token was sampled. length: `maxTokens` were sampled, or the engine's context was full. */
   readonly finish: 'stop' | 'length'
   /** Policy versions that sampled the tokens, as ranges in order. */
   readonly segments: readonly PolicySegment[]
@@ -105,7 +113,7 @@ export interface TurnCompleted {
   readonly timing: TurnTiming
 }
 
-/** A generation ended early. The next attempt continues the turn after these tokens. */
+/** A generation ended early. The turn's next attempt, if there is one, continues after these tokens. */
 export interface TurnInterrupted {
   readonly type: 'turn.interrupted'
   readonly at: number
@@ -113,7 +121,7 @@ export interface TurnInterrupted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] token ids sampled so far, and their log-probabilities. */
+  /** [n] token ids sampled in this attempt, and their natural-log probabilities. */
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
   /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
@@ -182,8 +190,8 @@ export interface ContextAppended {
 }
 
 /**
- * Outcome of a rollout. answered: the model ended by itself. truncated: out of budget. failed: a fault of an engine,
- * sandbox or verifier, which never counts as a negative.
+ * Outcome of a rollout. answered: the model ended by itself. truncated: out of tokens or turns. failed: an engine's
+ * fault, or the group was closed before the end; it never counts as a negative.
  */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
@@ -231,7 +239,7 @@ export interface RewardFailed {
   readonly why: string
 }
 
-/** A group waits for no more members: all have ended, or the deadline has passed. */
+/** A group waits for no more members: all have a reward or have failed, or the deadline has passed. */
 export interface GroupClosed {
   readonly type: 'group.closed'
   readonly at: number
