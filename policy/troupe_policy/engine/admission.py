@@ -1,8 +1,8 @@
 """Admission: refuses requests that can never be served, and gives a waiting sequence a row of the KV storage.
 
 In: a request or a waiting sequence, the ledger. Out: a refusal, or a row.
-Invariant: an admitted sequence fits the KV budget together with one more block for each running one, so it is not preempted
-at once.
+Invariant: an admitted sequence fits the KV budget together with one more block for each running one, so it is not
+preempted at once. A sequence that runs alone may use the whole budget.
 """
 
 from __future__ import annotations

@@ -104,8 +104,9 @@ class Engine:
         return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
 
     def status(self) -> dict[str, float]:
-        """Counts as of the last iteration; tokens in whole blocks. It reads without posting an action, so it answers
-        during a long forward pass.
+        """Counts as of the last iteration; KV tokens in whole blocks. It reads without posting an action, so it answers
+        during a long forward pass; only after eight reads that the engine's thread disturbed it waits for that
+        thread.
         """
         for _ in range(8):
             try:

@@ -36,9 +36,10 @@ class Ledger:
     """State of the rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
     tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] if they are not
-    reported. The others are [rows]. context: tokens of the request's context; size: tokens known; filled: positions
-    whose keys are valid; limit: size at which the turn has used its budget; origin: size at which the turn's first
-    token stands.
+    reported. The others are [rows], in tokens. context: length of the request's context; size: tokens known, the
+    context and those sampled since; filled: positions whose keys are valid; limit: size at which the request has used
+    its max_tokens or the row is full; origin: position of the turn's first token, which an earlier attempt may have
+    sampled.
     """
 
     def __init__(
@@ -217,7 +218,7 @@ class Ledger:
         return True
 
     def shrink(self, preempt: Callable[[Sequence], None]) -> None:
-        """Brings the blocks in use below the budget before a forward pass: evicts kept trajectories, then preempts
+        """Before a forward pass, brings the blocks in use down to the budget: evicts kept trajectories, then preempts
         running sequences, the last in order (priority, arrival) first.
         """
         while self.running_blocks() + self.kept_blocks() > self.total_blocks:

@@ -80,7 +80,7 @@ class Lifecycle:
                 self._finish(sequence, "aborted")
 
     def admit(self) -> None:
-        """Gives rows to waiting sequences in their order, until one does not fit."""
+        """Gives rows to waiting sequences in their order, until one does not fit or max_sequences run."""
         ledger = self._ledger
         while self._waiting and len(ledger.running) < self._options.max_sequences:
             _, sequence = self._waiting[0]

@@ -30,7 +30,7 @@ class LoadedModel:
     device: torch.device
     dtype: torch.dtype
     vocabulary: int
-    # the longest context that the model's config allows, in tokens
+    # the longest context that the model's config allows, in tokens; 2^20 if the config sets no bound
     positions: int
     # (kv heads, key dim, value dim) of each layer
     shapes: list[tuple[int, int, int]]

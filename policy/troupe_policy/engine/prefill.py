@@ -41,7 +41,9 @@ class Prefill:
         return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
 
     def run(self) -> None:
-        """Computes at most `batch_tokens` missing keys. A small prefill is delayed until others join it."""
+        """Computes at most `batch_tokens` missing keys. A small prefill is delayed, for at most MAX_DELAY_ITERATIONS, so
+        that others join it.
+        """
         pending = self.pending()
         if not pending:
             return

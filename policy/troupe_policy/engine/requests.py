@@ -14,11 +14,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """Request for a continuation of `context` (int32 [n]). Its last `resumed_tokens` were sampled earlier for this turn.
+    """Request for a continuation of `context` (int32 [n]). The last `resumed_tokens` tokens of `context` were sampled by
+    earlier attempts at this turn.
 
-    trajectory: group/member; its kept keys are reused. seed: in [0, 2^32). priority: a smaller number is served first
-    and preempted last. keep: keep the keys and values for the next turn. stream: also report tokens as they are
-    sampled.
+    trajectory: group/member; its kept keys are reused. max_tokens: upper bound on the tokens to sample now, without
+    the resumed ones. seed: in [0, 2^32). priority: a smaller number is served first and preempted last. keep: keep
+    the keys and values for the next turn. stream: also report tokens as they are sampled.
     """
 
     request_id: str
@@ -50,9 +51,10 @@ class Segment:
 class Finished:
     """Answer to a request.
 
-    tokens: int32 [n], with the stop token. logprobs: float32 [n], natural log, under the distribution sampled from.
-    entropies: float32 [n], nats, of those distributions; [0] if they are not reported. cached_tokens: number of
-    context tokens whose keys were already computed. Times are ms since 1970.
+    tokens: int32 [n], sampled for this request (without resumed ones), with the stop token. logprobs: float32 [n],
+    natural log, under the distribution sampled from. entropies: float32 [n], nats, of those distributions; [0] if
+    they are not reported. cached_tokens: number of context tokens whose keys were already computed. Times are ms
+    since 1970.
     """
 
     request: Request
@@ -110,7 +112,7 @@ class Sequence:
     preemptions: int = 0
     started_at: float = 0.0
     first_token_at: float = 0.0
-    # True after the group's rows were searched for a common prefix
+    # True after the group's rows were searched for a common prefix, or if the row held keys of the context already
     shared: bool = False
     # number of iterations by which the prefill was delayed
     waited: int = 0

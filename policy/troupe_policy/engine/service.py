@@ -27,8 +27,8 @@ from .requests import Event, Finished, Partial, Refused, Request
 
 
 class _Stream:
-    """Events of one Generate call that wait to be sent. Their number is bounded by the call's requests, each with one
-    last event.
+    """Events of one Generate call that wait to be sent: for each of the call's requests one last event, and Partials if
+    the request streams.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Publishes a directory atomically: readers see the whole old content or the whole new one.
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
-Invariant: a crash at any point leaves the old target or the new one; the leftovers of dead processes are removed
-later.
+Invariant: a crash at any point leaves the old target or the new one, on systems that can exchange two paths (Linux);
+elsewhere a target that existed is missing for a moment. Leftovers of dead processes are removed later.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def published_directory(target: Path) -> Iterator[Path]:
     """Yields a temporary directory beside `target`; when the block succeeds, the directory is fsynced and becomes
     `target`.
 
-    An older `target` is exchanged in one system call, then removed. When the block fails, only the temporary
-    directory is touched. Leftovers of processes that died while publishing are removed.
+    An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails, only
+    the temporary directory is touched. Leftovers of processes that died while publishing are removed.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)

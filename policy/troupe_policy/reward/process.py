@@ -84,8 +84,8 @@ def load(file: str | None, module: str | None, function: str) -> Callable[..., A
 
 
 def judged(reward: Callable[..., Any], answer: str, task: dict[str, Any]) -> dict[str, object]:
-    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"} with the fault raised or
-    no-number.
+    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"} with the fault `raised` or
+    `no-number`.
     """
     try:
         given = reward(answer, task)

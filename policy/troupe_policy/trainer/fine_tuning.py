@@ -1,8 +1,9 @@
-"""Fine-tuning on demonstrations (SFT): masked cross-entropy over epochs of shuffled batches.
+"""Supervised fine-tuning (SFT) on demonstrations, which are recorded conversations to imitate: masked cross-entropy over
+epochs of shuffled batches.
 
 In: the training state, examples. Out: changed weights, metrics. Invariants: a call that fails, is not finite or is
-cancelled leaves weights and optimizer as they were; the optimizer is fresh before and after, since RL does not
-inherit the moments of imitation.
+cancelled leaves weights and optimizer as they were; after a call that succeeds the optimizer is fresh, as before its
+first update, since RL does not inherit the moments of imitation.
 """
 
 from __future__ import annotations

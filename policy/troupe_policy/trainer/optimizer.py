@@ -29,7 +29,9 @@ class Snapshot:
 
 
 class Optimizer:
-    """`parameters`: the trained parameters, by name. `updates`: number of updates since the optimizer was fresh."""
+    """`parameters`: the trained parameters, by name. `updates`: number of updates that the moments hold; 0 after
+    `reset`.
+    """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self.parameters = dict(parameters)
@@ -43,7 +45,7 @@ class Optimizer:
         )
 
     def reset(self) -> None:
-        """Drops all moments."""
+        """Drops all moments and sets `updates` to 0."""
         self.adamw, self.updates = self._fresh(), 0
 
     def apply(self, loss: float, rate: float, max_grad_norm: float) -> float:

@@ -33,7 +33,9 @@ class TrainerError(RuntimeError):
 
 @dataclass(frozen=True)
 class SftExample:
-    """One demonstration. tokens: int32 [n]. mask: uint8 [n], 1 for tokens that count in the loss."""
+    """One demonstration (a recorded conversation to imitate). tokens: int32 [n]. mask: uint8 [n], 1 for tokens that
+    count in the loss.
+    """
 
     tokens: np.ndarray
     mask: np.ndarray

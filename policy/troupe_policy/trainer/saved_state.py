@@ -2,10 +2,10 @@
 
 In: the training state (on any number of ranks) and a directory. Out: a checkpoint, or the state that a checkpoint
 holds.
-Invariants: the files hold whole tensors, so any number of ranks reads what N ranks saved. Rank 0 checks everything
-before the first weight changes, and every rank raises its error. With adapters (LoRA) the weights are published
-merged; the adapters lie beside them in peft's format, for inference servers, and continue only on the base model that
-they were trained on.
+Invariants: the files hold whole tensors, so any number of ranks reads what N ranks saved. Rank 0 checks the weights,
+and that all files exist, before the first weight changes, and every rank raises its error. With adapters (LoRA) the
+weights are published merged; the adapters lie beside them in peft's format, for inference servers, and continue only
+on the base model that they were trained on.
 """
 
 from __future__ import annotations

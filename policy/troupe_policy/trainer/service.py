@@ -1,9 +1,9 @@
 """The Trainer service of policy.proto, around one Trainer.
 
 In: streams of examples or sequences, save and load requests. Out: progress, metrics, errors with a code.
-Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC thread that
-took the call. A second call is refused with trainer.busy, never queued. When a caller disconnects, its call stops at the next
-micro-batch, with weights and optimizer unchanged.
+Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
+thread that took the call. A second call is refused with trainer.busy after LAST_CALL_S, never queued. When the caller
+of Sft or Step disconnects, its call stops at the next micro-batch, with weights and optimizer unchanged.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class TrainingState:
         """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32' or 'bfloat16'.
 
         device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
-        checkpointing: compute activations again in the backward pass. ranks: this process's place among several.
-        Raises TrainerError trainer.bad_option, trainer.no_model.
+        checkpointing: compute activations again in the backward pass. ranks: this process as one of several; None is
+        a trainer of one process. Raises TrainerError trainer.bad_option, trainer.no_model.
         """
         self.dtype = dtype
         if dtype not in ("float32", "bfloat16"):

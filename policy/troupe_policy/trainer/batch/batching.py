@@ -20,7 +20,8 @@ CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, *, packed: bool = False) -> list[list[int]]:
-    """Cuts the indices of `lengths`, longest first, into micro-batches of at most max_tokens (one sequence always fits).
+    """Cuts the indices of `lengths`, longest first, into micro-batches of at most max_tokens; a longer sequence is a
+    micro-batch of its own.
 
     packed: a micro-batch's size is the sum of its lengths; otherwise rows × longest, since rows are padded.
     Longest first: a micro-batch that does not fit into memory fails at the start, not at the end.

@@ -43,7 +43,7 @@ class Ranks:
         return self.rank == 0
 
     def device(self, asked: torch.device) -> torch.device:
-        """This rank's own GPU if several ranks share a machine's GPUs; else `asked`. Raises ValueError."""
+        """This rank's own GPU if there are several ranks and `asked` is a GPU; else `asked`. Raises ValueError."""
         if self.size == 1 or asked.type != "cuda":
             return asked
         local = int(os.environ.get("LOCAL_RANK", self.rank))
