@@ -85,7 +85,7 @@ interface Figures {
   readonly cpuMs: number
 }
 
-/** Median milliseconds of both arms over `blocks` blocks each. The arms alternate in going first. */
+/** Median wall-clock and CPU milliseconds of each arm over `blocks` blocks. The arms alternate in going first. */
 async function compare(
   arms: { readonly bus: Arm; readonly raw: Arm },
   blocks: number,

@@ -48,7 +48,7 @@ const turn: Message = {
   timing: { queuedAt: at + 0.25, startedAt: at + 1.5, firstTokenAt: at + 30.75, endedAt: at + 4210.5 },
 }
 
-/** Small facts that a rollout with one tool call writes besides its turns. */
+/** Small facts that training writes beside turns. */
 const small: readonly Message[] = [
   {
     type: 'turn.asked',

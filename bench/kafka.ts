@@ -135,7 +135,7 @@ async function rawArm(broker: string, topic: string): Promise<Arm> {
   }
 }
 
-/** Median milliseconds of both arms over `blocks` blocks each. The arms alternate in going first. */
+/** Median milliseconds of each arm over `blocks` blocks. The arms alternate in going first. */
 async function compare(arms: Arms, act: (arm: Arm, block: number) => Promise<unknown>): Promise<Record<Name, number>> {
   const ms: Record<Name, number[]> = { bus: [], raw: [] }
   for (let block = 0; block < blocks + warmUpBlocks; block++) {

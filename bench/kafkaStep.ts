@@ -3,7 +3,7 @@
  * start of a run on Kafka takes.
  *
  * The benchmark starts one broker, on the same two cores. The start counts from an open broker until the first prompts
- * are drawn and rendered: topics, claims, the model's weights, engine, trainer and renderer.
+ * are drawn and rendered: topics, claims of partitions, the model's weights, engine, trainer and renderer.
  */
 import { startKafka } from '../tests/support/kafka'
 import { atMost, type BenchReport, describeMachine, printReport } from './report'

@@ -2,8 +2,8 @@
  * Measures how long `troupe replay` takes on a log of 100,000 trajectories, started as a user starts it.
  *
  * The benchmark first writes the log (a million facts, half a gigabyte). Times are of whole commands, start of Node
- * included; for `show` the start-up time is subtracted. The index has its own directory, so the first command builds
- * it and the others find it.
+ * included; for `show` without --at the start-up time is subtracted. The index has its own directory, so the first `ls`
+ * builds it and the later commands find it.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'

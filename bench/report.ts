@@ -15,7 +15,7 @@ export interface Budget {
 export interface BenchReport {
   readonly bench: string
   readonly machine: string
-  /** Measured values by name; each name contains the unit. */
+  /** Measured values by name; the name contains the unit if the value has one. */
   readonly metrics: Readonly<Record<string, number>>
   readonly budgets: readonly Budget[]
 }

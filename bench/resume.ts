@@ -1,10 +1,11 @@
 /**
  * Measures how long a resume takes and how much memory a coordinator needs: every actor that reduces facts starts on a
- * log of a million turns.
+ * log.
  *
- * One of a hundred steps is open, with 64 groups of 16; the others are done. The open groups' facts are reduced and
- * their turns requested again; engines, tools and the trainer are not started. The benchmark first writes the log, 6
- * KB per turn: 8 GB of disk.
+ * The first log has a million turns: one of a hundred steps is open, with 64 groups of 16; the others are done. The
+ * second has one open step with 10,000 trajectories. The open groups' facts are reduced and their turns requested
+ * again; engines, tools and the trainer are not started. The benchmark first writes the logs, 6 KB per turn: 8 GB of
+ * disk.
  */
 import { fork } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -37,7 +38,8 @@ async function measure(run: LongRun): Promise<Resumed & { turns: number; facts: 
     const written = await writeLongRun(journal, run)
     const writeSeconds = (performance.now() - began) / 1000
     await bus.close()
-    // A first resume commits the offset at which the open groups begin, as an owner does continuously in a live run.
+    // A first resume commits the offset at which the open groups begin, as the owner of a partition does continuously
+    // in a live run.
     await resume({ directory, groups: run.groups })
     return { ...(await resume({ directory, groups: run.groups })), ...written, writeSeconds }
   } finally {

@@ -32,7 +32,7 @@ function runAll({ trace, model, engines }: Load): Results {
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`
 
 /**
- * Microseconds of CPU per turn with `queued` turns waiting: the end of a turn, the request of the next, and the
+ * Microseconds of CPU per decision with `queued` turns waiting: the end of a turn, the request of the next, and the
  * decision about it.
  */
 function microsecondsOfDecision(queued: number, engines: number): number {

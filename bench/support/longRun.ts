@@ -1,7 +1,7 @@
 /**
  * Writes the log of a long run as training does: finished steps, and one step whose groups are all in progress.
  *
- * in   a journal, how many steps and groups, turns and tokens       out  the number of facts in the log
+ * in   a journal, how many steps, groups and turns       out  the number of turns and of facts in the log
  * Every turn of a rollout is a fact of 6 KB (512 tokens with logprobs and text). Rollouts of the open step have
  * requested their next turn. Facts that only coordinators read (requested turns, tools) are written for the open step
  * alone.

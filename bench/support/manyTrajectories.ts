@@ -65,7 +65,8 @@ export async function writeManyTrajectories(
   let count = 0
   let at = began
   let order = 0
-  // The epoch of a partition is the offset of its claim. Here each claim is the first record of its partition.
+  // The epoch of a partition is the offset of its claim (the record by which an owner takes the partition). Here each
+  // claim is the first record of its partition.
   const partitions = await journal.partitionsOf('trajectories')
   for (let partition = 0; partition < partitions; partition++) {
     await journal.appendTo(partition, { type: 'partition.claimed', at, partition, owner: 'bench' })

@@ -1,7 +1,7 @@
 /**
- * Reads a process and all its descendants from /proc (Linux): command lines, CPU time and memory.
+ * Reads a process and all its descendants from /proc (Linux): command lines and CPU time; and a process's memory.
  *
- * in   a pid        out  for each living process its command line, CPU time, and its share of memory
+ * in   a pid        out  for each living process its command line and CPU time; a process's share of memory
  * Memory is PSS: a page that n processes share counts 1/n in each, so the sum is the memory that the tree really takes.
  */
 import { readdirSync, readFileSync } from 'node:fs'

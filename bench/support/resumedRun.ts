@@ -1,7 +1,7 @@
 /**
  * Resumes a run in its own process: all actors that reduce facts, without engines, tools and trainer.
  *
- * in   {directory, steps, groups} as the first argument      out  {seconds, peakMib, open} to the parent
+ * in   {directory, groups} as the first argument      out  {seconds, peakMib, open} to the parent
  * The clock runs from the opening of the bus until every actor is live: it has reduced the log and repeated its open
  * requests.
  */

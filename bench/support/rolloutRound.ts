@@ -19,7 +19,7 @@ export interface RoundFigures {
   readonly gapMs: number
   /** Mean number of sequences that the engine ran at once. */
   readonly running: number
-  /** Mean number of tokens per turn whose KV cache was left from the turn before. */
+  /** Mean number of context tokens per turn whose keys the engine had in its KV cache already. */
   readonly cachedTokensPerTurn: number
 }
 

@@ -16,7 +16,9 @@ const SESSIONS = 20
 
 const call = (code: string, rest: Partial<RunRequest> = {}): RunRequest => ({ id: 'bench', code, ...rest })
 
-/** Runs calls that never end, asleep or spinning, beside calls that end. */
+/**
+ * Measures how late calls that never end (asleep or spinning) are stopped, and how a spinning call slows other calls.
+ */
 export async function timeouts(python: string): Promise<Part> {
   const sandbox = await openSandbox({ python })
   try {
@@ -84,7 +86,10 @@ export async function sleepers(python: string): Promise<Part> {
   }
 }
 
-/** Measures the memory of an idle zygote, with shared pages counted once, and how much each further session adds. */
+/**
+ * Measures the memory of an idle zygote (a warm interpreter that forks a child for each call), with shared pages
+ * counted once, and how much each further session adds.
+ */
 export async function memory(python: string): Promise<Part> {
   const before = new Set(processTree(process.pid).map(use => use.pid))
   const sandbox = await openSandbox({ python, preload: 'numpy+sympy', zygotes: 1 })

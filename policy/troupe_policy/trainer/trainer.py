@@ -55,9 +55,12 @@ class Trainer(TrainingState):
 
         π_old is the policy at the sampling temperature before the first update. All micro-batches of the first inner
         step run on unchanged weights, so their log-probabilities are π_old and no extra forward pass is needed.
+
         Metrics: `tokensPerSecond` counts all tokens, prompts too, once per inner step. `klEngine` is the mean of log
-        π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old). With kl_coef > 0 the reference
-        is the policy before the first such step, until `reset` takes another or `load` changes it.
+        π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old).
+
+        With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
+        changes it.
         """
         return grpo_step(self, sequences, options, should_stop)
 

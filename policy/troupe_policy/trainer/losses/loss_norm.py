@@ -18,14 +18,17 @@ def sequence_denominators(
     """Denominators, one per sequence; entry i divides the loss of every token of sequence i; at least 1.0.
 
     trained_tokens, groups: [sequences]. By `loss_norm`:
-    batch-tokens: trained tokens of the whole optimizer batch, over all micro-batches (DAPO, arXiv 2503.14476 eq. 12).
-    group-tokens: trained tokens of the sequence's group, times the number of groups: within a group arXiv 2508.20722
-    eq. 6 (sum over tokens / count of tokens), then the mean over groups. Groups without a trained token do not count.
-    sequences: the sequence's own trained tokens, times the number of sequences: the mean over sequences of each one's
-    token mean (GRPO, arXiv 2402.03300 eq. 3). Sequences without a trained token do not count. constant:
-    `constant_tokens`, the token budget of a response, times the number of sequences with a trained token (Dr.GRPO,
-    arXiv 2503.20783 §3.2): neither a sequence's nor the batch's own length counts. Raises ValueError for another
-    name, or for `constant` without a budget.
+    - batch-tokens: trained tokens of the whole optimizer batch, over all micro-batches (DAPO, arXiv 2503.14476 eq.
+      12).
+    - group-tokens: trained tokens of the sequence's group, times the number of groups: within a group arXiv
+      2508.20722 eq. 6 (sum over tokens / count of tokens), then the mean over groups. Groups without a trained token
+      do not count.
+    - sequences: the sequence's own trained tokens, times the number of sequences: the mean over sequences of each
+      one's token mean (GRPO, arXiv 2402.03300 eq. 3). Sequences without a trained token do not count.
+    - constant: `constant_tokens`, the token budget of a response, times the number of sequences with a trained token
+      (Dr.GRPO, arXiv 2503.20783 §3.2): neither a sequence's nor the batch's own length counts.
+
+    Raises ValueError for another name, or for `constant` without a budget.
     """
     trained = sum(1 for tokens in trained_tokens if tokens > 0)
     if loss_norm == "batch-tokens":
