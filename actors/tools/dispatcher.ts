@@ -18,16 +18,11 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /**
-   * Milliseconds without a report of the executor, or of a call by its executor, after which that one counts as lost.
-   */
+  /** Milliseconds without a report of the executor, or of the call by its executor, after which it counts as lost. */
   readonly leaseMs?: number
   /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
   readonly maxWaiting?: number
-  /**
-   * Upper bound on the arguments of all waiting calls, in bytes as argumentBytes.ts estimates them; else as
-   * `maxWaiting`.
-   */
+  /** Upper bound on the arguments of all waiting calls, in estimated bytes (argumentBytes.ts); else as `maxWaiting`. */
   readonly maxWaitingBytes?: number
   /** Milliseconds that the first call for a tool which no executor offers waits before an alarm is raised. */
   readonly unservedMs?: number
@@ -48,10 +43,7 @@ interface Executor {
   heardAt: number
   /** Leases of the calls that this executor holds, by the key of the assigned attempt. */
   readonly leases: Map<string, { readonly call: Call; until: number }>
-  /**
-   * Keys of calls that the executor reports and that this dispatcher does not know; an earlier one may have assigned
-   * them.
-   */
+  /** Keys of calls that the executor reports but this dispatcher does not know (an earlier one assigned them). */
   foreign: Set<string>
 }
 
@@ -74,9 +66,7 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/**
- * Upper bounds on the calls in one command (DESIGN §7), and on their bytes unless it is one call: a record is limited.
- */
+/** Upper bounds on the calls of one command (DESIGN §7) and, unless it is a single call, on their bytes. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
@@ -306,9 +296,7 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/**
- * Raises an alarm once for each tool with waiting calls and no executor; again if the tool was offered or idle since.
- */
+/** Raises an alarm once per tool that has waiting calls but no executor; again if it was offered or idle since. */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -2,7 +2,8 @@
  * Grades answers in `\boxed{}`: reward 1 if and only if the answer is equivalent to the truth, else 0.
  *
  * in   a response and the truth        out  the reward, the extracted answer, the rule that decided, and why
- * Invariant: a response without a box has reward 0; only a broken grader rejects.
+ * Invariant: a response without a box in the place that `place` names has reward 0; the grader rejects only if
+ * math-verify is broken or its queue is full, or when the call is aborted.
  */
 import { type AnswerPlace, extractAnswer } from '../../kernels'
 import type { Sandbox } from '../../sandbox'

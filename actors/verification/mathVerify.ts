@@ -4,8 +4,9 @@
  * in   an answer and the truth, normalised        out  math-verify's verdict
  * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its
  * batch is given to math-verify again, alone, under its own deadline.
- * Invariant: every pair has a verdict within its deadline and its memory (math-verify hangs on towers of powers, and
- * eats memory); a pair that cannot be decided is wrong and the verdict says so. Only a broken math-verify rejects.
+ * Invariant: the processes that decide a pair have a deadline and a memory limit each (math-verify hangs on towers of
+ * powers, and eats memory); a pair that cannot be decided is wrong and the verdict says so. A call rejects only if
+ * math-verify is broken or the call is aborted, and throws if the queue is full.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
@@ -20,7 +21,7 @@ export interface MathVerdict {
 }
 
 export interface MathVerifyOptions {
-  /** Milliseconds that math-verify may take for one answer. */
+  /** Milliseconds that a process of math-verify may take for one pair; the wait for a worker is not counted. */
   readonly timeoutMs: number
   /** Upper bound on the address space of math-verify's process, in MiB. Default: 1024. */
   readonly memoryMb?: number

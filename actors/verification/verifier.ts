@@ -2,7 +2,7 @@
  * Verifier: lets a grader judge the answer of each rollout.
  *
  * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
- * Invariant: each attempt has exactly one of these facts. The verifier holds no state: the coordinator asks again for a
+ * Invariant: a request gets at most one of these facts. The verifier holds no state: the coordinator asks again for a
  * reward that does not come.
  */
 import type { VerifyAnswer } from '../../messages/commands'

@@ -39,7 +39,7 @@ export interface GraderAsk {
   readonly task: Task
 }
 
-/** Judges a response. If the call rejects, the port tries it again. */
+/** Judges a response. If the call rejects, the port repeats it up to twice. */
 export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
 /**

@@ -1,8 +1,9 @@
 /**
  * Declares the benchmarks by name: how a file is read, which reward judges an answer, and the paper's protocol.
  *
- * Protocol (arXiv 2508.20722 §5.1): mathematics and GPQA use the tool, 30K tokens, at most 30 turns, temperature 0.6 and the mean
- * of 16 samples. BFCL, IFEval and Arena-Hard use no tool, temperature 0 and one sample.
+ * Protocol (arXiv 2508.20722 §5.1): mathematics and GPQA use the tool, 30K tokens, at most 30 turns, temperature 0.6
+ * and the mean of 16 samples. BFCL, IFEval and Arena-Hard use no tool, temperature 0 and one sample. GSM8K, which the
+ * paper does not report, has one sample.
  */
 import type { RewardFunction } from '../../config'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
@@ -26,13 +27,13 @@ interface BenchmarkFiles {
 export interface Benchmark {
   readonly name: string
   readonly title: string
-  /** Number of samples per problem (K), by the paper's protocol; temperature and turns follow the protocol too. */
+  /** Number of samples per problem (K). Samples, temperature and turns follow the protocol above. */
   readonly samples: number
   readonly temperature: number
   readonly turns: number
   /** Name that reports use for the mean reward. */
   readonly score: string
-  /** Results that the paper prints for this benchmark. */
+  /** Results that the paper prints for this benchmark; none for GSM8K. */
   readonly printed: readonly Printed[]
   /** Description of a row's form, for the error about a file with other rows. */
   readonly form: string
@@ -46,7 +47,10 @@ export interface Benchmark {
   readonly rewardTimeoutMs?: number
   /** True to offer the Python tool to the model. */
   readonly usesTool: boolean
-  /** System message for a model that was not trained with a system message of its own; empty: no system message. */
+  /**
+   * System message for a model that was not trained with a system message of its own; empty: no system message.
+   * Problems with messages of their own (bfcl) do not use it.
+   */
   readonly system: string
   read(files: BenchmarkFiles): Problems
 }

@@ -3,8 +3,8 @@
  *
  * in   the text of a file
  * out  its rows with their line numbers; problems, and the number of dropped rows by reason
- * Invariant: every row is a problem or counted under one reason. An id that occurs twice, or is missing while other
- * rows have one, throws with the line, because an evaluation over the wrong rows has no meaning.
+ * Invariant: every row is a problem or counted under one reason. An id that occurs twice throws with its line, because
+ * an evaluation over the wrong rows has no meaning.
  */
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
@@ -16,7 +16,7 @@ export interface Problem {
   readonly truth: string
   /** Data that the reward needs besides the truth. */
   readonly metadata?: Readonly<Record<string, unknown>>
-  /** Whole prompt, instead of a system message and the question. */
+  /** Whole prompt of the problem; the recipe's system message, prefix and `question` are then not used. */
   readonly messages?: readonly ChatMessage[]
 }
 

@@ -3,8 +3,8 @@
  *
  * in   the text of a file, and the names of its fields        out  problems; the number of dropped rows, by reason
  * Invariant: every row is a problem or counted once under one reason; of two rows with the same question the first is
- * kept. Either all rows have an id of their own or none has: an id that occurs twice, or is missing, throws with its
- * line. Without ids, a problem's id is the number of its row.
+ * kept. Either all usable rows have an id of their own or none has: an id that occurs twice, or is missing, throws with
+ * its line. Without ids, a problem's id is the number of its line (in an array: of its row).
  */
 import { normalizeInteger } from '../../kernels/grading/integers'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'

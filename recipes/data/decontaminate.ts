@@ -4,7 +4,7 @@
  * in   texts of evaluation problems, then the texts to check        out  true for a text that overlaps
  * Invariant: pure. A word is a run of letters and digits, compared without case and in NFKC, so that spacing,
  * punctuation and TeX's braces make no difference. In scripts without blanks between words, every letter is a word. A
- * text of fewer than n words overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
+ * text of fewer than n words overlaps only with a text of the same words. Source: arXiv 2508.20722 §4.2 (8-grams).
  */
 
 export interface Decontaminator {

@@ -2,8 +2,9 @@
  * Downloads files of a data set from the Hugging Face hub, over its HTTP API.
  *
  * in   owner/name, a revision, a pattern for paths        out  files in a cache directory
- * Invariant: a file in the cache is whole. It is written under another name, its size is compared with the listing, and then it
- * is renamed. Every wait has a deadline: a server that sends nothing for `idleMs` is an error.
+ * Invariant: a file in the cache is whole. It is written under another name, its size is compared with the listing (if
+ * that has one), and then it is renamed. Every wait has a deadline: a server that sends nothing for `idleMs` is an
+ * error.
  */
 import { createWriteStream, existsSync, statSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'

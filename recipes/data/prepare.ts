@@ -18,9 +18,15 @@ export interface PrepareOptions {
   readonly set: ProblemSet
   /** True to keep only problems whose answer is an integer. */
   readonly integer: boolean
-  /** Lower bound on agreement: keeps problems of which at least `least` of the first `of` sampled answers match. */
+  /**
+   * Lower bound on agreement: keeps a problem if at least `least` of its first `of` sampled answers match the published
+   * answer.
+   */
   readonly agreement?: { readonly least: number; readonly of: number } | undefined
-  /** Rows of other files with sampled answers, matched to the problems by problem text or id. */
+  /**
+   * Rows of other files with sampled answers, matched to the problems by problem text or id; read only with
+   * `agreement`.
+   */
   readonly answers?: AsyncIterable<ReadRow> | undefined
   /** Evaluation problems: problems that overlap with them are dropped. */
   readonly evaluation?: Decontaminator | undefined
@@ -50,7 +56,10 @@ interface Candidate extends PublishedProblem {
   sampled: string[]
 }
 
-/** Upper bound on the digits of an answer. Longer ones teach a model nothing and strain every parser. */
+/**
+ * Upper bound on the digits of an answer where only integers are kept. Longer integers teach a model nothing and strain
+ * every parser.
+ */
 const maxDigits = 18
 
 export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOptions): Promise<Prepared> {

@@ -16,7 +16,7 @@ export interface PublishedProblem {
   /** Answers that models gave to the problem, if the row lists them. */
   readonly sampled: readonly string[]
   readonly id: string | undefined
-  /** Fields that are kept beside the problem, such as subject and level. */
+  /** Fields that are kept beside the problem, such as subject, level or worked solution. */
   readonly rest: Readonly<Record<string, string | number>>
 }
 

@@ -2,8 +2,8 @@
  * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content of a file decides which.
  *
  * in   files, or directories of them        out  one row at a time with its position
- * Invariant: only a truncated parquet file or JSON array makes it throw; a line that is not JSON is a row of undefined.
- * One row group of a parquet file is in memory at a time.
+ * Invariant: only a file that cannot be read, or a truncated parquet file or JSON array, makes it throw; a line that is
+ * not JSON is a row of undefined. One row group of a parquet file is in memory at a time; a JSON array is read whole.
  */
 import { createReadStream } from 'node:fs'
 import { open, readdir, readFile, stat } from 'node:fs/promises'
@@ -16,7 +16,7 @@ import { withoutBom } from '../../runtime/settings/withoutBom'
 export interface ReadRow {
   /** Parsed content of the row; undefined if the line is not JSON. */
   readonly row: unknown
-  /** Position of the row, as `file:line`, 1-based. */
+  /** Position of the row, 1-based: `file:line`; in an array or a parquet file, `file:` and the row's number. */
   readonly place: string
 }
 

@@ -31,9 +31,14 @@ export interface ProblemSet {
    * last `####`.
    */
   readonly answers: 'integer' | 'text' | 'worked'
-  /** Lower bound on agreement: keeps problems of which at least `least` of `of` sampled answers match the answer. */
+  /**
+   * Lower bound on agreement: keeps a problem if at least `least` of its first `of` sampled answers match the published
+   * answer.
+   */
   readonly agreement?: { readonly least: number; readonly of: number }
-  /** Patterns that the fields of a row must match for the row to be kept. */
+  /**
+   * Patterns by field: a row whose field holds text that does not match is dropped; a row without the field is kept.
+   */
   readonly only?: Readonly<Record<string, RegExp>>
 }
 

@@ -1,9 +1,11 @@
 /**
  * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
- * The packages (troupe setup environments) make the instances once, when the run begins, and judge the answers. Troupe
- * itself runs the turns and tools. A YAML file that extends this recipe needs a model and families.
- * Invariant: the same seed gives the same instances, so that a resumed run continues with the same tasks.
+ * The packages (troupe setup environments) make the instances once, when the process starts or resumes the run, and
+ * judge the answers. Troupe itself runs the turns and tools. A YAML file that extends this recipe needs a model and
+ * families.
+ * Invariant: the same seed and package version give the same instances, so that a resumed run continues with the same
+ * tasks.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -25,7 +27,7 @@ export const environmentData = z.strictObject({
   families: z
     .array(z.strictObject({ name: z.string(), options: z.record(z.string(), z.unknown()).default({}) }))
     .min(1),
-  /** Number of training instances of each family. */
+  /** Number of training instances of each family; a family that has fewer gives all of them. */
   instances: z.number().int().positive().max(100_000).default(400),
   /** System message. Default: the environment's own, if it has one. */
   system: z.string().optional(),
@@ -38,7 +40,7 @@ type EnvironmentData = z.output<typeof environmentData>
 /** Exclusive upper bound of reasoning-gym's seeds. Two splits draw from this range, so their instances hardly ever overlap. */
 const seedRange = 2 ** 31
 
-/** The package's own reward function, run in the venv that has the package. */
+/** Settings of the reward: the package's own reward function, run in the venv that has the package. */
 export const environmentReward = {
   name: 'python',
   file: join(pythonDirectory, 'reward.py'),
@@ -85,7 +87,7 @@ export const environment = defineRecipe({
     environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
   /**
    * Returns problems with their answers, for a cold start on the format or for the tokenizer of a model with random
-   * weights.
+   * weights; no problem if the recipe has neither.
    */
   async demonstrations(config) {
     const data = parseConfig(environmentData, config.data, `data of recipe ${config.name}`)

@@ -46,7 +46,7 @@ export function environmentTasks(train: ByFamily, evaluation: ByFamily, options:
     train: drawn(trained, 'train', options),
     evaluation: drawn(evaluation, 'eval', options),
     dropped,
-    // Number of tasks after which every family has started again.
+    // Number of tasks in which every instance occurs at least once.
     size: trained.length * Math.max(0, ...trained.map(({ length }) => length)),
   }
 }

@@ -3,7 +3,7 @@
  * "answer": N}` as `troupe data gsm8k` writes them.
  *
  * in   the text of a JSONL file       out  rows with an integer answer; the number of dropped lines, by reason
- * Invariant: pure; no line makes it throw. Each line is a row or counted once under one reason.
+ * Invariant: pure; no line makes it throw. Each line that is not empty is a row or counted once under one reason.
  */
 import { normalizeInteger } from '../../kernels/grading/integers'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
@@ -17,7 +17,7 @@ export interface Gsm8kRow {
   readonly solution: string
   /** Contents of the calculator notes, in order: `48/2=24` for `<<48/2=24>>`. */
   readonly notes: readonly string[]
-  /** Final answer: the integer after `####`, in its shortest decimal form. */
+  /** Final answer of the row: an integer in its shortest decimal form. */
   readonly truth: string
 }
 

@@ -1,9 +1,11 @@
 /**
- * Splits GSM8K's rows, from one or two files, into training rows, evaluation rows and demonstrations.
+ * Divides GSM8K's rows, from one or two files, into training rows, evaluation rows and demonstrations.
  *
- * in   rows, a seed, the number of demonstrations       out  training rows in their order, evaluation rows, demonstrations
- * Invariant: pure. A hash of a row's question decides whether the row is set aside for evaluation, so the split never changes
- * and equal questions stay together. No question of the evaluation is trained on or demonstrated.
+ * in   rows, a seed, the number of demonstrations
+ * out  training rows in their order, evaluation rows, demonstrations
+ * Invariant: pure. If the evaluation has no file, a hash of a row's question decides whether the row is set aside for
+ * it, so the division never changes and equal questions stay together. No question of the evaluation is trained on or
+ * demonstrated.
  */
 import type { Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
@@ -31,7 +33,9 @@ export interface Gsm8kPlan {
 /** Share of the training file's questions that is set aside if the evaluation has no file: one in this many. */
 const evaluationOneIn = 10
 
-/** Splits the rows. `evaluationRows`: rows of the evaluation's own file; if undefined, some of `rows` are set aside. */
+/**
+ * Divides the rows. `evaluationRows`: rows of the evaluation's own file; if undefined, some of `rows` are set aside.
+ */
 export function planOf(
   rows: readonly Gsm8kRow[],
   evaluationRows: readonly Gsm8kRow[] | undefined,

@@ -2,7 +2,7 @@
  * Reads a recipe from a user's file: a module that exports one, or YAML.
  *
  * in   a file        out  a recipe, and the layers of its config, lowest first
- * Invariant: a YAML file can set every field that `defineRecipe` can. `extends` names a recipe or a file relative to
+ * Invariant: a YAML file can set every field of a recipe's `config`. `extends` names a recipe or a file relative to
  * this one; without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer}
  * writes no code.
  */
@@ -105,7 +105,10 @@ function isRecipe(value: unknown): value is Recipe {
   return typeof config === 'object' && config !== null && typeof tasks === 'function'
 }
 
-/** Resolves fields that name files: relative to the YAML file if such a file exists, else to the working directory. */
+/**
+ * Resolves fields that name files, in the sections model, data, reward and tools: relative to the YAML file if such a
+ * file exists, else to the working directory.
+ */
 function withPaths(data: PlainObject, folder: string): PlainObject {
   const placed = (field: string, value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(item => placed(field, item))

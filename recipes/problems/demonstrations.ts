@@ -17,7 +17,10 @@ const conversation = z
   .min(2)
   .refine(messages => messages.at(-1)!.role === 'assistant')
 
-/** Reads the first `limit` conversations. @throws TroupeError config.no_data */
+/**
+ * Reads the first `limit` conversations. `largestBadShare`: share of unusable rows (0 to 1) above which the file is
+ * refused. @throws TroupeError config.no_data
+ */
 export async function readDemonstrations(
   file: string,
   largestBadShare: number,
@@ -38,7 +41,10 @@ export async function readDemonstrations(
   return read.slice(0, limit)
 }
 
-/** Draws `count` conversations of each file by the seed and shuffles them together; `limit` bounds the result. */
+/**
+ * Draws `count` conversations of each file (without `count`: all) by the seed and shuffles them together; `limit`
+ * bounds the result.
+ */
 export async function mixedDemonstrations(
   parts: readonly { readonly file: string; readonly count?: number | undefined }[],
   largestBadShare: number,

@@ -3,8 +3,8 @@
  *
  * in   a recipe's config, files as `troupe data` writes them
  * out  a recipe; a YAML file without `extends` uses it
- * Invariant: rows keep their order. The curriculum's cursor names a row by its position, so a resumed run continues in
- * the file after the last row that it used.
+ * Invariant: rows keep their order. The curriculum counts the rows that it used (its cursor), so a resumed run
+ * continues in the file after the last of them.
  */
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -21,16 +21,16 @@ import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 
 export const problemsData = z.strictObject({
   /**
-   * Path of the problems: JSONL of {problem, answer}, as `troupe data` writes it. The names `question`, `prompt` and
-   * `truth` are accepted, too.
+   * Path of the problems: JSONL of {problem, answer}, as `troupe data` writes it. `question` and `prompt` are accepted
+   * for `problem`, `truth` and `expected_answer` for `answer`.
    */
   file: z.string().optional(),
   /**
-   * Path of the evaluation's problems, as JSONL. Without it there is no evaluation, since the problems of `file` are
-   * trained on.
+   * Path of the evaluation's problems, as JSONL. Required unless `evaluation.problems` is 0, since the problems of
+   * `file` are trained on.
    */
   evaluationFile: z.string().optional(),
-  /** Path of the cold start's conversations: JSONL of {messages}. */
+  /** Path of the cold start's conversations: JSONL of {messages}; not read if `mixture` is set. */
   demonstrationsFile: z.string().optional(),
   /** Several files of conversations, with the number to take from each; the recipe's seed mixes them. */
   mixture: z.array(z.strictObject({ file: z.string(), count: z.number().int().positive().optional() })).optional(),

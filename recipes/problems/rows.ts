@@ -2,8 +2,8 @@
  * Reads the rows of a recipe's files: `{"problem": …, "answer": …}` on each line.
  *
  * in   the text of a JSONL file        out  rows; the number of dropped lines, by reason
- * Invariant: pure; no line makes it throw. Each line is a row or counted once. A row without an id takes its line number, which
- * identifies it whichever other rows are dropped.
+ * Invariant: pure; no line makes it throw. Each line that is not empty is a row or counted once. A row without an id
+ * takes its line number, which identifies it whichever other rows are dropped.
  */
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'

@@ -1,10 +1,11 @@
 /**
- * Makes demonstrations for the quickstart's cold start. Many of them are bad examples on purpose.
+ * Makes demonstrations (conversations to imitate) for the quickstart's cold start. Many of them are bad examples on
+ * purpose.
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, answer
- * After imitating them the model knows the protocol, but every second first call is wrong, and it often guesses.
- * Reinforcement learning has to repair that. Invariant: pure; the responses are those that the real tool gives to these
- * calls.
+ * After imitating them the model knows the protocol, but most of its first calls fail or compute something else, and it
+ * often guesses. Reinforcement learning has to repair that. Invariant: pure; the responses are those that the real tool
+ * gives to these calls.
  */
 import { pcg32, type Random } from '../../kernels/random'
 import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls/toolCalls'

@@ -48,7 +48,8 @@ export const quickstart = defineRecipe({
         initializer_range: 0.08,
       },
       vocabulary: 768,
-      // One token for each of the tags around calls and answers, so that a turn takes 20 tokens instead of 50.
+      // One token for each fixed text of calls and answers (tags, the JSON around the code), so that a turn takes 20
+      // tokens instead of 50.
       addedTokens: [
         '<tool_call>',
         '</tool_call>',

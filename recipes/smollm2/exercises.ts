@@ -2,7 +2,7 @@
  * Draws exercises for the cold start: plain calculations and single uses of Python, asked in a sentence.
  *
  * in   a stream of random numbers      out  a question, the Python that answers it, and its output
- * The exercises show how to use the tool, not how to reason: each is one expression on the question's own operands.
+ * The exercises show how to use the tool, not how to reason: each is one calculation on the question's own operands.
  * None belongs to a family that the recipe trains or evaluates on (families.ts).
  * Invariant: pure; `printed` is CPython's output (a test runs every exercise).
  */

@@ -2,8 +2,9 @@
  * Asks a judge model behind an OpenAI-compatible endpoint.
  *
  * in   chat messages        out  the model's text
- * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses is
- * retried; a final refusal throws an error with the server's own message, which never contains the key.
+ * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses, that
+ * has no answer in time or loses its connection is tried up to four times; the final error has the server's own
+ * message, which never contains the key.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
@@ -38,7 +39,7 @@ export interface JudgeReply {
   readonly refusal: string | undefined
 }
 
-/** Makes the client of the judge. @throws TroupeError verifier.judge_failed */
+/** Makes the client of the judge. The client throws TroupeError verifier.judge_failed. */
 export function judgeModel(config: JudgeConfig) {
   let running = 0
   const waiting: (() => void)[] = []

@@ -10,8 +10,9 @@ import type { RewardContext } from '../../../config'
 import type { FunctionCall } from './astCheck'
 
 /**
- * Python program that runs both kinds of calls and compares the results. exact_match: equal. structural_match: same
- * type and keys, or length. real_time_match: numbers within 20 %.
+ * Python program that runs the model's calls and the expected calls, and compares their results. exact_match: equal.
+ * structural_match: same type, and same keys of a dict or length of a list. real_time_match: numbers within 20 % of the
+ * expected one, other values equal.
  */
 const program = `
 import json, sys

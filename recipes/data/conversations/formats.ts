@@ -3,7 +3,7 @@
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have the form, but are
- * not wanted: they hold reasoning, or no function to call.
+ * not wanted: they hold reasoning, no function to call, no Python code, or another category or language.
  */
 import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
@@ -162,7 +162,10 @@ function partOf({ role, content }: Row): Part | undefined {
     : undefined
 }
 
-/** Joins messages up to the assistant's last one. Messages in an impossible order make the row broken. */
+/**
+ * Builds a conversation: drops messages after the assistant's last one and merges messages of the assistant that follow
+ * each other. Messages in an impossible order make the row broken.
+ */
 function conversation(parts: readonly (Part | undefined)[]): Read {
   if (parts.some(part => part === undefined)) return { broken: 'a message cannot be parsed' }
   const said = (parts as readonly Part[]).filter(({ role, content }) => role !== 'system' || content !== '')

@@ -1,7 +1,8 @@
 /**
  * Turns the rows of a published set into conversations for a cold start.
  *
- * in   rows        out  `{id, messages, source}`, shuffled by the seed, and the number of rows by outcome
+ * in   rows
+ * out  `{id, messages, source}`, shuffled by the seed if one is given, and the number of rows by outcome
  * Invariant: rows = kept + broken + dropped. Of equal conversations the first is kept.
  */
 import { createHash } from 'node:crypto'
