@@ -49,7 +49,10 @@ export function lastAnswer(text: string): string | null {
   return text.slice(start, text.indexOf(answerClose, start))
 }
 
-/** Returns the content of the last balanced `\boxed{…}`, trimmed; null if there is none. Skips boxes that are not closed. */
+/**
+ * Returns the content of the last balanced `\boxed{…}`, trimmed, of the last answer tags or (anywhere) of the response;
+ * null if there is none. Skips boxes that are not closed.
+ */
 export function extractAnswer(response: string, place: AnswerPlace): string | null {
   const text = place === 'anywhere' ? response : lastAnswer(response)
   return text === null ? null : lastBoxed(text)

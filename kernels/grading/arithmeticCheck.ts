@@ -39,7 +39,7 @@ export function sameNumber(a: string, b: string): boolean | undefined {
   return isExact || undefined
 }
 
-/** Matches sixteen digits in a row: a double may round so long a number. */
+/** Matches sixteen digits in a row or around a point: a double may round so long a number. */
 const manyDigits = /\d[\d.]{15}/
 const percent = /\s*\\?%\s*\$?$/
 const hasPercent = (text: string) => percent.test(text)

@@ -18,13 +18,19 @@ export interface SchedulerOptions extends Partial<PolicyOptions>, LedgerOptions,
 export interface TurnAsk {
   readonly trajectory: TrajectoryId
   readonly group: GroupId
-  /** 0-based number of the turn. A scheduler that has just started counts a trajectory as begun if this is above 0. */
+  /**
+   * 0-based number of the turn. A scheduler that does not know the trajectory counts it as begun if this is above 0, or
+   * if the context is longer than the prompt.
+   */
   readonly turn: number
   readonly contextTokens: number
   readonly promptTokens: number
   readonly boundTokens: number
   readonly order: number
-  /** Engine that holds the trajectory's KV cache; null if unknown. Ignored if the scheduler itself knows the engine. */
+  /**
+   * Engine that holds the trajectory's KV cache; null if unknown. Read only when the scheduler does not know the
+   * trajectory yet.
+   */
   readonly engine: EngineId | null
 }
 
@@ -39,7 +45,10 @@ export interface TurnAssignment {
 
 export interface SchedulerDecision {
   readonly assignments: readonly TurnAssignment[]
-  /** KV caches that engines can drop: those of trajectories that moved or were released. */
+  /**
+   * KV caches that engines can drop: those of trajectories that moved, were released or do not fit their engine any
+   * more.
+   */
   readonly evictions: readonly { readonly trajectory: TrajectoryId; readonly engine: EngineId }[]
   /**
    * Trajectories whose next turn has a context too long for any joined engine, even an empty one. Their turns are no

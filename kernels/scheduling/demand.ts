@@ -23,7 +23,10 @@ export class Demand {
   private longestBudget = 1
   private readonly groupLengths: GroupLengths
   private readonly toolHalfLifeMs: number
-  /** Cache for the member `expectedOf`: its expected tokens at each horizon, by its `ownOffset` on an engine. */
+  /**
+   * Cache for the member `expectedOf`: what `Forecast.expected` returned for it, by the member's `ownOffset` on an
+   * engine.
+   */
   private readonly expected = new Map<number, Float64Array>()
   private expectedOf: Member | null = null
   private turnsEnded = 0
@@ -42,7 +45,10 @@ export class Demand {
     return new Forecast<Member>(spec, this.lengthModel, this.toolHalfLifeMs, () => this.longestBudget)
   }
 
-  /** Number of trajectories that ended divided by the number of turns that ended; 0 before any turn has ended. */
+  /**
+   * Number of begun trajectories that ended without failing, divided by the number of turns that ended; 0 before any
+   * turn has ended.
+   */
   get lastTurnShare(): number {
     return this.turnsEnded === 0 ? 0 : this.livesEnded / this.turnsEnded
   }

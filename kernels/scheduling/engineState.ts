@@ -10,8 +10,8 @@ import type { EngineView, WaitingTurn } from './policy'
 
 /**
  * Phase of a trajectory. fresh: has not begun. homeless: has begun and is on no engine. placed: waits for its next turn
- * on its engine. running: generates. tool: between two turns. lost: its engine left during a turn, or no engine can
- * take it; it is in no queue until its turn is requested again.
+ * on its engine. running: generates. tool: between two turns. lost: its engine left while it was running or in a tool,
+ * or no engine can take it; it is in no queue until its next turn is requested.
  */
 export type Phase = 'fresh' | 'homeless' | 'placed' | 'running' | 'tool' | 'lost'
 
@@ -40,7 +40,7 @@ export interface EngineState {
   /** Turns that wait to start on this engine. */
   readonly queue: Heap<Member>
   readonly forecast: Forecast<Member>
-  /** Number of trajectories placed on this engine since the last engine joined the fleet. */
+  /** Number of placements of trajectories on this engine since the last engine joined the fleet. */
   placed: number
   /** Number of the wave that runs on this engine; 0 for policies without waves. */
   wave: number

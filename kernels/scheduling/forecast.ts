@@ -9,7 +9,7 @@ import type { GroupId } from '../../messages/ids'
 import type { EngineSpec } from './kvAccount'
 import type { LengthModel } from './lengthModel'
 
-/** Amounts of future growth at which demand is computed, as shares of the largest known token budget. */
+/** Horizons: amounts of future growth at which demand is computed, as shares of the largest known token budget. */
 const horizons = [0, 1 / 32, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4] as const
 /** Milliseconds after which the sums are recounted, since running trajectories have grown. */
 const staleMs = 1000
@@ -28,7 +28,11 @@ export interface Growing {
 }
 
 interface Counted {
-  /** Expected tokens at each horizon that belong to this trajectory alone, without the shared prompt. */
+  /**
+   * [horizons] KV tokens that this trajectory alone, without its shared prompt, is expected to hold once it has grown
+   * by each horizon: its length then, times the probability that it still runs. In a tool also times a weight that
+   * halves every `toolHalfLifeMs`.
+   */
   readonly tokens: Float64Array
   readonly sharedTokens: number
 }
@@ -44,7 +48,7 @@ export class Forecast<T extends Growing> {
   private readonly prompts = new Map<GroupId, HeldPrompt>()
   private readonly sums = new Float64Array(horizons.length)
   private promptTokens = 0
-  /** Largest of the sums over the horizons, in tokens; −1 if it must be recomputed. */
+  /** Largest of `sums`, in tokens, without shared prompts; −1 if it must be recomputed. */
   private peak = -1
   private countedMs = Number.NEGATIVE_INFINITY
   /** Decoding speed of a running sequence in tokens per ms (EWMA); 0 until a turn has ended. */
@@ -79,7 +83,7 @@ export class Forecast<T extends Growing> {
     return this.peak + this.promptTokens
   }
 
-  /** Returns the expected peak with one more trajectory. @param expected its expected tokens at each horizon */
+  /** Returns the expected peak with one more trajectory. @param expected what `expected` returns for it, in tokens */
   peakTokensWith(one: T, expected: Float64Array, nowMs: number): number {
     this.recount(nowMs)
     let most = 0
@@ -91,8 +95,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns the tokens that a trajectory about to start is expected to hold at each horizon. Engines with equal
-   * `ownOffset` give equal results.
+   * Returns, for each horizon, the own tokens that a trajectory about to start is expected to hold once it has grown so
+   * far. Engines with equal `ownOffset` give equal results.
    */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)
@@ -151,7 +155,7 @@ export class Forecast<T extends Growing> {
 
   /**
    * Computes a trajectory's expected own tokens at each horizon. @param grown tokens generated since its length was
-   * last reported
+   * last reported @param weight share of its KV that probably is still on the engine, 0 to 1
    */
   private expect(into: Float64Array, one: T, ownOffset: number, grown: number, weight: number): void {
     const { lengths } = this

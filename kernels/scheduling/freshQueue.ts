@@ -4,7 +4,8 @@
  * in   members that are pushed and removed, group lengths that are learnt        out  the member that begins next
  * oldest: by start order. longest: first a few members of each group, to learn how long its members become; then
  * members of the groups that seem to become longest, so that a step does not end by waiting for them.
- * Invariant: no starvation. A member that has waited 20 mean lifetimes of a trajectory goes ahead of all others.
+ * Invariant: no starvation. Once the oldest member has waited 20 mean lifetimes of a trajectory, it goes ahead of all
+ * others.
  */
 import type { GroupId } from '../../messages/ids'
 import { type Member, oldestFirst } from './engineState'
@@ -14,7 +15,7 @@ import type { StartOrder } from './policy'
 
 /** Number of members of each group that begin before groups are ordered by length. */
 const probes = 4
-/** Longest wait before a member goes ahead of all others, as a multiple of a trajectory's mean lifetime. */
+/** Longest wait before the oldest member goes ahead of all others, as a multiple of a trajectory's mean lifetime. */
 const patienceLives = 20
 
 interface WaitingGroup extends HeapItem {
@@ -54,7 +55,8 @@ export class FreshQueue {
   }
 
   /**
-   * Milliseconds of waiting after which a member goes ahead of all others; Infinity before any trajectory has ended.
+   * Milliseconds of waiting after which the oldest member goes ahead of all others; Infinity before any trajectory has
+   * ended.
    */
   get patienceMs(): number {
     return this.ended === 0 ? Number.POSITIVE_INFINITY : (patienceLives * this.lifetimesMs) / this.ended

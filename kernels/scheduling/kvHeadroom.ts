@@ -1,7 +1,7 @@
 /**
- * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all its trajectories
- * fits the engine's KV (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for trajectories instead of
- * requests).
+ * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all the engine's
+ * trajectories fits its KV, times an overcommit (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for
+ * trajectories instead of requests).
  *
  * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its
  *   prefix.
@@ -24,8 +24,8 @@ import {
 } from './policy'
 
 /**
- * Share of the KV reserve that continuing turns leave free while others wait. They may use the rest, so that the next
- * start does not pause them at once.
+ * Share of the KV reserve that continuing turns leave free while other trajectories wait to begin or to continue. They
+ * may use the rest, so that the next start does not pause them at once.
  */
 const reserveOfTurns = 0.5
 /** Lower bound on the load that the margin for a move is computed from: almost empty engines are about equally fast. */
@@ -36,8 +36,8 @@ const leastMargin = 0.1
  */
 const singleTurnOvercommit = 3
 /**
- * Overcommit before any turn has ended, if all waiting trajectories can begin with it. Without it, a few of them would
- * run last and alone.
+ * Overcommit before any trajectory has ended, if all waiting trajectories can begin with it. Without it, a few of them
+ * would run last and alone.
  */
 const lastOvercommit = 1.5
 
@@ -100,8 +100,9 @@ function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): Wai
 /**
  * Returns the engine with the lowest load after the turn's trajectory is added; null if no engine has room.
  *
- * An engine has room if its demand with the trajectory is at most `most` times its KV without the reserve, its load without
- * the trajectory is at most `maxLoad`, and its load with it is below `belowLoad`.
+ * An engine has room if no turn waits on it, the turn fits it, its demand with the trajectory is at most `most` times
+ * its KV without the reserve, its held tokens with the turn fit that KV, its load without the trajectory is at most
+ * `maxLoad`, and its load with it is below `belowLoad`.
  */
 function roomiest(
   view: SchedulerView,

@@ -5,7 +5,7 @@
  * out  the holding of each trajectory, and sums per engine that are always up to date
  * The commitment of a trajectory in a tool halves every `toolHalfLifeMs`, since its KV may be evicted.
  * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms of one clock,
- * whichever. Each operation is O(1), except `leave`, which is O(holdings).
+ * whichever. Each operation on a trajectory is O(1); `leave` is O(holdings), `correct` O(groups on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import { type EngineAccount, type EngineSpec, type Holding, KvAccount, type KvReport } from './kvAccount'

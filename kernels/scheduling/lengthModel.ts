@@ -1,12 +1,12 @@
 /**
- * Learns how long rollouts become while they run: the hazard of ending at each length, for all rollouts and for each
- * group.
+ * Learns how long rollouts become while they run: the hazard of ending at each length (the rate at which rollouts that
+ * reach it end there), for all rollouts and for each group.
  *
  * in   lengths of rollouts as they grow and end        out  the probability that a rollout still runs some tokens later
  * Short rollouts end first, so ended rollouts alone would mislead. Every rollout counts in each stretch of its budget
- * that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958).
- * Members of a group are alike: the group's hazard is the common hazard times a factor with a gamma prior (Clayton,
- * 1978). The prior for the common hazard: a rollout is equally likely to end in any stretch of its budget.
+ * that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958). Members of a
+ * group are alike: the group's hazard is the common hazard times a factor with a gamma prior (Clayton, 1978). The prior
+ * for the common hazard: a rollout is equally likely to end in any stretch of its budget.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
@@ -17,7 +17,10 @@ const stretches = 32
  */
 const priorRollouts = 4
 const priorEnds = 2
-/** Number of ended rollouts after which all counts are halved, since the policy that writes the rollouts changes. */
+/**
+ * Number of ended rollouts after which the counts of the common hazard are halved, since the policy that writes the
+ * rollouts changes.
+ */
 const maxEnds = 4096
 
 interface Observed {

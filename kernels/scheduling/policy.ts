@@ -29,7 +29,10 @@ export interface WaitingTurn {
   readonly lastEngine: EngineId | null
   /** Time at which the trajectory was paused, ms; null if it is not paused, or has lost its engine. */
   readonly pausedMs: number | null
-  /** Number of the wave on its engine that the turn belongs to; 0 for policies without waves. */
+  /**
+   * Number of the wave on its engine that the turn belongs to (a wave starts when the previous one has ended); 0 for
+   * policies without waves.
+   */
   readonly wave: number
 }
 
@@ -37,7 +40,7 @@ export interface EngineView extends EngineAccount {
   /** Oldest turn that waits to start on this engine. */
   readonly head: WaitingTurn | undefined
   /**
-   * Number of trajectories placed on this engine since the last engine joined the fleet, including ended trajectories.
+   * Number of placements on this engine since the last engine joined the fleet, those of ended trajectories included.
    */
   readonly placed: number
   /** Number of the wave that runs on this engine; 0 for policies without waves. */
@@ -51,13 +54,13 @@ export interface PolicyOptions {
    */
   readonly repinMargin: number
   /**
-   * Upper bound on the expected demand with which a new trajectory may begin, as a multiple of an engine's KV. Default
-   * 1.35.
+   * Upper bound on the expected demand with which a new trajectory may begin, as a multiple of an engine's KV without
+   * the reserve. Default 1.35; 1 if demand is not forecast.
    */
   readonly overcommit: number
   /**
    * Share of an engine's KV that new trajectories may not use. `reserveShareWithoutPriority` holds for engines on which
-   * priority does not choose the victim of a preemption. Defaults 0.07 and 0.1.
+   * priority does not choose the victim of a preemption. Defaults 0.07 (0 if demand is not forecast) and 0.1.
    */
   readonly reserveShare: number
   readonly reserveShareWithoutPriority: number
@@ -67,7 +70,10 @@ export interface SchedulerView {
   readonly nowMs: number
   readonly options: PolicyOptions
   readonly engines: readonly EngineView[]
-  /** Next trajectory among those that have begun and are on no engine, because it left or because they were paused. */
+  /**
+   * Next trajectory among those that have begun and are on no engine, because their engine left or because they were
+   * paused.
+   */
   readonly homeless: WaitingTurn | undefined
   /** Next trajectory among those that have not begun, by the policy's start order. */
   readonly fresh: WaitingTurn | undefined
@@ -75,11 +81,17 @@ export interface SchedulerView {
   readonly freshCount: number
   /** true: demand is the expected peak. false: demand is the sum of the lengths that trajectories may reach. */
   readonly forecasts: boolean
-  /** Milliseconds of waiting after which a trajectory goes ahead of all others. */
+  /**
+   * Milliseconds of waiting after which a paused trajectory, or the oldest that has not begun, goes ahead of all
+   * others.
+   */
   readonly patienceMs: number
-  /** Number of trajectories that ended divided by the number of turns that ended; 0 before any turn has ended. */
+  /**
+   * Number of begun trajectories that ended without failing, divided by the number of turns that ended; 0 before any
+   * turn has ended.
+   */
   readonly lastTurnShare: number
-  /** Returns the KV tokens that the trajectories placed on an engine will need from now on. */
+  /** Returns the demand of the trajectories that are placed on an engine, in KV tokens; see `forecasts`. */
   demandTokens(engine: EngineView): number
   /** Returns `demandTokens` if the turn's trajectory were placed on the engine as well. */
   demandTokensWith(engine: EngineView, turn: WaitingTurn): number

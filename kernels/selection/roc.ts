@@ -171,7 +171,8 @@ export function selectionCounts(
 /**
  * Selects members from one group.
  *
- * Draws positives first, then negatives, both over ascending member index (random.ts specifies the draws).
+ * The variant `paper` draws positives first, then negatives, both over ascending member index (random.ts specifies the
+ * draws).
  * @param members the group's members with a reward, in any order
  * @throws RangeError on a duplicate member, contradictory counts, a reward that is not finite, or keep < 1
  */

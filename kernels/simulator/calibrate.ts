@@ -39,9 +39,11 @@ const mostTurns = 4000
 const knees = [0, 8, 16, 32, 64, 128, 256, 512]
 /** Number of rounds of a fit: the coefficients hardly change after so many. */
 const rounds = 12
-/** Multiple of the median difference beyond which a difference counts as an outlier. */
+/**
+ * Multiple of the median difference between replayed and measured times beyond which a difference counts as an outlier.
+ */
 const outlier = 4
-/** Share of the error that a knee must remove for the fit to use it. */
+/** Share of the error, compared with a fit without a knee, that a knee must remove for the fit to use it. */
 const leastGain = 0.02
 
 /**
@@ -65,7 +67,7 @@ export function calibrate(turns: readonly MeasuredTurn[], maxBatchTokens = 8192)
   return { stepMs: best.stepMs, turns: engines.flat().length, ...best.errors }
 }
 
-/** Groups the turns by engine, each engine's turns in the order of their start. */
+/** Groups the first `mostTurns` turns by engine, each engine's turns in the order of their start. */
 function enginesOf(turns: readonly MeasuredTurn[]): readonly (readonly MeasuredTurn[])[] {
   const byEngine = new Map<string, MeasuredTurn[]>()
   for (const turn of [...turns].sort((a, b) => a.startedMs - b.startedMs).slice(0, mostTurns)) {

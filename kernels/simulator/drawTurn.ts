@@ -2,11 +2,12 @@
  * Draws a turn of a simulated engine: meaningless tokens of a plausible length, with their true log-probabilities.
  *
  * in   a seed, a context, the stop tokens        out  tokens, logprobs, and whether a stop token ended the turn
- * Token n ends the turn with probability h(n), the hazard of a lognormal length with the given median and sigma 0.8. The
- * token is then uniform over the stop tokens, else uniform over the vocabulary, which includes them. So a stop token has
- * p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0.
- * Temperature, top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
- * Invariant: seed and context determine the tokens; a resumed turn continues with the tokens that it would have had.
+ * Token n ends the turn with probability h(n), the hazard of a lognormal length with the given median and sigma 0.8.
+ * The token is then uniform over the stop tokens, else uniform over the vocabulary, which includes them. So a stop
+ * token has p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0. Temperature,
+ * top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
+ * Invariant: seed, context and stop tokens determine the tokens; a resumed turn continues with the tokens that it would
+ * have had.
  */
 export interface TurnToDraw {
   readonly seed: number

@@ -16,7 +16,7 @@ export interface EngineState {
   readonly waiting: Sequence[]
   /** Running sequences in the order in which they were admitted. */
   readonly running: Sequence[]
-  /** true: requests are admitted and preempted by their priority, else by their arrival. */
+  /** true: engines whose family has priorities (vLLM) admit and preempt requests by priority; false: by arrival. */
   readonly priority: boolean
 }
 

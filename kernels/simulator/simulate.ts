@@ -35,11 +35,11 @@ export interface SimulationOptions {
   readonly weights?: { readonly everyMs: number; readonly pauseMs: number }
   /** true: simulates every step separately. Tests use it to prove that merging steps changes nothing. */
   readonly stepwise?: boolean
-  /** Receives every call to the scheduler before it is made, to compare the calls with a live scheduler's. */
+  /** Receives requests, ends and reports before the scheduler does, and its assignments, to compare runs. */
   readonly observe?: (event: SchedulerEvent) => void
 }
 
-/** Call to the scheduler. Times count in ms from the first arrival. */
+/** Call to the scheduler, or its decision. Times count in ms from the first arrival. */
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
   | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)

@@ -25,11 +25,11 @@ export interface SimulationResult {
   /** Mean milliseconds from the request of a turn to its assignment to an engine. */
   readonly queueMsMean: number
   readonly preemptions: number
-  /** Number of tokens whose keys and values were computed more than once. */
+  /** Number of tokens whose keys and values were computed again, after an eviction or a preemption. */
   readonly recomputedTokens: number
   readonly generatedTokens: number
   readonly prefilledTokens: number
-  /** Number of context tokens that were found in the engines' caches. */
+  /** Number of context tokens that admitted requests found in the engines' caches. */
   readonly cachedTokens: number
   /** Number of turns that ran on another engine than their trajectory's previous turn. */
   readonly moves: number

@@ -2,8 +2,9 @@
  * Parses tool calls in the hermes format: `<tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>`.
  *
  * in   the text of one turn        out  its calls in order, well-formed or malformed
- * A call ends at the first closing tag outside JSON strings. An opening tag without a closing tag begins no call; an
- * opening tag inside a call makes the call malformed.
+ * A call ends at its first closing tag; if that stands inside a JSON string of a well-formed call, at the first closing
+ * tag outside strings. An opening tag without a closing tag begins no call; an opening tag inside a call makes the call
+ * malformed.
  * Invariant: never throws on any text; linear time in the text.
  */
 import type { ToolStatus } from '../../messages/facts'
@@ -33,7 +34,9 @@ export type ParsedCall =
 
 export interface ParsedCalls {
   readonly calls: readonly ParsedCall[]
-  /** true: the last call has no closing tag, since the turn was cut or the model made a mistake. */
+  /**
+   * true: an opening tag after the last call has no closing tag, since the turn was cut or the model made a mistake.
+   */
   readonly unclosed: boolean
 }
 
