@@ -1,7 +1,7 @@
 /**
- * A recipe: what a run trains, on which tasks, with which numbers. It is plain data, checked by zod, and a few
- * functions that yield tasks and demonstrations. `run.started` holds the resolved data; the functions are found again
- * by the recipe's name.
+ * A recipe: what a run trains, on which tasks, with which numbers. It is plain data, checked by zod, and functions: its
+ * tasks, demonstrations, tools and rewards. `run.started` holds the resolved data; the functions are found again by the
+ * recipe's name.
  */
 import type { z } from 'zod'
 import type { ChatMessage, Task } from '../messages/facts'
@@ -35,7 +35,10 @@ export interface Recipe {
   tasks(config: RecipeConfig): Promise<TaskSource>
   /** The recipe's own rewards, by the name that `reward.name` or a task gives. */
   readonly rewards?: Readonly<Record<string, RewardFunction>>
-  /** Conversations for the cold start, and for the tokenizer of a model that begins from random weights. */
+  /**
+   * Example conversations for the cold start (supervised fine-tuning before RL), and for the tokenizer of a model that
+   * begins from random weights.
+   */
   demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>
 }
 

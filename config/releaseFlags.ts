@@ -62,7 +62,7 @@ const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
 
 export interface Mapped {
   readonly path: string
-  /** Value of the field; undefined: the flag changes nothing, because it switches off what Troupe's default has off. */
+  /** Value of the field; undefined: the flag's value leaves the field as it is without the flag. */
   readonly value: unknown
 }
 
@@ -79,7 +79,8 @@ export function mapFlag(name: string, value: unknown, what = ''): Mapped | undef
 
 /**
  * Maps all flags in `data`. Returns the remaining data, and the mapped values with their paths and flags.
- * @throws TroupeError config.invalid for a name that is nearly a flag, and for a field that is set twice
+ * @throws TroupeError config.invalid for an unknown name below the release's first path segments, and for a field that
+ * is set twice, to different values
  */
 export function mapFlags(
   data: Plain,

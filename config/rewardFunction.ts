@@ -12,9 +12,7 @@ export interface RewardAsk {
 }
 
 export interface RewardContext {
-  /**
-   * Aborted after `reward.timeoutMs`, not counting time inside `python` and `aside`; a later result is ignored.
-   */
+  /** Aborted after `reward.timeoutMs`, not counting time inside `python` and `aside`; a later result is ignored. */
   readonly signal: AbortSignal
   readonly timeoutMs: number
   readonly config: RecipeConfig

@@ -1,9 +1,9 @@
 /**
  * Public exports of `troupe/replay`: questions to the log of a run, as functions that return data.
  *
- * `openLog` opens a log for reading; every other function takes the opened log. Reading never changes a run, and a live
- * run can be read. `forkTrajectory` and `importRun` write new runs. `troupe replay` prints the results of these
- * functions.
+ * `openLog` opens a log for reading; the functions that read a run take the opened log. Reading never changes a run,
+ * and a live run can be read. `forkTrajectory` and `importRun` write new runs. `troupe replay` prints the results of
+ * these functions.
  */
 export { type ExportedTrajectory, exportedTrajectory } from './exchange/exportedTrajectory'
 export { type Fixture, fixtureOf, packFixture } from './exchange/fixture'

@@ -1,5 +1,5 @@
 /**
- * `troupe replay alarms`: prints which alarms the steps of a run raise; exits with 1 when there is one.
+ * `troupe replay alarms`: prints which alarms the steps of a run raise; exits with 1 when one is raised.
  */
 import type { Command } from 'commander'
 import { parse } from 'yaml'

@@ -1,6 +1,6 @@
 /**
- * `troupe replay run T|G|--all`: checks that today's code decides as recorded; exits with 1 at the first decision that
- * differs.
+ * `troupe replay run T|G|--all`: compares the decisions of today's code with the recorded ones, and prints the first
+ * that differs; exits with 1 when one differs or a record cannot be read.
  */
 import type { Command } from 'commander'
 import type { RecordedRun } from '../../replay/log/recordedRun'

@@ -156,7 +156,7 @@ function stateOf({ entry, state }: Stepped): unknown {
   }
 }
 
-/** Reads input lines on demand. On a terminal each follows a prompt on stderr, since stdout is data. */
+/** Reads input lines on demand. On a terminal a prompt on stderr asks for each line, since stdout is data. */
 function linesOf(input: Readable, isTerminal: boolean) {
   const reader = createInterface({ input, terminal: isTerminal, ...(isTerminal ? { output: process.stderr } : {}) })
   const lines = reader[Symbol.asyncIterator]()

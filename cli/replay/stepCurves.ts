@@ -1,5 +1,6 @@
 /**
- * Draws the curves of runs over their steps, one panel for each figure: rewards, failed calls, lengths.
+ * Draws the curves of runs over their steps, one panel for each figure: rewards, failed calls, lengths, evaluation
+ * scores.
  *
  * in   runs by name, with their steps and evaluations        out  a Vega-Lite specification with the data inside
  */

@@ -136,7 +136,7 @@ export interface Alarm {
   readonly hint?: string
 }
 
-/** Fills in the metric and bound that the alarm's name stands for. */
+/** Fills in the metric, bounds and number of steps that the alarm leaves out, as its name stands for them. */
 export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
   const preset = known[alarm.name]
   const bounds = alarm.above === undefined && alarm.below === undefined ? preset : alarm

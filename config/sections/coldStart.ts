@@ -1,4 +1,4 @@
-/** The recipe's cold start: the supervised phase before reinforcement learning. */
+/** The recipe's cold start: supervised fine-tuning on demonstrations before reinforcement learning. */
 import { z } from 'zod'
 import { positive } from './numbers'
 
@@ -10,7 +10,7 @@ export const coldStartSection = z.strictObject({
   warmupShare: z.number().min(0).max(1).default(0.04),
   /**
    * true: each conversation begins with a description of the recipe's tools. Default: as in prompts (`tools.inPrompt`).
-   * Switch it off if the conversations contain their own.
+   * Switch it off if the conversations contain a description of their own.
    */
   toolsInPrompt: z.boolean().optional(),
   maxGradNorm: z.number().positive().default(1),

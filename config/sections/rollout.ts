@@ -5,8 +5,8 @@ import { count, positive } from './numbers'
 export const limitsSection = z.strictObject({
   contextTokens: positive.default(8192),
   /**
-   * Upper bound on the prompt; a task with a longer one is left out of the run. Default: the longest prompt that fits
-   * the context.
+   * Upper bound on the tokens of the prompt; a task with a longer prompt is left out of the run. Default: the longest
+   * prompt that fits the context.
    */
   promptTokens: positive.optional(),
   responseTokens: positive.default(8192),
@@ -35,7 +35,7 @@ const sampling = z.strictObject({
 })
 
 export const rolloutSection = z.strictObject({
-  /** Number of rollouts of one task (2G). */
+  /** Number of rollouts of one task (2G in the paper). */
   groupSize: positive.min(2).default(32),
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),

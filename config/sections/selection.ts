@@ -4,7 +4,10 @@ import { count, positive } from './numbers'
 
 export const selectionSection = z.strictObject({
   variant: z.enum(['paper', 'release', 'none']).default('paper'),
-  /** Number of rollouts of a group that are trained on (G). */
+  /**
+   * Number of rollouts that are selected from a group for training (G in the paper); a group may also be kept whole, or
+   * rejected.
+   */
   keep: positive.min(2).default(16),
   minPositive: count.default(2),
   minNegative: count.default(2),
@@ -14,8 +17,9 @@ export const selectionSection = z.strictObject({
   errorRatio: z.boolean().default(true),
   answerFormat: z.boolean().default(true),
   /**
-   * Number added to a positive's penalty p before the draw weighs it by 1 / (p + epsilon). At 1e-6 a rollout without a flaw
-   * outweighs one with p = 0.5 by 500,000, so the draw is nearly a sort; at 0.1 it outweighs it by 6.
+   * Number added to a positive's penalty p before the random choice of positives weighs it by 1 / (p + epsilon). At
+   * 1e-6 a rollout without a flaw outweighs one with p = 0.5 by 500,000, so the choice is nearly a sort; at 0.1 it
+   * outweighs it by 6.
    */
   epsilon: z.number().positive().default(1e-6),
   /** Upper bound on the groups that are requested in place of rejected ones, as a share of groupsPerStep. */

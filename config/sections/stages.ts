@@ -8,11 +8,11 @@ import { limitsOverride, type limitsSection } from './rollout'
 
 const until = z
   .strictObject({
-    /** Number of steps after which the stage ends. */
+    /** Number of the stage's steps after which it ends. */
     steps: positive.optional(),
     /**
-     * Alternative to `steps`: the stage ends when this metric is above or below a bound for a number of consecutive
-     * steps.
+     * Another end of the stage, beside or in place of `steps`: this metric is above or below a bound for `for`
+     * consecutive steps.
      */
     metric: stepMetric.optional(),
     above: z.number().optional(),
@@ -34,7 +34,10 @@ const problems = z
   .strictObject({
     /** Number of rollouts of each problem, by the policy that the stage begins with. */
     samples: positive.default(8),
-    /** Lower and upper bound on the solved rollouts of a problem that stays in the stage. */
+    /**
+     * Lower and upper bound on the number of solved rollouts of a problem that stays in the stage. Defaults: 0 and
+     * samples − 1.
+     */
     minSolved: count.default(0),
     maxSolved: count.optional(),
     /** Number of the recipe's problems to measure. Default: all. Required if the problems are endless. */
@@ -52,7 +55,10 @@ export const stageSection = z.strictObject({
   name: z.string().min(1),
   /** Overrides of the recipe's limits, which are the upper bounds of the whole run. */
   limits: limitsOverride.optional(),
-  /** Keeps only problems that the policy solves sometimes; their solve rates are measured when the stage begins. */
+  /**
+   * Keeps only problems that the policy solves `minSolved` to `maxSolved` times; this is measured when the stage
+   * begins.
+   */
   problems: problems.optional(),
   /** End of the stage; absent: it lasts until the run is over. */
   until: until.optional(),

@@ -60,7 +60,7 @@ const fields = z.strictObject({
   lossNorm: z.enum(lossNorms).optional(),
   /** Scaling of advantages. std: a group's advantages are divided by their standard deviation. */
   advantage: z.enum(['std', 'none']).optional(),
-  /** Bounds the loss of a token with a negative advantage at this times the advantage; 0: off. */
+  /** Bounds the loss of a token with a negative advantage at this number times the absolute advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
   /**
    * Coefficient of the KL to a reference: the policy that RL began with, or the one that a later stage set. 0: no
@@ -105,7 +105,9 @@ const fields = z.strictObject({
   /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs one process each. */
   ranks: positive.max(1024).default(1),
   checkpointEvery: positive.default(1),
-  /** Number of published versions that are kept besides the newest. Checkpoints are never removed. */
+  /**
+   * Number of published versions whose weights are kept, the newest included. Weights in checkpoints are never removed.
+   */
   keepVersions: positive.default(3),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
   device: z.string().default('auto'),

@@ -81,7 +81,7 @@ export interface ExportedTrajectory {
   readonly advantage: number | null
   readonly penalty: number | null
   readonly answerTags: number | null
-  /** Recipe settings that the loss depends on. */
+  /** Recipe settings of the loss and of the optimizer step. */
   readonly loss: Readonly<Record<string, unknown>>
 }
 
@@ -204,5 +204,5 @@ function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
 
 const callId = (turn: number, call: number) => `call_${turn}_${call}`
 
-/** Removes the end-of-turn token: it is not part of a message's content. */
+/** Removes a final end-of-turn token, which is not part of a message's content, and the white space around the text. */
 export const withoutEnd = (text: string): string => text.replace(/(<\|im_end\|>|<\|endoftext\|>|<\/s>)\s*$/, '').trim()

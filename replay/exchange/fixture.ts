@@ -37,14 +37,14 @@ export const maxImportBytes = 256 * 1024 * 1024
 const mostPartitions = 1024
 
 /**
- * Returns all facts of the run, or, with `wants`, the facts about the groups for which `wants` holds together with the
- * run's own `run.started` and claims.
+ * Returns all facts of the run, or, with `wants`, the facts about the groups for which `wants` returns true,
+ * `run.started` and all claims (facts by which a process takes over a role) of the topic `trajectories`.
  */
 export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
   const records: FixtureRecord[] = []
   /**
-   * By source partition: the offset that its next record gets in the fixture. `claims` maps each claim's old offset to
-   * its new one.
+   * By source partition: the offset that its next record gets in the fixture. `claims` maps the old offset of each
+   * `partition.claimed` to its new one.
    */
   const next = new Map<number, number>()
   const claims = new Map<string, Epoch>()
@@ -83,7 +83,7 @@ export function packFixture(fixture: Fixture): Buffer {
 }
 
 /**
- * Parses a fixture, gzipped or not. `maxBytes`: upper bound on its unpacked size.
+ * Parses a fixture, gzipped or not. `maxBytes`: upper bound on the unpacked size of a gzipped one.
  * @throws TroupeError replay.bad_import that names the line
  */
 export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {

@@ -1,5 +1,5 @@
 /**
- * Imports the trajectories of a file as a new run, which every replay command can then read.
+ * Imports the trajectories of a file as a new run, which replay commands can then read.
  *
  * in   JSON lines or a fixture that `replay export` wrote, a verl rollout dump, or a directory of such dumps
  * out  a new run on the bus
@@ -26,8 +26,8 @@ export interface ImportOptions {
   /** Name of the new run. Default: `import-` and the file's name. */
   readonly as?: string
   /**
-   * Upper bound on the files' total size, and on their unpacked size, in bytes. Default 256 MiB: everything is held in
-   * memory at once.
+   * Upper bound on the files' total size, and on the unpacked size of a fixture, in bytes. Default 256 MiB: everything
+   * is held in memory at once.
    */
   readonly maxBytes?: number
 }
@@ -88,7 +88,7 @@ interface ReadFile {
   readonly content: Buffer
 }
 
-/** Reads the file, or all .jsonl files of a directory, ordered by the number in their names. */
+/** Reads the file, or all .jsonl files of a directory, ordered by the number at the start of their names. */
 function readFiles(path: string, maxBytes: number): readonly ReadFile[] {
   try {
     const names = statSync(path).isDirectory()

@@ -1,9 +1,10 @@
 /**
- * Picks the best trajectories of each task as conversations for supervised fine-tuning.
+ * Picks trajectories of each task as conversations for supervised fine-tuning: answered ones that meet the thresholds,
+ * those with the fewest sampled tokens first.
  *
  * in   trajectories, the thresholds that they must meet
  * out  conversations in the words that the model was shown and wrote
- * Invariant: tool calls stay in the assistant's text. Evaluation problems are left out, and no conversation occurs
+ * Invariant: tool calls stay in the assistant's text. Rollouts of evaluations are left out, and no conversation occurs
  * twice.
  */
 import { toolCallsOf } from '../trajectories/toolCalls'

@@ -2,7 +2,7 @@
  * Converts verl's rollout dumps (`trainer.rollout_data_dir`: one file a step, one line a rollout) to facts of a run.
  *
  * in   prompt and response as text, the score
- * out  one trajectory of one turn for each line; a prompt's are a group
+ * out  one trajectory of one turn for each line, in groups by prompt
  * Invariant: the dump has no token ids, logprobs or tool calls, so the facts have none either.
  */
 import { createHash } from 'node:crypto'
@@ -33,7 +33,7 @@ const noLimits = {
 }
 const noSampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
 
-/** Converts the lines; rollouts of the same prompt in the same step form one group. */
+/** Converts the lines; rollouts with the same prompt and ground truth in the same step form one group. */
 export function verlFacts(
   lines: readonly (Verl & { readonly fileStep: number | undefined })[],
   at: number,

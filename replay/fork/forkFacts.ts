@@ -18,8 +18,8 @@ export interface TurnFork {
   readonly turn: number
   readonly times: number
   /**
-   * Base seed of the forks. Default: derived from the parent's seed, so that no fork repeats another fork or the
-   * parent.
+   * Seed from which each fork's seed is derived, so that no fork repeats another fork or the parent. Default: the
+   * parent's seed.
    */
   readonly seed?: number
   readonly temperature?: number
@@ -41,7 +41,10 @@ export interface ForkFacts {
 /** Number of finished turns of the parent; a fork must begin at one of them. */
 export const turnsOf = (parent: Trajectory): number => parent.texts.length
 
-/** Epoch of the shared facts: the offset of the `partition.claimed` that comes first in the fork's partition. */
+/**
+ * Epoch (offset of the owner's claim) of the shared facts, until `runForks` sets the offset of the claim that it
+ * appends.
+ */
 const shared = epoch(0)
 
 /** Returns the facts of all forks of one turn. @throws TroupeError replay.no_turn, replay.no_tool_result */

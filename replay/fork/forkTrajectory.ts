@@ -19,7 +19,10 @@ export interface ForkObserver {
   readonly onPlanned?: (plan: ForkPlan, changed: readonly ChangedCell[]) => void
   /** Receives the number of forks that have ended, and the number of all forks. */
   readonly onEnded?: (ended: number, all: number) => void
-  /** Ends the forks early; its reason, as text, is the reason in the log. Results are then those of the forks that ended. */
+  /**
+   * Ends the forks early; its reason, as text, is the reason in the log. The results then list forks that had not ended
+   * as running.
+   */
   readonly signal?: AbortSignal
 }
 

@@ -27,14 +27,15 @@ export interface ForkOptions {
   readonly fromTurn: number | 'all'
   /** Number of forks of each turn. Default 1. */
   readonly times?: number
-  /** Base seed of the forks. Default: derived from the parent's seed. */
+  /** Seed from which each fork's seed is derived. Default: the parent's seed. */
   readonly seed?: number
   /** Sampling temperature of the forks. Default: the parent's temperature. */
   readonly temperature?: number
   /** File with the text that the model is shown instead of the tool result before the turn; at most 256 KiB. */
   readonly editToolResult?: string
   /**
-   * Policy version that the forks continue with. Default: the version that sampled the turn, or the nearest on disk.
+   * Policy version that the forks continue with; it must be on disk. Default: the version that sampled the last token
+   * of the turn, or the nearest on disk.
    */
   readonly policy?: number
   /** Directory of the weights that the forks continue with, in place of a policy version. */
@@ -93,7 +94,8 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
     if (part === undefined) byDirectory.set(weights.directory, { weights, turns: [turn] })
     else part.turns.push(turn)
   }
-  // Start orders ascend over all parts: the coordinator would take a lower order for a repeated request.
+  // Start orders (numbers in the order of requests) ascend over all parts: the coordinator would take a lower one for a
+  // repeated request.
   let order = 0
   const parts = [...byDirectory.values()].map((part): ForkPart => {
     const forks = part.turns.map(turn => {
@@ -133,8 +135,8 @@ async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | und
 }
 
 /**
- * Weights that the fork continues with: the requested ones, else the version that sampled the turn, or the nearest on
- * disk.
+ * Returns the weights that the fork continues with: the requested ones, else those of the version that sampled the last
+ * token of the turn, or of the nearest version on disk.
  */
 async function weightsOf(
   recorded: RecordedRun,

@@ -3,8 +3,8 @@
  * a real verifier.
  *
  * in   the facts that the forks share with their parent, weights        out  how every fork ended
- * Invariant: the parent's run is not changed. The coordinator refolds the shared facts as it does after a crash and
- * asks for what has no answer, so a fork continues exactly where a resumed run would.
+ * Invariant: the parent's run is not changed. The coordinator rebuilds its state from the shared facts as it does after
+ * a crash, and asks for what has no answer, so a fork continues exactly where a resumed run would.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
@@ -35,7 +35,7 @@ export interface ForkedRunOptions {
   readonly code: RecipeCode
   /** Forks by weights. The parts run one after another; each part after the first resumes the run. */
   readonly parts: readonly ForkPart[]
-  /** `run.started` of the forked run. Its tokenizer must be today's: token ids mean nothing to another tokenizer. */
+  /** `run.started` of the parent's run. Its tokenizer must be today's: token ids mean nothing to another tokenizer. */
   readonly parent: RunStarted
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
@@ -45,7 +45,10 @@ const lookEveryMs = 100
 /** Milliseconds to wait beyond the recipe's rollout deadline, at which the coordinator itself fails a rollout. */
 const graceMs = 30_000
 
-/** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, replay.forks_late */
+/**
+ * Resolves when every fork has a reward, has no reward because judging failed, or has failed; or when the user has
+ * stopped the run. @throws TroupeError config.other_tokenizer, replay.forks_late
+ */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
   const all = childrenOf(forked.parts).length
   let ended = 0

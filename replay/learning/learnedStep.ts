@@ -18,7 +18,10 @@ export interface LearnedStep {
   readonly trajectories: number
   readonly recorded: Metrics
   readonly recomputed: Metrics
-  /** Relative difference of each metric in `compared` that both steps have. */
+  /**
+   * Difference of each metric in `compared` that the recorded and the recomputed step both have, divided by the larger
+   * of the two absolute values.
+   */
   readonly differences: Readonly<Record<string, number>>
   /** Group members whose selection or advantage under today's code differs from the record. */
   readonly members: readonly string[]
@@ -27,9 +30,9 @@ export interface LearnedStep {
   readonly agrees: boolean
 }
 
-/** Metrics that describe a step's result; a step's other metrics are measured times. */
+/** Metrics of a step's result, which are compared; its other metrics, such as measured times, are not. */
 const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
-/** Metrics that must match for a recomputed step to agree with the recorded one. */
+/** Metrics whose difference must be within the tolerance for a recomputed step to agree with the recorded one. */
 export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
 /** Returns the group members that today's code selects otherwise than recorded, or with another advantage. */

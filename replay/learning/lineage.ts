@@ -50,7 +50,10 @@ export interface TracedLineage {
 export interface LineageQuery {
   /** What to trace: a step (`3`, `step 3`), a group or a trajectory, or a part of its id. Default: the whole run. */
   readonly asked?: string
-  /** Only trajectories with a tool call whose code or result holds this text; upper and lower case are equal. */
+  /**
+   * Selects the trajectories that have a tool call with this text in its arguments or its output, and of their calls
+   * only those; case does not matter.
+   */
   readonly text?: string
 }
 

@@ -1,6 +1,6 @@
 /**
- * Folds a run's facts into progress figures, step by step. The fold is pure, so a live run and its replayed log give
- * the same.
+ * Folds (adds up) a run's facts into progress figures, step by step. The fold is pure, so a live run and its replayed
+ * log give the same reports.
  *
  * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
  */
@@ -15,7 +15,7 @@ export interface StepReport {
   readonly type: 'step'
   readonly step: number
   readonly version: number
-  /** Mean reward of all rollouts of the step that have one, before any selection. */
+  /** Mean reward of the step's finished rollouts that have a reward, before any selection; 0 when none has one. */
   readonly passAt1: number
   /**
    * Failed tool calls as a share of all calls, in rollouts with a reward above selection.positiveAbove; null when those
@@ -65,7 +65,10 @@ export interface Progress {
   take(message: Fact | EngineTelemetry): StepReport | EvaluationCompleted | undefined
   readonly steps: readonly StepReport[]
   readonly evaluations: readonly EvaluationCompleted[]
-  /** Rollouts of the running step, requested and finished, and the used share of the engines' KV cache. */
+  /**
+   * Numbers of rollouts that were requested and that finished since the latest `step.started` or evaluation; and the
+   * used share of the KV cache (0 to 1) in the latest engine status.
+   */
   readonly running: { readonly asked: number; readonly finished: number; readonly kvShare: number }
 }
 

@@ -67,7 +67,7 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
 export const sampledVersions = (trajectory: Trajectory): readonly number[] =>
   [...assembleSequence(factsIn(trajectory)).versions].filter(version => version >= 0)
 
-/** Returns the policy version that sampled the last token of a turn. */
+/** Returns the policy version that sampled the last token of a turn; 0 when the turn was not completed. */
 export function sampledUnder(trajectory: Trajectory, turn: number): number {
   for (const { message } of trajectory.entries) {
     if (message.type === 'turn.completed' && message.turn === turn) return message.segments.at(-1)?.policyVersion ?? 0

@@ -4,7 +4,7 @@
  * in   a recorded run; alarms to check besides all built-in ones and those of the run's recipe
  * out  the raised alarms in the order of the steps, then those that belong to no step
  * Invariant: metrics and alarms come from the live run's own folds (actors/curriculum/tally.ts and alarms.ts). The
- * run's own tally facts are not used, since the run may have had other code or no alarms.
+ * recorded `step.tallied` facts are not used, since the run may have had other code or no alarms.
  */
 import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
 import { nextTally, noTallies, tally } from '../../actors/curriculum/tally'
@@ -29,7 +29,8 @@ export interface RaisedAlarms {
   /** Number of steps whose alarms were checked. */
   readonly steps: number
   /**
-   * First step with an undecided group: neither it nor any later step was checked. null when all steps were checked.
+   * First step that was not checked because it has an undecided group; no later step was checked either. null when all
+   * steps were checked.
    */
   readonly undecidedFrom: number | null
 }

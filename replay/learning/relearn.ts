@@ -1,7 +1,7 @@
 /**
  * Recomputes optimizer steps from their recorded batches, and compares them with the record.
  *
- * in   a recorded run, and its nearest checkpoint before the first step that is still on disk
+ * in   a recorded run, and its newest checkpoint on disk from before the first wanted step
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
  * written only to a temporary directory, to compute their digest. On the run's own device and dtype the trainer gives
@@ -25,7 +25,10 @@ import { compare, type LearnedStep, reselected } from './learnedStep'
 import { learnerLog, type RecordedStep } from './learnerLog'
 
 export interface RelearnOptions {
-  /** Largest relative difference of loss and gradient norm that counts as agreement. Default: `toleranceOf`. */
+  /**
+   * Largest relative difference that counts as agreement, for loss, gradient norm, trained tokens and sequences.
+   * Default: `toleranceOf`.
+   */
   readonly check?: number
   /** Torch device that recomputes the steps. Default: the run's. */
   readonly device?: string
@@ -42,7 +45,7 @@ export interface CheckedStep {
 }
 
 /**
- * Recomputes `step`, or with `all` every completed step, one after another from the checkpoint.
+ * Recomputes `wanted`: one step, or with `all` every completed step, one after another from the checkpoint.
  * @throws TroupeError replay.no_step, replay.no_checkpoint, config.invalid; errors of the trainer's process
  */
 export async function* relearn(
@@ -62,8 +65,7 @@ export async function* relearn(
 
 /**
  * Default tolerance of the comparison. The run's own device and dtype give the same numbers; another device adds
- * float32
- * in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
+ * float32 in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
   if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
@@ -154,7 +156,10 @@ async function digestOf(trainer: TrainerProcess, directory: string): Promise<str
   return digest
 }
 
-/** Reads the checkpoint's manifest for the directory of the base weights that its adapters were trained on. */
+/**
+ * Returns the directory of the base weights that the checkpoint's adapters were trained on, from its manifest; the
+ * checkpoint's own directory if it has no adapters.
+ */
 function adaptersBase(directory: string): string {
   const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
     adapter?: { readonly model: string }

@@ -17,7 +17,10 @@ import type { Place } from './place'
 import type { RecordedRun } from './recordedRun'
 
 export interface FollowRunOptions {
-  /** Predicate on trajectory and group ids. Default: every fact, also those of the run and the learner. */
+  /**
+   * Selects the facts about trajectories and groups for whose ids it returns true, and each `step.started` with such a
+   * trajectory. Default: every fact, also those of the run and the learner.
+   */
   readonly wants?: (id: string) => boolean
   /** Types of facts to deliver. Default: all. */
   readonly types?: readonly string[]
@@ -25,7 +28,7 @@ export interface FollowRunOptions {
   readonly text?: string
   /** true: skips the facts that the log already holds. */
   readonly fromNow?: boolean
-  /** true: following ends at `run.finished`, or at once when the log already holds it. */
+  /** true: following ends at `run.finished`, or at once when the log already holds it and no later `run.resumed`. */
   readonly untilEnd?: boolean
   /** Milliseconds between two polls of the log. Default 200. */
   readonly everyMs?: number

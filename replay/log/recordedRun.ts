@@ -26,7 +26,10 @@ export interface OpenLogOptions {
   readonly run?: string
   readonly at?: string
   readonly reindex?: boolean
-  /** Receives one line when the index is built, or when the nearest stored weights stand in for missing ones. */
+  /**
+   * Receives notices of one line each, such as: the index was built, or the nearest stored weights stand in for missing
+   * ones.
+   */
   readonly onNotice?: (text: string) => void
 }
 
@@ -34,7 +37,10 @@ export interface RecordedRun {
   readonly run: RunId
   /** Bus address as the caller gave it; shown to name the log. */
   readonly address: string
-  /** Position of the last record that is read (`--at`); undefined: the run is read to its end. */
+  /**
+   * Position of the last record that is read (`--at`); other partitions are read up to the time of this record.
+   * undefined: the run is read to its end.
+   */
   readonly at: Place | undefined
   readonly reindex: boolean
   /** The same run read to its end; this object itself when `at` is undefined. */
@@ -59,7 +65,10 @@ export interface RecordedRun {
   note(fault: Fault): void
   /** Passes one line for the user to `onNotice`. */
   notice(text: string): void
-  /** Delivers the records from `place` on; returns the position after the last one, from which to continue. */
+  /**
+   * Calls `take` with the readable records of a partition from position `place` on, up to its end or `--at`; returns
+   * the position from which to continue.
+   */
   scanFrom(place: Place, take: Take): Promise<Place>
   /** Returns the run's first fact, `run.started`. @throws TroupeError replay.run_empty */
   started(): Promise<RunStarted>

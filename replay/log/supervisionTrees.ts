@@ -22,7 +22,7 @@ export interface SupervisionTree {
   readonly pid: number
   /** Time of the tree's latest record, ms since 1970. */
   readonly at: number
-  /** True when every actor of the tree has stopped: the process ended the tree itself. */
+  /** True when every actor of the tree has stopped or was given up: the process ended the tree itself. */
   readonly isStopped: boolean
   readonly root: ActorNode
   readonly actors: readonly ActorStatus[]

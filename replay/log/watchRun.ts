@@ -1,9 +1,9 @@
 /**
- * Follows a run and delivers every message that counts, from the run's first one on, to dashboards and progress
- * displays.
+ * Follows a run and delivers every message that counts to dashboards and progress displays.
  *
  * in   a run's journal
- * out  each message once, in the order of its partition: first what the log holds, then new ones
+ * out  each fact once, in the order of its partition: first what the log holds, then new ones; of `telemetry` only new
+ * messages
  * Invariant: a message whose author had lost its partition to a new owner is left out (fencing).
  */
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -4,7 +4,8 @@
  *
  * in   an expression, facts        out  true or false for a fact, or the expression's value
  * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. An expression
- * reads the fact's own fields and calls nothing. A missing field is undefined, and every comparison with it is false.
+ * reads only the values of a `Stop` and calls nothing. A missing field is undefined: comparing it with a value by `==`,
+ * `<` or `>` gives false, by `!=` true.
  * Invariant: an expression with a field that no fact has is refused; otherwise it would silently never hold.
  */
 import { closest } from 'fastest-levenshtein'
@@ -13,7 +14,7 @@ import { shapes } from '../../messages/shapes'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
 
-/** Values that an expression can read besides the fact's own fields. */
+/** Values that an expression reads: the fact with its group, position and time (`entry`), and today's answer to it. */
 export interface Stop {
   readonly entry: Entry
   /** Types of the facts that today's code decides in answer to this fact. */

@@ -23,7 +23,9 @@ export interface Observer {
 }
 
 export interface ReplayOptions {
-  /** Selects the trajectories and groups whose decisions are compared and counted. Default: all. */
+  /**
+   * Selects the trajectories and groups whose decisions are counted and whose differences are reported. Default: all.
+   */
   readonly wants?: (id: string) => boolean
   /** Groups whose facts are replayed. Default: all. */
   readonly groups?: ReadonlySet<GroupId>
@@ -42,7 +44,10 @@ export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
     grouper({ runSeed: config.seed, selection: selectionOf(config) }),
   )
 
-/** Replays every partition of the run. @throws TroupeError replay.run_empty, config.invalid */
+/**
+ * Replays every partition of the run, or with `groups` only the facts of these groups. @throws TroupeError
+ * replay.run_empty, config.invalid
+ */
 export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
   const { wants = () => true, groups, behaviour = ownerOf } = options
   const config = await configOf(recorded)

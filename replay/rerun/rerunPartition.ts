@@ -25,16 +25,20 @@ import { type Place, placeText } from '../log/place'
 export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>
 
 export interface Divergence {
-  /** Position of the differing record; for a missing decision, the position of the next recorded one. */
+  /**
+   * Position of the differing record; for a missing decision, that of the next recorded decision or of the last record.
+   */
   readonly place: string
   /** Position of the fact that led to the decision; null when no fact did. */
   readonly after: string | null
   readonly kind: 'differs' | 'unexpected' | 'missing' | 'throws'
   /** Id of the trajectory or group that the decision is about. */
   readonly about: string
-  /** Decision of today's code; null when it takes no such decision. */
+  /**
+   * Decision of today's code (for an unexpected record: another open one about the same id); null when there is none.
+   */
   readonly expected: Fact | null
-  /** Recorded decision; null when the log has none. */
+  /** Recorded decision, or for `throws` the fact at which today's code threw; null for a missing decision. */
   readonly actual: Fact | null
   /** Names of the fields in which the recorded and today's decision differ. */
   readonly fields: readonly string[]
@@ -44,7 +48,9 @@ export interface Divergence {
 export interface Rerun {
   /** Number of recorded decisions that today's code takes too. */
   readonly same: number
-  /** Number of equal decisions that a deadline caused; `askedAgain`: that a restart of the actor caused. */
+  /**
+   * Number of recorded decisions that a passed deadline explains; `askedAgain`: that a restart of the actor explains.
+   */
   readonly byClock: number
   readonly askedAgain: number
   /**
@@ -82,7 +88,7 @@ interface Expectation {
   readonly byClock?: true
 }
 
-/** True for facts that the owner of a partition decides itself; other actors write all other facts. */
+/** True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. */
 function isDecision(fact: TrajectoryFact): boolean {
   switch (fact.type) {
     case 'turn.asked':
@@ -241,10 +247,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     else agreed.set(group, (agreed.get(group) ?? new Map<string, Fact>()).set(key, fact))
   }
 
-  /**
-   * Finds an open decision of today's code about the same trajectory or group, and removes it from the open ones; null:
-   * none.
-   */
+  /** Takes an open decision of today's code about the same trajectory or group out of the open ones; null: none. */
   function nearest(fact: TrajectoryFact): Fact | null {
     const near = open.find(e => aboutOf(e.fact) === aboutOf(fact))
     if (near === undefined) return null

@@ -3,10 +3,12 @@
  * entropy).
  *
  * in   a trajectory's sampled tokens, a value for each
- * out  which are among the top of their trajectory; a table over many The value is the entropy of the distribution that
- * the token was drawn from, if the engine recorded it or a model computes it; else the surprisal of the drawn token,
- * −log p. Surprisal estimates entropy from one draw: its mean is the entropy, but an unlikely token from a sure
- * distribution scores high, and the likeliest token of an unsure one scores low.
+ * out  the tokens with the highest values of their trajectory; a table over many trajectories
+ *
+ * The value is the entropy of the distribution that the token was drawn from, if the engine recorded it or a model
+ * computes it; else the surprisal of the drawn token, −log p. Surprisal estimates entropy from one draw: its mean is
+ * the entropy, but an unlikely token from a sure distribution scores high, and the likeliest token of an unsure one
+ * scores low.
  */
 import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
@@ -17,7 +19,7 @@ export type Measure = 'entropy' | 'surprisal'
 export interface SampledToken {
   readonly token: number
   readonly turn: number
-  /** Index of the token in its turn; interrupted attempts at the turn count too. */
+  /** Index of the token among all tokens sampled for its turn, those of interrupted attempts included. */
   readonly position: number
   /** entropy or surprisal of the token, nats */
   readonly value: number
@@ -25,11 +27,13 @@ export interface SampledToken {
 
 interface TokenRow {
   readonly token: number
-  /** Number of times that the token is among the top of its trajectory, and number of times that it was sampled. */
+  /**
+   * Number of times that the token is among the top of its trajectory; `sampled`: number of times that it was sampled.
+   */
   readonly top: number
   readonly sampled: number
   readonly meanValue: number
-  /** Number of top occurrences that come right after a tool response. */
+  /** Number of top occurrences among the first `afterToolTokens` tokens after a tool response. */
   readonly afterTool: number
 }
 
@@ -38,20 +42,20 @@ export interface TopTable {
   readonly sampled: number
   readonly top: number
   /**
-   * `afterTool`: number of sampled tokens right after a tool response. `topAfterTool`: how many of them are among the
-   * top.
+   * `afterTool`: number of sampled tokens among the first `afterToolTokens` after a tool response. `topAfterTool`: how
+   * many of them are among the top.
    */
   readonly afterTool: number
   readonly topAfterTool: number
   readonly meanValue: number
   readonly meanTopValue: number
-  /** One row a token, the most frequent first. */
+  /** One row for each token that is among the top at least once, the most frequent there first. */
   readonly rows: readonly TokenRow[]
 }
 
 /**
- * Number of tokens at the start of a turn that count as "after a tool response": where the paper finds reflection on
- * it.
+ * Number of tokens at the start of a turn that count as "after a tool response": where the paper finds that the model
+ * reflects on the response.
  */
 export const afterToolTokens = 10
 

@@ -7,7 +7,7 @@
 import { type AssembledSequence, assembleSequence } from '../../kernels'
 import { factsIn, selectionOf, type Trajectory } from './trajectory'
 
-/** Number of tokens in `window` before the difference, and from it on. */
+/** Upper bound on the tokens in `window` before the difference, and on those from the difference on. */
 export const windowTokens = 8
 
 export interface TokenDifference {
@@ -68,7 +68,10 @@ const sequenceOf = (trajectory: Trajectory): Sequence => ({
   spans: spansOf(trajectory),
 })
 
-/** Splits the sequence into spans, each with the fact that it comes from. */
+/**
+ * Returns the parts of the sequence in order: the prompt, a turn's sampled tokens (or those of an interrupted attempt),
+ * a tool response.
+ */
 function spansOf(trajectory: Trajectory): readonly Span[] {
   const spans: Span[] = []
   let end = 0

@@ -3,7 +3,8 @@
  *
  * in   a recorded run, a filter
  * out  one summary a trajectory, in the order of `rollout.requested`, partition by partition
- * Invariant: summaries come from the run's index; the log itself is read only when the filter contains a text.
+ * Invariant: summaries come from the run's index; once the index is up to date, the log itself is read only for a
+ * filter with a text.
  */
 import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'

@@ -11,7 +11,9 @@ import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import type { Trajectory } from './trajectory'
 
-/** Returns the members that have a reward; for a closed group, only those that the grouper waited for. */
+/**
+ * Returns the members that have a reward and did not fail; for a closed group, only those that `group.closed` lists.
+ */
 export function rewardedMembers(members: readonly Trajectory[]): readonly GroupMember[] {
   const closed = members.find(m => m.closed !== null)?.closed
   return members.flatMap(({ request: { member }, finished, reward }) => {

@@ -1,6 +1,7 @@
 /**
- * Resolves the id that a person typed: an exact id, else the only id that begins with, ends with or contains the text.
- * Invariant: nothing is guessed: text that fits several ids is refused with their list.
+ * Resolves the id that a person typed: an exact id; else the only id that begins with the text or whose last part is
+ * the text; else the only one that ends with it; else the only one that contains it.
+ * Invariant: text that fits several ids by the first of these rules that fits any id is refused, with up to 8 of them.
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -34,7 +35,7 @@ export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kin
 
 /**
  * Returns a predicate for the trajectories that `asked` names: one trajectory (`s0001.0000/3`), a whole group
- * (`s0001.0000`), or all groups of a step (`s0001`).
+ * (`s0001.0000`), or all groups of a step (`s0001`); a group or a trajectory also by a part of its id.
  */
 export function resolveTarget(asked: string, trajectories: readonly TrajectoryId[]): (id: string) => boolean {
   const groups = new Set(trajectories.map(groupOf))

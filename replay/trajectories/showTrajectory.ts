@@ -1,8 +1,10 @@
 /**
  * Reads all records of one trajectory, and the decision about its group, in the log's order.
  *
- * in   a recorded run, a trajectory        out  entries with their positions; for each, whether the fold accepts it
- * Invariant: records of former owners and of superseded attempts are listed too, with `counts: false`.
+ * in   a recorded run, a trajectory        out  entries with their positions; for each, whether the coordinator's fold
+ * accepts it
+ * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types in
+ * `kept`.
  */
 import { fence } from '../../actors/ownership/fencing'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -16,7 +18,10 @@ import { resolveId, trajectoriesOf } from './resolveId'
 import { readTrajectories } from './trajectory'
 
 export interface ShownEntry extends Entry {
-  /** true: the fold accepts the record, so it is part of the trajectory's state. */
+  /**
+   * true: the coordinator's fold accepts the record, so it is part of the trajectory's state; for types that are not in
+   * `kept`: its author still owned the partition.
+   */
   readonly counts: boolean
 }
 

@@ -78,7 +78,10 @@ export async function trajectorySummaries(recorded: RecordedRun): Promise<readon
   return Array.from({ length: index.size }, (_, i) => summaryOfRow(index.row(i))).filter(line => line !== undefined)
 }
 
-/** Returns those of `ids` whose task, turns, tool calls or results contain `text`; case does not matter. */
+/**
+ * Returns the ids among `ids` of trajectories whose task, turns, tool calls or results contain `text`; case does not
+ * matter.
+ */
 export async function withText(
   recorded: RecordedRun,
   ids: ReadonlySet<string>,

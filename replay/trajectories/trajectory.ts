@@ -3,8 +3,9 @@
  *
  * in   a recorded run, which trajectories
  * out  for each its accepted facts, texts, end, reward and its group's decision
- * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition, which facts are accepted.
- * Stale attempts, repetitions and decisions of former owners are left out here as they were in the run.
+ * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition (the offset of its owner's
+ * claim), which facts are accepted. Stale attempts, repetitions and decisions of former owners are left out here as
+ * they were in the run.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import { evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'

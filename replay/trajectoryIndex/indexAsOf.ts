@@ -4,7 +4,7 @@
  * in   today's index, the end offsets of `--at`        out  the index at that time
  * Groups whose records all come before the end keep today's rows. The rows of groups that were open then are rebuilt
  * from their records before the end, which are few; trajectories that had not been requested yet are left out.
- * Invariant: its rows equal those of a log that ends there.
+ * Invariant: the derived rows equal those of a log that ends there.
  */
 import type { Place } from '../log/place'
 import type { RecordedRun } from '../log/recordedRun'

@@ -3,8 +3,8 @@
  *
  * in   the records of `trajectories`, in each partition's order
  * out  a row a trajectory, in the order of the requests
- * Invariant: rows follow from the records before `ends` alone, so stored rows that are extended equal rows that are
- * rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
+ * Invariant: rows follow from the records before each partition's `next` alone, so stored rows that are extended equal
+ * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import type { TrajectoryFact } from '../../messages/facts'
@@ -62,7 +62,7 @@ export interface PartitionRows {
   curriculum: number
 }
 
-/** Types of facts of which a row holds only the position. */
+/** Types of facts whose content changes no row: only their positions are listed. */
 const placedOnly: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
   'partition.claimed',
   'scheduler.claimed',

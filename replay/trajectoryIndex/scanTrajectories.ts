@@ -1,5 +1,6 @@
 /**
- * Reads the records of some trajectories by the run's index: a few reads, where a scan of the log takes seconds.
+ * Reads the records of some trajectories by the run's index: a few reads, where a scan of the log takes seconds. Many
+ * trajectories are read by one scan of the log.
  *
  * in   which trajectories        out  their facts, those about their groups, and every claim, in each partition's order
  */
@@ -34,7 +35,10 @@ export async function scanTrajectories(
   })
 }
 
-/** Positions of the wanted trajectories' records; undefined when they are too many to be read one by one. */
+/**
+ * Positions of the wanted trajectories' records, of those about their groups and of all claims; undefined when they are
+ * too many to be read one by one.
+ */
 function placesOf(index: IndexView, wants: (id: TrajectoryId) => boolean): Omit<Place, 'topic'>[] | undefined {
   const { partitions } = index.head
   const records = partitions.reduce((sum, { oldest, next }) => sum + next - oldest, 0)

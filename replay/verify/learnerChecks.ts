@@ -2,8 +2,9 @@
  * Checks the facts of the learner: steps end in order, each trains on trajectories that were kept, and each policy
  * version is published once.
  *
- * in   the facts of the topic `learner`, in the log's order        out  for each fact: a problem, or why the fold ignores it
- * Invariant: a repeated fact is ignored, never a problem; only other weights under a published version are one.
+ * in   the facts of the topic `learner`, in the log's order        out  for each fact: a problem, or why the fold
+ * ignores it
+ * Invariant: a repeated fact is ignored; it is a problem only if it publishes other weights under a published version.
  */
 import { isStale } from '../../actors/ownership/fencing'
 import type { LearnerFact } from '../../messages/facts'

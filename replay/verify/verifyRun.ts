@@ -12,8 +12,7 @@ import { verifier } from './verifier'
 export interface VerifyOptions {
   /**
    * Share of the trajectories whose turn contexts are rebuilt, 0 to 1. Default 1. A trajectory's id decides whether it
-   * is
-   * in the sample.
+   * is in the sample.
    */
   readonly sample?: number
 }

@@ -38,7 +38,10 @@ export interface SelectionReport {
   readonly members: readonly (GroupMember & {
     readonly errorPenalty: number
     readonly formatPenalty: number
-    /** Probability weight of the member in the paper's draw of positives; null when the member is not a positive. */
+    /**
+     * Probability weight of the member in the paper's random choice of positives; null when the member is not a
+     * positive.
+     */
     readonly weight: number | null
   })[]
   readonly variants: Readonly<Record<Variant, VariantResult>>

@@ -3,9 +3,8 @@
  * recorded ones.
  *
  * in   recorded trajectories, limits in place of theirs
- * out  which trajectories end earlier and which would need a new generation; rewards of those that end otherwise, by
- * the
- *      run's own graders; selection and advantages of each group
+ * out  which trajectories end earlier and which would need a new generation; rewards of the changed responses, by the
+ * run's own graders; selection and advantages of each group
  * Invariant: a group with a member that would need a new generation is not decided, because its selection is unknown.
  */
 import type { RecipeConfig } from '../../config'
@@ -191,7 +190,9 @@ function summaryOf(lines: readonly LimitedLine[], change: Partial<Limits>) {
     cut: count('cut'),
     generate: count('generate'),
     running: count('running'),
-    /** Mean reward over the trajectories whose end is known: recorded, then under the new limits. */
+    /**
+     * Mean reward over the trajectories that have a recorded reward and one under the new limits: recorded, then new.
+     */
     meanReward: [mean(rewarded.map(l => l.reward[0]!)), mean(rewarded.map(l => l.reward[1]!))],
     truncatedShare: [share(0), share(1)],
     sampledTokens: [0, 1].map(side => known.reduce((sum, l) => sum + (l.sampledTokens[side] ?? 0), 0)),

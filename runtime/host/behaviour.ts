@@ -38,9 +38,7 @@ export const nothing: Decision = { facts: [], commands: [] }
 export interface Behaviour<S, I = never, R = never> {
   readonly name: string
   initial(): S
-  /**
-   * Folds one fact into the state. Returns the same object if the behaviour ignores the fact.
-   */
+  /** Folds one fact into the state. Returns the same object if the behaviour ignores the fact. */
   evolve(state: S, fact: Fact, origin: Origin): S
   /**
    * Decides about an input; not called for a fact that `evolve` ignored. A behaviour that decides by its state alone

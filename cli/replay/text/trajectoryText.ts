@@ -54,7 +54,7 @@ function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printin
     .join(' ')
 }
 
-/** Returns the highest logprob among the `share` of sampled tokens with the lowest logprobs. */
+/** Returns the highest logprob among the `share` of the completed turns' tokens with the lowest logprobs. */
 export function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
   const all = facts.flatMap(fact => (fact.type === 'turn.completed' ? [...fact.logprobs] : [])).sort((a, b) => a - b)
   return all[Math.max(0, Math.ceil(share * all.length) - 1)] ?? Number.NEGATIVE_INFINITY

@@ -3,7 +3,7 @@
  *
  * in   appends, commits, new topics, trims (drops of expired records)       out  lmdb transactions, one after the other
  * Invariants: offsets are final only when the transaction that stores their records succeeds, so a failed one leaves no
- * gap. Every transaction is conditional on this process's lease, so a writer whose lease was taken over writes nothing.
+ * gap. A transaction is conditional on this process's lease: a writer whose lease was taken over writes nothing.
  * Waiting work is bounded.
  */
 import type { Effects } from '../../effects'
@@ -56,9 +56,7 @@ interface Work {
 export interface LmdbWriterOptions {
   readonly effects: Pick<Effects, 'now'>
   readonly writeTimeoutMs: number
-  /**
-   * True if the lease may still name this process, which has no open writer here; it may then take the lease again.
-   */
+  /** True if the lease may still name this process, which has no open writer here; it may then take the lease again. */
   readonly ownsLease: boolean
   /**
    * Called when the writer has closed. @param released false if the lease was not released, or the writer had failed
@@ -205,7 +203,7 @@ export class LmdbWriter implements PartitionedLog {
     })
   }
 
-  /** Runs transactions until no work waits. Answered callers may add work before the next transaction. */
+  /** Runs transactions until no work waits. Answered callers may add work before the next one. */
   private async run(): Promise<void> {
     await endOfTurn()
     while (this.waiting.length > 0) {
@@ -238,9 +236,7 @@ export class LmdbWriter implements PartitionedLog {
     return this.waiting.splice(0, count)
   }
 
-  /**
-   * Runs one transaction. Encodes records before it calls lmdb: lmdb commits the writes of a callback that throws.
-   */
+  /** Runs one transaction. Encodes records before it calls lmdb: lmdb commits the writes of a callback that throws. */
   private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
     const { meta, records, directory } = this.store
     try {
