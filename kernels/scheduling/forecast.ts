@@ -95,8 +95,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns, for each horizon, the own tokens that a trajectory about to start is expected to hold once it has grown so
-   * far. Engines with equal `ownOffset` give equal results.
+   * Returns, for each horizon, the own tokens that a trajectory about to start is expected to hold once it has grown by
+   * that horizon. Engines with equal `ownOffset` give equal results.
    */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)

@@ -1,7 +1,7 @@
 /**
  * Accounts for the KV cache of one engine: the sums over all trajectories that it holds.
  *
- * in   holdings that are added and subtracted, reports of the engine
+ * in   holdings (one trajectory's tokens and state on the engine) that are added and subtracted, reports of the engine
  * out  tokens referenced, cached, committed
  * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable.
  * committed: tokens that the placed trajectories are expected to need in total.
@@ -66,7 +66,7 @@ export interface EngineAccount {
   readonly foreignTokens: number
 }
 
-/** Part of an engine's status report that corrects its account. */
+/** Part of an engine's status report that the account is compared with. */
 export interface KvReport {
   readonly kvTokens: number
   readonly referencedTokens: number
@@ -90,7 +90,10 @@ export class KvAccount implements EngineAccount {
   foreignTokens = 0
   /** Committed tokens of waiting and running trajectories, and of shared prompts. */
   firmTokens = 0
-  /** Committed tokens of trajectories in a tool, weighted by the ledger's decay. */
+  /**
+   * Committed tokens of trajectories in a tool, each times 2 ** ((the time its tool began − the ledger's `baseMs`) /
+   * half-life).
+   */
   toolWeight = 0
   /** Committed tokens of the running trajectories alone. */
   #runningNeedTokens = 0

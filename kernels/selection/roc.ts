@@ -75,7 +75,8 @@ export interface SelectedMember extends WeighedMember {
 }
 
 /**
- * Numbers that explain a selection: members and kept members of both sides, and the sampling weights of the positives.
+ * Numbers that explain a selection: how many positives and negatives there were and were kept, and the sampling weights
+ * of the positives.
  */
 export interface SelectionExplained {
   readonly variant: SelectionVariant
@@ -139,8 +140,8 @@ export function roundHalfEven(numerator: number, denominator: number): number {
 
 /**
  * Returns how many negatives (k0) and positives (k1) to keep, k0 + k1 = G, of a group with positives + negatives ≥ G;
- * null if both sides are below their floor and the whole group is kept. A floor is at most the number of members of its
- * side. If both floors cannot be met, only the positives' floor is.
+ * null if both numbers are below their floor and the whole group is kept. A floor is at most the number of positives,
+ * or negatives, that there are. If both floors cannot be met, only the positives' floor is.
  */
 export function selectionCounts(
   variant: 'paper' | 'release',

@@ -71,7 +71,7 @@ export interface RolloutRequested {
   /** Number of rollouts in the group: in training with RoC 2G, twice the number that is trained on. */
   readonly groupSize: number
   readonly purpose: Purpose
-  /** The optimizer step (or the evaluation) that this rollout is meant for. */
+  /** Optimizer step that the rollout is meant for; for an evaluation, the step after which it is made. */
   readonly step: number
   /** Start order in the run; smaller is older. It is also the engine's priority. */
   readonly order: number
@@ -91,6 +91,9 @@ export interface RolloutRequested {
    * without the members that have not ended. Has no effect on evaluations.
    */
   readonly deadlineMs: number
-  /** Epoch of the curriculum that asks. A request without one always counts, whichever curriculum is active. */
+  /**
+   * Epoch of the curriculum that asks: the offset of its process's `learner.claimed`. A request without one always
+   * counts, whichever curriculum is active.
+   */
   readonly learnerEpoch?: Epoch
 }

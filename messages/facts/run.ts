@@ -5,7 +5,7 @@
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
 
-/** A run began. The fact holds everything that determines the run. */
+/** A run began. The fact records what the run depends on: recipe, code, tokenizer, seed, versions. */
 export interface RunStarted {
   readonly type: 'run.started'
   readonly at: number
@@ -47,11 +47,14 @@ export interface RunFinished {
   readonly steps: number
   /** Figures of the run, by name; a live run writes none. */
   readonly summary: Readonly<Record<string, unknown>>
-  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
+  /**
+   * Epoch of the learner role that writes: the offset of its process's `learner.claimed`. A fact without one always
+   * counts, whichever process is active.
+   */
   readonly learnerEpoch?: Epoch
 }
 
-/** An engine joined the run and takes turns from here on. */
+/** An engine joined the run. It takes turns once it has weights (`weights.applied`). */
 export interface EngineJoined {
   readonly type: 'engine.joined'
   readonly at: number

@@ -21,7 +21,7 @@ export interface PartitionClaimed {
 
 /**
  * A process took over as scheduler. It does not know the turns asked before this fact, so coordinators ask again for
- * open ones.
+ * those without an answer.
  */
 export interface SchedulerClaimed {
   readonly type: 'scheduler.claimed'
@@ -132,7 +132,7 @@ export interface TurnInterrupted {
   readonly error: string
 }
 
-/** Outcome of a tool call. RoC counts every outcome except `ok` as a failed call. */
+/** Outcome of a tool call. RoC (resampling on correct) counts every outcome except `ok` as a failed call. */
 export type ToolStatus = 'ok' | 'error' | 'timeout' | 'malformed' | 'unknown-tool'
 
 /** The coordinator sent a well-formed call of a known tool to the executors. */
@@ -255,7 +255,10 @@ export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
-  /** p_err + p_format, as far as the recipe uses them; the larger it is, the less likely a positive is kept. */
+  /**
+   * p_err (from failed tool calls) + p_format (from answer tags), as far as the recipe uses them; the larger it is, the
+   * less likely a positive is kept.
+   */
   readonly penalty: number
 }
 
