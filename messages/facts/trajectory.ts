@@ -255,10 +255,7 @@ export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
-  /**
-   * p_err (from failed tool calls) + p_format (from answer tags), as far as the recipe uses them; the larger it is, the
-   * less likely a positive is kept.
-   */
+  /** p_err (tool errors) + p_format (answer tags), as the recipe includes them; a lower one is likelier kept. */
   readonly penalty: number
 }
 
