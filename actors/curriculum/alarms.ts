@@ -61,8 +61,8 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
 }
 
 /**
- * Lists the alarms, with their messages, whose metric was beyond its bound for enough steps and that were not raised
- * yet.
+ * Lists the alarms whose metric has been beyond its bound for `for` steps in a row or more and that were not raised for
+ * these steps yet, with their messages.
  */
 export function dueAlarms(
   plans: readonly Alarm[],

@@ -33,8 +33,7 @@ export interface DrawOptions {
   readonly evaluationTemperature: number
   readonly deadlineMs: number
   /**
-   * Names of the tools that the model may call (`tools`); schemas of the tools that its prompt describes
-   * (`shownTools`).
+   * `tools`: names of the tools that the model may call. `shownTools`: schemas of the tools that its prompts describe.
    */
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
@@ -81,7 +80,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     let cursor = request.cursor
     /**
      * Takes the next task. A training task whose prompt is too long is skipped; in an evaluation or measurement it is
-     * kept and counts as not solved.
+     * kept: a rollout without room for an answer counts as not solved.
      */
     const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
       for (let passed = 0; ; passed++) {

@@ -2,7 +2,7 @@
  * Costs of a step's turns for its engines: recomputed tokens, preemptions, and the age of the sampling policy.
  *
  * in   turn.asked, turn.completed | interrupted of one step        out  sums, and metrics made from them
- * Invariant: pure. Each turn counts once; nothing is kept of a finished trajectory.
+ * Invariant: pure. Each attempt of a turn counts once; nothing is kept of a finished trajectory.
  */
 import { Map as Persistent } from 'immutable'
 import type { Metrics, TrajectoryFact } from '../../messages/facts'

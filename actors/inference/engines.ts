@@ -1,5 +1,6 @@
 /**
- * The engines of a run, as its recipe names them: local processes, servers that somebody else started, or a file.
+ * The engines of a run, as its recipe names them: local processes, servers that somebody else started, a recorded run,
+ * or simulations.
  *
  * in   the recipe's engine, the model's directory
  * out  for each engine its name, how to start it, its restart policy
@@ -26,8 +27,8 @@ import { modelTraits } from './modelTraits'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
 /**
- * Options of a run's engines. `run`, `bus`, …: the run that the engines belong to, if its log lies beside the recorded
- * one.
+ * Options of a run's engines. `run`, `bus`, `blobs`, `directory`: the run's own log; needed if the recipe names a
+ * recorded run without its bus, which is then looked for on this one.
  */
 export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig

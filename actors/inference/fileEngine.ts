@@ -3,7 +3,8 @@
  * time.
  *
  * in   the recipe's engine        out  how to start one of them
- * Invariant: the first engine that starts opens and reads the log or the file, once for all of them.
+ * Invariant: the first engine that starts opens and reads the recorded log, or the file of the simulation, once for all
+ * engines.
  */
 
 import type { Engine } from '../../backends/engines/engine'

@@ -10,8 +10,8 @@ interface ModelConfig {
 }
 
 /**
- * Reads the model's traits. The embedding may have more rows than the tokenizer has tokens. @throws TroupeError
- * config.no_vocabulary
+ * Reads the model's traits: `vocabulary`, the rows of its embedding (perhaps more than the tokenizer has tokens), and
+ * `tiedHead`, true if the output layer shares the embedding's weights. @throws TroupeError config.no_vocabulary
  */
 export async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
   const file = join(modelDirectory, 'config.json')

@@ -38,7 +38,7 @@ export interface Batch {
   readonly started: StepStarted
   readonly groups: readonly GroupSelected[]
   readonly places: ReadonlyMap<GroupId, GroupPlace>
-  /** Reset of the trainer before this step, if a stage begins with it. */
+  /** Reset of the trainer before this step, if a stage that asks for one begins with it. */
   readonly reset?: StageReset
   /** Metrics of the step; null until it is over. */
   readonly metrics: Metrics | null

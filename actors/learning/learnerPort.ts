@@ -150,8 +150,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { step } = request.batch.started
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
-    // At the start of a stage the newest checkpoint still holds the previous stage's optimizer and reference, so both
-    // are reset here.
+    // A stage that begins may ask for a reset. It is made here, because the newest checkpoint still holds the previous
+    // stage's optimizer and reference model.
     await resetTrainer(trainer, request.batch.reset, options.grpo)
     let metrics: Metrics
     try {

@@ -2,9 +2,9 @@
  * Records the start of a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
- * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written. The checks
- * refuse a process with other code (unless `acceptCode` is true), another recipe (a resume may change it: no check) or
- * another tokenizer.
+ * Invariant: a reader of the log finds the recipe that the run began with, and the digests of recipe, code and
+ * tokenizer under which its facts were written. The checks refuse a process with other code (unless `acceptCode` is
+ * true), another recipe (a resume may change it: no check) or another tokenizer.
  */
 
 import type { RecipeConfig } from '../../config'

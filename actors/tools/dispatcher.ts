@@ -18,7 +18,9 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** Milliseconds without a report of the executor, or of the call by its executor, after which it counts as lost. */
+  /**
+   * Milliseconds after which an executor that sends no report, or a call that its executor does not report, is lost.
+   */
   readonly leaseMs?: number
   /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
   readonly maxWaiting?: number

@@ -1,11 +1,11 @@
 /**
- * Joins a tool executor to a run, here or on another machine: it offers slots, and the dispatcher assigns a call to
- * each free slot.
+ * Joins a tool executor to a run, here or on another machine: the executor offers slots (room for calls), and the
+ * dispatcher assigns a call to each free slot.
  *
  * in   tools by name, how many calls they take at once        out  executor.slots, tool.completed, tools.ended
- * Invariant: the executor offers no slot before it reads its inbox. After `leave`, calls that it had not begun go to
- * other executors at once. The caller owns the tools, which are not closed here. Several executors need a `dispatcher`
- * that is hosted on the same run, on the single partition of `tool-calls`.
+ * Invariant: the executor offers no slot before it reads its inbox. After `leave`, calls that the executor had not
+ * begun go to other executors at once. The caller owns the tools, which are not closed here. Several executors need a
+ * `dispatcher` that is hosted on the same run, on the single partition of `tool-calls`.
  */
 import type { ExecutorId } from '../../messages/ids'
 import type { Embedded } from '../../runtime/embed'

@@ -222,8 +222,8 @@ const isBroken = (result: RunResult) =>
   (result.status === 'error' && brokenGrader.test(text(result.stderr)))
 
 /**
- * Error of a math-verify that is not installed or unusable. No answer can cause it, since the program imports
- * math-verify first.
+ * Matches the error of a math-verify that is not installed or unusable. No answer can cause it, since the program
+ * imports math-verify first.
  */
 const brokenGrader = /^(ModuleNotFoundError|ImportError)\b/m
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')

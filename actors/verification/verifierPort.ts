@@ -49,7 +49,7 @@ const retryPausesMs = [200, 1000]
 
 export const verifierKey = (ask: VerifyAnswer): string => `${ask.trajectory}#${ask.attempt}`
 
-/** Sends each request to the grader of the reward that it names. */
+/** Sends each request to the grader of the reward that it names; throws if no grader has that name. */
 export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects): Port<VerifyAnswer> {
   return async (ask, signal) => {
     const grader = graders.get(ask.reward)

@@ -32,7 +32,7 @@ export interface PrepareOptions {
   readonly evaluation?: Decontaminator | undefined
   /** Seed of the shuffle; undefined keeps the order of the rows. */
   readonly seed?: number | undefined
-  /** Upper bound on the number of kept rows, applied after the shuffle. */
+  /** Upper bound on the number of kept problems, applied after the shuffle. */
   readonly limit?: number | undefined
 }
 
@@ -88,8 +88,8 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
     counter.dropped('repeats the problem of an earlier row', candidate.again)
-    // The set's name keeps ids apart when files of several sets are joined. A dropped problem keeps its id; otherwise
-    // another problem's id would depend on the filters.
+    // Ids begin with the set's name, so they differ when files of several sets are merged. A dropped problem keeps its
+    // id; otherwise another problem's id would depend on the filters.
     const own = candidate.id === undefined ? [] : [candidate.id]
     const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
     const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`

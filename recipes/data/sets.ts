@@ -27,8 +27,8 @@ export interface ProblemSet {
   readonly problem: readonly string[]
   readonly answer: readonly string[]
   /**
-   * Form of the answers. integer: rows with other answers are dropped. text: any answer. worked: the answer follows the
-   * last `####`.
+   * Form of the answers. integer: rows with other answers are dropped, unless `--no-integer` is given. text: any
+   * answer. worked: the answer follows the last `####`.
    */
   readonly answers: 'integer' | 'text' | 'worked'
   /**

@@ -23,7 +23,7 @@ const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxe
 const dataSchema = z.strictObject({
   /** Path of the problems, as JSONL. Required. */
   file: z.string().optional(),
-  /** Path of the evaluation's rows, as JSONL. Default: a tenth of `file` is set aside. */
+  /** Path of the evaluation's rows, as JSONL. Default: about a tenth of the questions in `file` is set aside. */
   evaluationFile: z.string().optional(),
   /** Upper bound on the calculator notes of a row; rows with more are left out. null: no bound. */
   maxNotes: z.number().int().positive().nullable().default(null),

@@ -62,7 +62,7 @@ const paper = {
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
   rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
-  // A sum that restates the problem is no answer; all problems have integer answers.
+  // `literal`: an expression that restates the problem is no answer, since all problems have integer answers.
   reward: { name: 'math', place: 'answer-tag', literal: true },
   coldStart: {
     demonstrations: 222_000,

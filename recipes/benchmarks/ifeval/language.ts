@@ -9,7 +9,7 @@ import { detect, supportedLanguages, toISO2 } from 'tinyld'
 
 type Franc = (text: string, options?: { readonly only?: readonly string[]; readonly minLength?: number }) => string
 
-/** Scripts that only one of IFEval's languages uses, with that language. */
+/** Scripts of the two languages that tinyld lacks and that have a script of their own, with the language. */
 const scripts: readonly (readonly [RegExp, string])[] = [
   [/\p{Script=Gurmukhi}/gu, 'pa'],
   [/\p{Script=Malayalam}/gu, 'ml'],
@@ -49,8 +49,8 @@ export function languageOf(text: string): string | undefined {
 }
 
 /**
- * Lower bound on the words for detection: of 900 English questions, cut to any length from this one on, two were
- * misdetected.
+ * Lower bound on the words of a text that `isSurelyNot` judges: of 900 English questions, cut to any length from this
+ * one on, two were misdetected.
  */
 const minWords = 10
 

@@ -1,9 +1,9 @@
 /**
- * Counts words, sentences, paragraphs and phrases as IFEval's published checkers do.
+ * Counts words, paragraphs and phrases as IFEval's published checkers do; sentences.ts counts sentences.
  *
  * in   a response        out  a count, or its parts
- * Invariant: pure and linear in the text's length; every text has a count. The published checkers take words (`\w+`), words in
- * capitals (Treebank tokens) and sentences (Punkt) from nltk; sentences.ts has the last of these.
+ * Invariant: pure and linear in the text's length; every text has a count. The published checkers take words (`\w+`),
+ * words in capitals (Treebank tokens) and sentences (Punkt) from nltk.
  */
 const words = /[\p{L}\p{N}_]+/gu
 
