@@ -3,7 +3,10 @@
  */
 import type { Epoch, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
 
-/** The use of a rollout: training, evaluation, a fork of a recorded trajectory, or a chat. */
+/**
+ * The use of a rollout. eval: an evaluation, or a measurement before a stage. fork: continues a recorded trajectory.
+ * chat: a person's chat.
+ */
 export type Purpose = 'train' | 'eval' | 'fork' | 'chat'
 
 /**

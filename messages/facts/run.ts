@@ -126,7 +126,7 @@ export interface EvaluationCompleted {
   readonly learnerEpoch?: Epoch
 }
 
-/** The curriculum drew tasks for a step. The next draw begins with group `cursor`. */
+/** The curriculum requested the rollouts of new groups for a step (a draw). */
 export interface CurriculumAdvanced {
   readonly type: 'curriculum.advanced'
   readonly at: number
@@ -138,8 +138,8 @@ export interface CurriculumAdvanced {
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
   /**
-   * Number of groups drawn so far for this purpose; which task a group gets follows from its number and the stage's
-   * problems.
+   * Number of tasks taken from the task source for this purpose so far, those skipped for a too long prompt included;
+   * the next draw begins at this index.
    */
   readonly cursor: number
   /** Start order of the next rollout to be requested. */

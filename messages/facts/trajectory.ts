@@ -255,7 +255,7 @@ export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
-  /** p_err (tool errors) + p_format (answer tags), as the recipe includes them; a lower one is likelier kept. */
+  /** p_err (tool errors) + p_format (answer tags), as the recipe includes; the larger, the rarer a positive is kept. */
   readonly penalty: number
 }
 
