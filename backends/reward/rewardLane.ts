@@ -34,7 +34,7 @@ interface RewardLine {
 export interface RewardLane {
   /** Resolves with undefined once the function is imported, or with the reason why the import failed. */
   readonly ready: Promise<string | undefined>
-  /** Resolves with a description of the end of the process: its exit code or signal. */
+  /** Resolves with a description of the end of the process: its exit code or signal, or why it could not be started. */
   readonly ended: Promise<string>
   /** Called with each answer; the owner of the process sets it. */
   onLine: (line: RewardLine) => void

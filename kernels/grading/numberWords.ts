@@ -96,8 +96,9 @@ function decimalInWords(words: readonly string[]): string | undefined {
 }
 
 /**
- * Parses a fraction: `a half`, `three quarters`, `7 hundredths`. A singular denominator means one part, or is a slip of
- * the pen in a proper fraction of tenths or larger parts (`two third`); `twenty third` is an ordinal.
+ * Parses a fraction: `a half`, `three quarters`, `7 hundredths`. A singular denominator means one part; in a proper
+ * fraction of tenths or larger parts it is taken for a plural (`two third`). `twenty third` is an ordinal, not a
+ * fraction.
  */
 function fractionOf(words: readonly string[]): string | undefined {
   const last = words.at(-1) ?? ''

@@ -103,7 +103,7 @@ export class FreshQueue {
     else this.groups.delete(member.group)
   }
 
-  /** Reorders a group after the length model has learnt about its members. */
+  /** Reorders a group after the length model has learnt about its members; has no effect with the order `oldest`. */
   groupLearnt(group: GroupId): void {
     const waiting = this.groups.get(group)
     if (waiting === undefined || this.order === 'oldest') return

@@ -145,9 +145,9 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
 }
 
 /**
- * Weighs each difference by 1 / (its replayed time), so that the sum of the fitted times equals the sum of the measured
- * ones. Weights relative to the measured times would let the shortest turns dominate. Outliers come from other work of
- * the machine; their weight falls with their distance.
+ * Weighs each difference between a replayed and a measured time by 1 / (the replayed time), so that the sum of the
+ * fitted times equals the sum of the measured ones. Weights relative to the measured times would let the shortest turns
+ * dominate. Outliers come from other work of the machine; their weight falls with their distance.
  */
 function weightsOf(rows: readonly Row[], found: readonly number[]): readonly number[] {
   const timed = rows.map(({ x, y }) => {

@@ -103,8 +103,8 @@ export function sglangRules(state: EngineState): EngineRules {
     const needed = demand(head)
     const slack = slackOf(cache, decodes)
     const growing = decodes.filter(one => mayWrite(one) <= clippedNewTokens).length
-    // When another running request may write fewer than 4096 tokens, the estimate falls faster: the computation stops
-    // before.
+    // Once one more running request may write fewer than 4096 tokens, the estimate falls faster, so the computation
+    // stops before that step.
     const longer = decodes.map(one => mayWrite(one) - clippedNewTokens).filter(steps => steps > 0)
     const last = Math.min(most, ...longer)
     let free = cache.availableBlocks

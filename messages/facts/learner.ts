@@ -91,11 +91,11 @@ export interface CheckpointSaved {
   readonly epoch?: Epoch
 }
 
-/** The run continued with another stage of its recipe. */
+/** The run entered another stage of its recipe, or ended its cold start. */
 export interface StageChanged {
   readonly type: 'stage.changed'
   readonly at: number
-  /** Name of the stage that begins. */
+  /** Name of the stage that begins; `cold-start` when a cold start has ended. */
   readonly stage: string
   /** Number of steps completed before the stage. */
   readonly step: number

@@ -171,7 +171,7 @@ export interface TrajectoryForked {
   readonly parentRun?: RunId
 }
 
-/** The policy's solve counts for some of the recipe's problems: those from index `from` on, in the recipe's order. */
+/** How often the policy solved some of the recipe's problems: those from index `from` on, in the recipe's order. */
 export interface TasksMeasured {
   readonly type: 'tasks.measured'
   readonly at: number

@@ -94,7 +94,7 @@ export interface TurnCompleted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] token ids as sampled, never re-tokenised. After an interruption: only the tokens that came after it. */
+  /** [n] token ids that this attempt sampled, never re-tokenised; those of interrupted attempts are not among them. */
   readonly tokens: Int32Array
   /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array

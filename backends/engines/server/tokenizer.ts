@@ -2,7 +2,7 @@
  * Checks that a server decodes token ids as the run's model does.
  *
  * in   the server's decoding of ids        out  nothing, or a refusal that names the id and both texts
- * Invariant: the compared ids, 64, are spread over the whole vocabulary. A server without a tokenizer passes: it cannot
+ * Invariant: 64 ids are compared, spread over the whole vocabulary. A server without a tokenizer passes: it cannot
  * decode, and need not.
  */
 import { TroupeError } from '../../../runtime/errors'
