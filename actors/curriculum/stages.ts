@@ -46,7 +46,10 @@ interface Measured {
 interface Measuring {
   /** Number of problems requested so far; they are requested in the order of the task source. */
   readonly asked: number
-  /** Groups of each measuring draw that has no result yet, by the index of the draw's first problem. */
+  /**
+   * Groups of each draw (batch of groups) of problems to measure that has no result yet, by the index of its first
+   * problem.
+   */
   readonly draws: ReadonlyMap<number, readonly GroupId[]>
   readonly solved: readonly (number | undefined)[]
 }

@@ -54,7 +54,10 @@ export interface CurriculumState {
   readonly cursor: number
   readonly order: number
   readonly version: PolicyVersion | null
-  /** Persistent map: a refold may read all requests before the `curriculum.advanced` facts of their draws. */
+  /**
+   * Persistent map: a refold (rebuilding the state from the log) may read all requests before the `curriculum.advanced`
+   * facts of their draws.
+   */
   readonly asked: Persistent<GroupId, Asked>
   /** Number of steps that are over, completed or rejected; steps count from 1. */
   readonly done: number

@@ -39,8 +39,8 @@ interface StepTally {
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**
-   * update: metrics of the optimizer update. version: policy version before the update, null if the step was rejected.
-   * endedAt: time at which the step was over, null before.
+   * update: metrics of the optimizer update. endedAt: time at which the step was over. version: policy version before
+   * the update. Both are null before the step is over, `version` also if the step was rejected.
    */
   readonly update: Metrics
   readonly version: number | null

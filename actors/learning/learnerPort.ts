@@ -74,8 +74,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   /** The trainer, and the number of the step whose resulting state it holds. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
 
-  // File names carry the epoch: a learner that does not know that it was replaced cannot overwrite its successor's
-  // files.
+  // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
+  // cannot overwrite its successor's files.
   const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
   const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
   const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)

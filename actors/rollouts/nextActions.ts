@@ -1,11 +1,12 @@
 /**
- * Computes the next action of a rollout: a turn, its tool calls, the rendering of their answers, its end, or its
- * reward.
+ * Computes the next action of a rollout: a turn, its tool calls, the rendering of the calls' answers, the rollout's
+ * end, or its reward.
  *
- * in   a rollout's state, the partition's epoch, the clock
+ * in   a rollout's state, the partition's epoch (offset of the owner's claim), the clock
  * out  facts, with the commands and requests that belong to them
- * Invariant: everything except the time follows from the rollout's state. A coordinator and a chat both use this file,
- * so their facts are the same; the coordinator puts the commands on the bus, a chat carries them out itself.
+ * Invariant: everything except the time follows from the rollout's state and the epoch. A coordinator and a chat both
+ * use this file, so their facts are the same; the coordinator puts the commands on the bus, a chat carries them out
+ * itself.
  */
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'

@@ -130,7 +130,7 @@ function withCall(rollout: Rollout, index: number, change: Partial<Call>): Rollo
   return { ...rollout, calls: rollout.calls.map((call, i) => (i === index ? { ...call, ...change } : call)) }
 }
 
-/** Folds one fact of this trajectory; returns the same state object if the fact does not count. */
+/** Applies one fact of this trajectory; returns the same state object if the fact does not count. */
 export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollout {
   switch (fact.type) {
     case 'turn.asked': {

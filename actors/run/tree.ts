@@ -9,9 +9,9 @@
  *
  * A process with one role has the root and the supervisors that the role needs; `startRun` has all of them. The
  * functions that start the children are in roles/.
- * Invariant: every actor of a run is in this tree, and so is every outside process except the workers of the verifier's
- * sandbox, which that sandbox restarts. A child restarts alone, with backoff (actor/restartPolicy.ts); a child that
- * restarts too often gives up, and its supervisor acts as written here.
+ * Invariant: every actor of a run is in this tree, and so is every lasting outside process except those that judge
+ * answers (the verifier's sandbox, Python rewards), which the verifier owns. A child restarts alone, with backoff
+ * (actor/restartPolicy.ts); a child that restarts too often gives up, and its supervisor acts as written here.
  */
 import type { WhenGivenUp } from './escalation'
 import type { SupervisorPlan } from './supervisor'

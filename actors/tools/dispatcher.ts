@@ -1,5 +1,5 @@
 /**
- * Dispatcher: gives tool calls to the executors that have free slots (DESIGN §7).
+ * Dispatcher: gives tool calls to the executors that have free slots (room for a call; DESIGN §7).
  *
  * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
  * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers

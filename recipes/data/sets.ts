@@ -15,7 +15,7 @@ export interface HubPlace {
 export interface ProblemSet {
   readonly name: string
   readonly title: string
-  /** Use of the set: training sets are filtered and shuffled; evaluation sets stay as published. */
+  /** Use of the set: rows of a training set are shuffled by default, rows of an evaluation set keep their order. */
   readonly use: 'training' | 'evaluation'
   readonly hub: HubPlace
   /** Split to use if the user names none. */
