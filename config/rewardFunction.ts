@@ -12,7 +12,10 @@ export interface RewardAsk {
 }
 
 export interface RewardContext {
-  /** Aborted after `reward.timeoutMs`, not counting time inside `python` and `aside`; a later result is ignored. */
+  /**
+   * Aborted `timeoutMs` after the call, not counting time inside `python` and `aside`, or when the run no longer awaits
+   * the reward; a later result is ignored.
+   */
   readonly signal: AbortSignal
   readonly timeoutMs: number
   readonly config: RecipeConfig
@@ -20,7 +23,10 @@ export interface RewardContext {
    * Stops the clock of `timeoutMs` until the promise settles: for a wait, as in a queue, that is not part of judging.
    */
   aside<T>(wait: Promise<T>): Promise<T>
-  /** Runs code in a sandbox with the project's Python environment. Resolves whatever the code does. */
+  /**
+   * Runs code in a sandbox with the project's Python environment, for at most `timeoutMs`. Resolves whatever the code
+   * does; rejects if the sandbox fails or `signal` aborts.
+   */
   python(
     code: string,
     stdin?: string,

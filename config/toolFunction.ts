@@ -1,7 +1,7 @@
 /** Types of the tools that a recipe defines as functions: their context and their result. */
 
 export interface ToolContext {
-  /** Aborted when the call's deadline passes or the run ends. */
+  /** Aborted when the call's deadline passes or the call is given up, such as at the end of the run. */
   readonly signal: AbortSignal
   readonly timeoutMs: number
   /** Id `group/member` of the calling rollout; a function may keep state for one rollout only. */

@@ -1,6 +1,6 @@
 /**
- * Measures how long requests have been awaited, in active time, for deadlines: of a gap in which the process was
- * suspended (a sleeping laptop, SIGSTOP), when nobody could have answered, at most `longestNapMs` count.
+ * Measures how long requests have been awaited, in active time, for deadlines. A gap in which the process was suspended
+ * (a sleeping laptop, SIGSTOP), when nobody could have answered, counts at most `longestNapMs`.
  *
  * in   requests whose answer is awaited, checked often      out  how long each has been awaited, ms
  * Invariant: the clock never runs backwards. A request's wait before its first check is the wall-clock time since its

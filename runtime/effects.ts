@@ -1,5 +1,6 @@
 /**
- * Time, randomness and ids: the only source of them. Behaviours get an `Effects`, so that a replay can provide its own.
+ * Time, randomness and ids: the source of them for code that takes a run's decisions. Behaviours get an `Effects`, so
+ * that a replay can provide its own.
  * Invariant: a value that matters for a decision is recorded in a fact; values from here may differ in a replay.
  */
 import { createHash, randomUUID } from 'node:crypto'

@@ -55,8 +55,8 @@ export function policyDirectory(): string {
 }
 
 /**
- * Returns the venv of the environment packages, made by `troupe setup environments`; cli/setup/environments.js looks
- * there.
+ * Returns the venv of the environment packages, which cli/setup/environments.js makes at the same path (`troupe setup
+ * environments`).
  */
 export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_ENVIRONMENTS_VENV) return resolve(env.TROUPE_ENVIRONMENTS_VENV)

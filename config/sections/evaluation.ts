@@ -9,6 +9,8 @@ export const evaluationSection = z.strictObject({
   /** Overrides of the recipe's limits; the context may be longer than in training. */
   limits: limitsOverride.optional(),
   temperature: z.number().nonnegative().default(0.6),
-  /** Number of steps between two evaluations; 0: only before the first and after the last step. */
+  /**
+   * Number of steps between two evaluations, besides those before the first and after the last step; 0: only these two.
+   */
   every: count.default(0),
 })

@@ -8,7 +8,10 @@ const mcpServerSchema = z.union([
   z.strictObject({
     command: z.string().min(1),
     args: z.array(z.string()).default([]),
-    /** Environment variables of the program, added to those that every program needs; secrets are references. */
+    /**
+     * Environment variables of the program, added to the MCP SDK's default ones (PATH, HOME, …); secrets are
+     * references.
+     */
     env: z.record(z.string(), z.union([z.string(), secretSchema])).default({}),
     cwd: z.string().optional(),
     /** Names of the server's tools to use; default: all. */

@@ -89,8 +89,8 @@ const fields = z.strictObject({
   /** true: recomputes activations in the backward pass, which saves memory and takes a third more time. */
   checkpointing: z.boolean().default(false),
   /**
-   * Trains LoRA adapters, which are published merged; all other weights are frozen. targets: names of linear layers, or
-   * all-linear.
+   * Trains LoRA adapters; all other weights are frozen. They are published merged into the weights, and by themselves
+   * for engines that load adapters. targets: names of linear layers, or all-linear.
    */
   lora: z
     .strictObject({

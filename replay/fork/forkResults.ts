@@ -10,7 +10,7 @@ export interface ForkResult {
   readonly trajectory: string
   /** First turn that the fork does not share with its parent. */
   readonly turn: number
-  /** How the fork ended: answered, truncated or failed; running while it has not. */
+  /** How the fork ended: answered, truncated or failed; running while it has not ended. */
   readonly outcome: string
   readonly reward: number | null
   /** Number of finished turns, the shared ones included. */

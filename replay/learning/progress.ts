@@ -18,8 +18,8 @@ export interface StepReport {
   /** Mean reward of the step's finished rollouts that have a reward, before any selection; 0 when none has one. */
   readonly passAt1: number
   /**
-   * Failed tool calls as a share of all calls, in rollouts with a reward above selection.positiveAbove; null when those
-   * made none.
+   * Failed tool calls as a share of all calls, in rollouts with a reward above selection.positiveAbove; null when these
+   * rollouts made no call.
    */
   readonly toolErrorRateInPositives: number | null
   readonly toolErrorRate: number | null

@@ -75,7 +75,9 @@ export interface RecordedRun {
   close(): Promise<void>
 }
 
-/** Gap between two wanted records, in records, from which a second read is cheaper than reading through the gap. */
+/**
+ * Distance between two wanted records, in records, above which a second read is cheaper than reading through the gap.
+ */
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
 export async function openLog(options: OpenLogOptions): Promise<RecordedRun> {

@@ -17,7 +17,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 import { aboutOf, type OwnerBehaviour, type Rerun, rerunPartition, type Stepped } from './rerunPartition'
-/** Receives each fact as it is replayed. Resolving with false ends the replay there. */
+/** Receives each selected fact as it is replayed. Resolving with false ends the replay there. */
 export interface Observer {
   at(stepped: Stepped): Promise<boolean>
 }

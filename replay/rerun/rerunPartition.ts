@@ -7,7 +7,7 @@
  *
  * Decisions are appended in the order in which they are taken. A decision of today's code is "missing" when the log
  * lacks it but has later ones. A recorded decision is "unexpected" when today's code does not take it, unless the clock
- * or a restart explains it: then it is compared with what a tick at that moment, or a refold, would ask for.
+ * or a restart explains it: then it is compared with what a tick at that moment, or a restarted actor, would ask for.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { RenderRequest } from '../../actors/rollouts/nextActions'
@@ -271,7 +271,8 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
       const before = state
       state = attempt(() => behaviour.evolve(before, fact, origin), entry) ?? before
       if (fact.type === 'partition.claimed') {
-        // A new owner refolds and asks again for everything unanswered, so the former owner's open decisions are void.
+        // A new owner rebuilds the state from the log and asks again for everything unanswered: the former owner's open
+        // decisions are void.
         open = []
         now = fact.at
         given = givenBy.has(fact.owner)

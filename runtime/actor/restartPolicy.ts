@@ -7,7 +7,7 @@
  * restarts for ever in quick succession.
  */
 export interface RestartPolicy {
-  /** Number of restarts that are allowed within `withinMs`; one more failure escalates. */
+  /** Number of failures within `withinMs` that are each followed by a restart; one more failure escalates. */
   readonly maxRestarts: number
   readonly withinMs: number
   /**

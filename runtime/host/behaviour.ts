@@ -52,7 +52,7 @@ export interface Behaviour<S, I = never, R = never> {
    */
   asked?(state: S, highestOrder: number): S
   /**
-   * Returns the messages and requests that have no answer yet by the state. Called after a refold; of a behaviour
+   * Returns the messages and requests that, by the state, still have no answer. Called after a refold; of a behaviour
    * without `decide` also when its state has changed.
    */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }

@@ -248,7 +248,7 @@ export class KafkaConsumer {
 
   private take(held: OwnedPartition, maxBatch: number): readonly BusRecord[] {
     if (!this.member.isCurrent()) {
-      // Buffered records are delivered once the group confirms this member again, or never.
+      // Buffered records are delivered once the group confirms this member again; if the group has dropped it, never.
       if (!held.buffer.isEmpty && !held.isReleasing) setTimeout(() => held.delivery?.wake(), 50).unref()
       return []
     }

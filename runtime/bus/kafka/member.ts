@@ -49,8 +49,8 @@ export interface MemberOptions {
 interface Claim {
   readonly held: readonly string[]
   /**
-   * Generation of the assignment under which the member holds them. Of two claims on a partition, the later generation
-   * wins.
+   * Generation of the assignment under which the member holds these partitions. Of two claims on a partition, the later
+   * generation wins.
    */
   readonly generation: number
 }

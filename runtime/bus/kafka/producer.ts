@@ -256,7 +256,7 @@ export class KafkaProducer {
   private replace(): void {
     const old = this.producer
     this.producer = undefined
-    // Other batches may be in flight with the old producer: it is closed once they have ended.
+    // Other batches may be in flight with the old producer, which is closed once they have ended.
     void Promise.allSettled([...this.sending]).then(() => old && disconnect(old))
   }
 }
