@@ -1,7 +1,8 @@
 /**
- * Normalises the Unicode of a text: composed letters (NFC), and plain forms of full-width and half-width signs and of blanks.
+ * Normalises the Unicode of a text: composed letters (NFC), and plain forms of full-width and half-width signs and of
+ * blanks.
  *
- * in   a text        out  the same text; two texts that a reader cannot tell apart become equal
+ * in   a text        out  the same text; two texts that differ only in these forms become equal
  * NFKC alone would go too far: `5²` and `52`, or `½` and `1⁄2`, stay different here.
  * Invariant: linear time, never throws.
  */

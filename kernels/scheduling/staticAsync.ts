@@ -1,5 +1,6 @@
 /**
- * Policy `static-async`: equal shares as in `static`, but without its barrier: a turn starts as soon as its tool has answered.
+ * Policy `static-async`: equal shares as in `static`, but without its barrier: a turn waits only for its own tool and
+ * for a free sequence on its engine.
  *
  * Comparing it with `static` shows how much of a scheduler's gain comes from asynchronous tools alone.
  */

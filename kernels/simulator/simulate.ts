@@ -30,7 +30,8 @@ export interface SimulationOptions {
   /** Milliseconds between the engines' KV reports. Default 1 s; 0: no reports. */
   readonly statusMs?: number
   /**
-   * Period of weight updates, which pause every engine and clear its cache of closed sequences. Default: no updates.
+   * Weight updates: every `everyMs` all engines pause for `pauseMs` and drop the cache of closed sequences. Default:
+   * none.
    */
   readonly weights?: { readonly everyMs: number; readonly pauseMs: number }
   /** true: simulates every step separately. Tests use it to prove that merging steps changes nothing. */

@@ -76,7 +76,9 @@ export interface RolloutRequested {
   readonly purpose: Purpose
   /** Optimizer step that the rollout is meant for; for an evaluation, the step after which it is made. */
   readonly step: number
-  /** Start order in the run; smaller is older. It is also the engine's priority. */
+  /**
+   * Start order in the run; smaller is older. It is also the priority that the rollout's requests have on an engine.
+   */
   readonly order: number
   readonly task: Task
   /** [n] token ids of the rendered prompt, which ends with the generation prompt. */
