@@ -62,7 +62,7 @@ export interface AssignTurn {
   readonly ask: GenerateTurn
 }
 
-/** Scheduler → inference (`assignments`): drop the trajectory's KV and abort its running requests. */
+/** Scheduler → inference (`assignments`): drop the trajectory's KV and abort its running request. */
 export interface EvictTrajectory {
   readonly type: 'trajectory.evict'
   readonly engine: EngineId

@@ -96,7 +96,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   /** Processes all batches that have ended by now, and schedules the end of the next one. */
   function live(): void {
     if (isLiving) {
-      // Called by a caller that just received tokens from this loop: it must run again afterwards.
+      // The call comes from a caller that receives tokens from this loop, so the loop runs again afterwards.
       setImmediate(live)
       return
     }
