@@ -72,7 +72,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       case 'turn':
         return rollout.open && clock.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
       case 'tools':
-        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // not `some`: `isLost` also starts every call's clock
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // not `some`: `isLost` also starts the clock of every call
       default:
         return false
     }

@@ -17,7 +17,9 @@ import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
-/** Asks the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
+/**
+ * Asks the renderer for the tokens of tool responses, which are appended to the context; `context.appended` answers it.
+ */
 export interface RenderRequest {
   readonly kind: 'render'
   readonly trajectory: TrajectoryId

@@ -27,7 +27,7 @@ export interface RewardedRollout {
   readonly toolCalls: number
   /** Number of tool calls that ended with any status except `ok`. */
   readonly toolErrors: number
-  /** Number of answer elements in the model's text (see `countAnswerTags`). */
+  /** Number of pairs of `<answer>` tags in the model's text (see `countAnswerTags`). */
   readonly answerTags: number
   readonly turns: number
   /**

@@ -111,7 +111,10 @@ const end = (rollout: Rollout, outcome: Outcome, reason: string): Rollout => ({
   ending: { outcome, reason },
 })
 
-/** Decides whether tool calls or the end follow a finished generation (arXiv 2508.20722 §2.1; the release's loop). */
+/**
+ * Decides whether tool calls or the end follow a finished generation (arXiv 2508.20722 §2.1, and the paper's released
+ * code).
+ */
 function afterTurn(rollout: Rollout, text: string, finish: 'stop' | 'length'): Rollout {
   const { limits, tools } = rollout.request
   if (finish === 'length') return end(rollout, 'truncated', 'tokens')

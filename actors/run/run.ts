@@ -22,7 +22,10 @@ export interface RunOptions {
   readonly config: RecipeConfig
   /** Role of this process. Default: `all`. `startRun` sets it to `all`. */
   readonly role?: Role
-  /** Number of partitions that `trajectories` and the other shared topics get when they are created. Default: 1. */
+  /**
+   * Number of partitions of new topics that may have several (`trajectories`, `verifications`, `assignments`,
+   * `inboxes`). Default: 1.
+   */
   readonly partitions?: number
   /**
    * Directory of the run's files: model, checkpoints, weights. Processes that share a file system need the same one;

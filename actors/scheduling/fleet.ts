@@ -63,7 +63,7 @@ export class EngineFleet {
   /** Removes an engine; returns true if the engine took turns. */
   left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
     if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
-      this.#faults = rested(this.#faults, engine) // engine.left of an earlier scheduler, read again from the log: its rest counts too
+      this.#faults = rested(this.#faults, engine) // a rest that this scheduler did not decide counts too
     }
     this.#joined.delete(engine)
     this.#applied.delete(engine)

@@ -24,7 +24,7 @@ export interface DispatcherOptions {
   readonly leaseMs?: number
   /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
   readonly maxWaiting?: number
-  /** Upper bound on the arguments of all waiting calls, in estimated bytes (argumentBytes.ts); else as `maxWaiting`. */
+  /** Upper bound on the bytes of waiting calls' arguments (argumentBytes.ts); a new call above it is dropped. */
   readonly maxWaitingBytes?: number
   /** Milliseconds that the first call for a tool which no executor offers waits before an alarm is raised. */
   readonly unservedMs?: number

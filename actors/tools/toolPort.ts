@@ -18,7 +18,7 @@ export type { ToolOutcome }
 /** Limits and identity of a call, besides its arguments. */
 interface ToolLimits {
   readonly timeoutMs: number
-  /** Trajectory that makes the call; a tool keeps its state per trajectory. */
+  /** Trajectory that makes the call; a tool with state, such as the notebook, keeps one state for each trajectory. */
   readonly trajectory?: TrajectoryId
   /**
    * Key that is the same for every attempt of a call, and different for every other call: a tool with outside effects

@@ -8,7 +8,10 @@
 import { pythonPath } from '../../runtime/python'
 import { openSandbox, type Sandbox } from '../../sandbox'
 
-/** Default number of worker processes. A pair that runs until its deadline occupies only one of them. */
+/**
+ * Default number of worker processes. A pair of answer and truth that takes until its deadline occupies only one of
+ * them.
+ */
 export const graderLanes = 4
 
 export type GraderSandbox = Pick<Sandbox, 'run' | 'lanes' | 'close'>

@@ -12,8 +12,8 @@ const noAnswer = 'the response has no answer in the place that reward.place name
 const wrong = (how: string, why: string, answer = ''): Graded => ({ reward: 0, answer, how, why })
 
 /**
- * Grader for multiple choice. The truth is a letter; `metadata.choices` may hold the choices' texts, A first. Default:
- * four choices.
+ * Grader for multiple choice. The truth is a letter; `metadata.choices` may hold the choices' texts, at most 26, A
+ * first. Without texts there are four choices, A to D.
  */
 export function choiceGrader(place: TextPlace): Grader {
   return async ({ response, truth, task }) => {
@@ -38,7 +38,10 @@ export function choiceGrader(place: TextPlace): Grader {
   }
 }
 
-/** Grader that compares the answer and the truth as text, ignoring blanks and Unicode forms, and as integers. */
+/**
+ * Grader that compares the answer and the truth as text, with Unicode forms normalised and each run of blanks as one
+ * blank; two integers may also be written in different ways.
+ */
 export function exactGrader(place: TextPlace): Grader {
   return async ({ response, truth }) => {
     const answer = answerText(response, place)

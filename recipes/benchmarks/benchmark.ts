@@ -39,7 +39,10 @@ export interface Benchmark {
   readonly form: string
   /** File names that `eval all` looks for in a directory. */
   readonly files: readonly string[]
-  /** Content and names of the benchmark's second file; undefined if it has only one. */
+  /**
+   * Second file of the benchmark: what it holds, its usual names, whether it is required; undefined if there is only
+   * one.
+   */
   readonly second?: { readonly what: string; readonly files: readonly string[]; readonly required: boolean }
   /** Name of the reward: one of `rewards`, or a built-in one. */
   readonly reward: string

@@ -21,7 +21,7 @@ export { type Benchmark, benchmarks } from './benchmark'
 export { instructionLevel } from './ifeval'
 
 const dataSchema = z.strictObject({
-  /** Path of the problems: JSONL, a JSON array, or CSV. */
+  /** Path of the problems, as the benchmark is published: JSONL or a JSON array; CSV for gpqa. */
   file: z.string(),
   /** Path of the second file. bfcl: possible answers. arena-hard: the baseline's answers. */
   answers: z.string().optional(),

@@ -101,7 +101,10 @@ const at = (fields: Readonly<Record<string, unknown>>, path: string): unknown =>
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Returns a text as it is, a number as text, and of a list of messages the last user message; otherwise undefined. */
+/**
+ * Returns a text without outer blanks, a number as text, and of a list of messages the text of the last user message;
+ * undefined for an empty text and for other values.
+ */
 function textOf(value: unknown): string | undefined {
   if (typeof value === 'string') return value.trim() === '' ? undefined : value.trim()
   if (typeof value === 'number' && Number.isFinite(value)) return String(value)

@@ -13,7 +13,7 @@ export interface Gsm8kRow {
   /** Number of the row's line in the file, 1-based. It identifies the row, whichever other rows are left out. */
   readonly line: number
   readonly question: string
-  /** Worked answer of the row, with its calculator notes. */
+  /** Worked answer of the row, with its calculator notes and without the final answer. */
   readonly solution: string
   /** Contents of the calculator notes, in order: `48/2=24` for `<<48/2=24>>`. */
   readonly notes: readonly string[]

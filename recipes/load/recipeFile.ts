@@ -18,7 +18,7 @@ import { problemsRecipe } from '../problems'
 
 export interface LayeredRecipe {
   readonly recipe: Recipe
-  /** Layers of the config, lowest first; the last layer is the recipe's own. */
+  /** Layers of the config; a later layer overrides the earlier ones, and the last is the recipe's own. */
   readonly layers: readonly Layer[]
 }
 

@@ -14,14 +14,14 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({
-  /** Base URL of the judge's server, up to `/v1`. */
+  /** Base URL of the judge's server, with or without `/v1` at its end. */
   url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'an http or https URL without a password'),
   model: z.string().min(1),
   apiKey: secretSchema.optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.number().int().positive().default(4096),
   timeoutMs: z.number().int().positive().default(120_000),
-  /** Upper bound on the requests in flight. */
+  /** Upper bound on the requests in flight to this judge. */
   atOnce: z.number().int().positive().default(8),
 })
 export type JudgeConfig = z.output<typeof judgeSchema>

@@ -115,7 +115,10 @@ function isOfType(value: unknown, declared: string): boolean {
   }
 }
 
-/** Returns true if every item of a list has the declared type, or the type of the items of a possible answer. */
+/**
+ * Returns true if every item of a list has the declared type, or the type of the first item of a possible answer; also
+ * true for a value that is no list, and without a declared type.
+ */
 function areOfType(value: unknown, declared: string | undefined, answers: readonly unknown[]): boolean {
   if (!Array.isArray(value) || declared === undefined) return true
   const kinds = answers.flatMap(answer => (Array.isArray(answer) && answer.length > 0 ? [kindOf(answer[0])] : []))

@@ -10,7 +10,10 @@ const words = /[\p{L}\p{N}_]+/gu
 /** Returns the words of a text; `don't` and `well-known` are two words each. */
 export const wordsOf = (text: string): readonly string[] => text.match(words) ?? []
 
-/** Splits at blanks, quotation marks, brackets and other marks; a comma or a colon before a digit stays inside a token. */
+/**
+ * Matches what stands between tokens: blanks, quotation marks, brackets and other marks; a comma or a colon before a
+ * digit belongs to the token.
+ */
 const betweenTokens =
   /(?:[\s;@#$%&?!*()[\]{}<>"“”«»‘’]|[:,](?!\d)|--|\.{2,}|'(?=(?:s|m|d|t|ll|re|ve)?(?![\p{L}\p{N}])))+/iu
 
