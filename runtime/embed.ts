@@ -90,11 +90,11 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const log = options.log ?? createLog(run, { level: process.env.TROUPE_LOG ?? 'warn' })
   const onFailed = options.onFailed ?? ((error: Error) => log.error({ err: error }, 'an actor was given up'))
   const given = typeof options.bus === 'string' ? undefined : options.bus
-  const blobs = options.blobs ?? (await blobsOf(options.bus))
+  if (options.blobs === undefined) refuseWithoutBlobs(options.bus)
   const bus = given ?? (await openBus(options.bus as string, { effects: fx }))
   let journal: Journal
   try {
-    journal = openJournal(bus, blobs, run, options.topics)
+    journal = openJournal(bus, options.blobs ?? (await blobsOf(options.bus)), run, options.topics)
     await journal.create(options.partitions ?? 1)
   } catch (thrown) {
     if (given === undefined) await bus.close()
@@ -160,17 +160,23 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   }
 }
 
-async function blobsOf(bus: string | Bus): Promise<BlobStore> {
-  const kind = typeof bus === 'string' ? bus.slice(0, bus.indexOf(':')) : bus.kind
-  if (typeof bus === 'string' && kind === 'lmdb') return openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs'))
-  // openBus refuses an address of any other kind.
-  if (kind === 'memory' || (typeof bus === 'string' && kind !== 'kafka')) return memoryBlobs()
+/** Refuses a durable bus that has no place for blobs of its own: Kafka, and one that the caller opened. */
+function refuseWithoutBlobs(bus: string | Bus): void {
+  const isRefused = typeof bus === 'string' ? bus.startsWith('kafka:') : bus.kind !== 'memory'
+  if (!isRefused) return
+  const kind = typeof bus === 'string' ? 'kafka' : bus.kind
   throw new TroupeError('config.no_blobs', {
     boundary: 'config',
     retriable: false,
     message: `a ${kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
     hint: 'pass `blobs: await openFileBlobs(DIRECTORY)` with the bus',
   })
+}
+
+/** Opens the blob store of a bus that `refuseWithoutBlobs` accepts: beside the log of an lmdb address, else in memory. */
+async function blobsOf(bus: string | Bus): Promise<BlobStore> {
+  const isLmdb = typeof bus === 'string' && bus.startsWith('lmdb:')
+  return isLmdb ? openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs')) : memoryBlobs()
 }
 
 const closed = (run: string) =>

@@ -43,9 +43,10 @@ function evaluationPanel(runs: readonly NamedProgress[]) {
     progress.evaluations
       .filter(({ n }) => n > 0)
       .map(({ step, passAt1, standardError }) => {
-        const half = 1.96 * (standardError ?? 0)
-        const interval = { low: Math.max(0, passAt1 - half), high: Math.min(1, passAt1 + half) }
-        return { run: name, step, value: passAt1, ...interval }
+        const value = { run: name, step, value: passAt1 }
+        if (standardError === null) return value
+        const half = 1.96 * standardError
+        return { ...value, low: Math.max(0, passAt1 - half), high: Math.min(1, passAt1 + half) }
       }),
   )
   if (values.length === 0) return []

@@ -5,7 +5,8 @@
  * in   a recorded run and which groups
  * out  a header line, then one line a record; unpacking gives the records back
  * Invariant: appended in order to empty partitions, the records are the same history. In a partial export the offsets
- * change, and an epoch is the offset of a `partition.claimed`, so every epoch is rewritten to its claim's new offset.
+ * change. A fact's `epoch` is the offset of the `partition.claimed` that was in force, so it is rewritten to that
+ * fact's new offset.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'

@@ -46,6 +46,7 @@ export async function forkTrajectory(
   const recorded = await openLog(log)
   const plan = await planForks(recorded, asked, options).finally(() => recorded.close())
   observer.onPlanned?.(plan, await changedCells(plan.parent, Math.max(...plan.turns), plan.code))
+  observer.signal?.throwIfAborted()
   const context = await openNewRun(log.bus, plan.run, log.dir)
   try {
     const { code, parts, started: parent } = plan
@@ -54,8 +55,9 @@ export async function forkTrajectory(
   } finally {
     await context.bus.close()
   }
-  const { bus, dir } = log
-  const forks = await openLog({ bus, run: plan.run, ...(dir === undefined ? {} : { dir }) })
+  const { bus, dir, onNotice } = log
+  const where = { bus, run: plan.run, ...(dir === undefined ? {} : { dir }) }
+  const forks = await openLog({ ...where, ...(onNotice === undefined ? {} : { onNotice }) })
   return { plan, results: await forkResults(forks).finally(() => forks.close()) }
 }
 

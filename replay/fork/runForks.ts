@@ -78,7 +78,7 @@ async function runPart(
   const { failed, fail } = firstFailure()
   const options: RunOptions = {
     ...{ run, config, bus, blobs, fx, log, resume, learns: false, acceptCode: false, role: 'all' },
-    // A fork draws no tasks: its task is its parent's.
+    // A fork takes no task from the recipe: its task is its parent's.
     recipe: { ...recipe, config, tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
     directory: files.root,
     modelDirectory: weights.directory,
@@ -117,7 +117,10 @@ async function runPart(
   }
 }
 
-/** Writes the forks' first facts. The claim comes first: its offset is the epoch of all shared facts. */
+/**
+ * Writes the forks' first facts. The claim (`partition.claimed`) comes first: its offset is the epoch of all shared
+ * facts.
+ */
 async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<void> {
   const { directory, version, digest } = weights
   const url = pathToFileURL(directory).href

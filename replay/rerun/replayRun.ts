@@ -127,8 +127,8 @@ async function shower(recorded: RecordedRun, observer: Observer, { wants, whole 
 
 /**
  * Replays the groups that `target` names: a trajectory, a group or a step, or a part of its id. Reads only the facts of
- * these groups and the claims of their partitions. When a decision is missing, unexpected or still open, the whole log
- * is replayed, so that it is compared among everything decided at that time.
+ * these groups and the claims (facts that change owners) of their partitions. When a decision is missing, unexpected or
+ * still open, the whole log is replayed, so that it is compared among everything decided at that time.
  * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {

@@ -111,7 +111,10 @@ export const aboutOf = (fact: Fact): string =>
 
 const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
 
-/** Owner names in the claims of forks and imports, whose facts are copies: the shared turns, or the imported file. */
+/**
+ * Owner names in the `partition.claimed` of forks and imports, whose facts are copies: the shared turns, or the
+ * imported file.
+ */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**

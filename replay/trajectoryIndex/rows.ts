@@ -48,7 +48,10 @@ export interface Row {
   advantage: number | null
 }
 
-/** Progress of the index in one partition: the next offset to read, and the claims met so far. */
+/**
+ * Progress of the index in one partition: the next offset to read, and the claims met so far (facts that change
+ * owners).
+ */
 export interface PartitionRows {
   next: number
   /**
@@ -58,7 +61,7 @@ export interface PartitionRows {
   readonly claims: number[]
   /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number
-  /** Epoch of the curriculum whose requests count; -1 before the first claim. */
+  /** Epoch (number in the claim) of the curriculum whose requests count; -1 before the first claim. */
   curriculum: number
 }
 

@@ -2,7 +2,8 @@
  * Reads the records of some trajectories by the run's index: a few reads, where a scan of the log takes seconds. Many
  * trajectories are read by one scan of the log.
  *
- * in   which trajectories        out  their facts, those about their groups, and every claim, in each partition's order
+ * in   which trajectories
+ * out  their facts, those about their groups, and every claim (a fact that changes owners), in each partition's order
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import type { Entry } from '../../runtime/journal/journal'

@@ -1,6 +1,7 @@
 /**
- * Finds what a fold that starts in the middle of a partition must know from before: the claims in force there (facts by
- * which an owner takes the partition, or a process the curriculum), and the rollouts requested so far.
+ * Finds what a fold (the state computed from facts) that starts in the middle of a partition must know from before: the
+ * claims in force there (facts by which a process takes over the partition or the curriculum), and the rollouts
+ * requested so far.
  *
  * in   a partition, the offset where the fold begins      out  the latest claims, the highest start order that counts
  * Invariant: the partition is read backwards only as far as needed. Every decision names its owner's claim, and every

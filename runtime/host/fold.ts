@@ -164,7 +164,10 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     place.next = Math.max(place.next, next) // `next` may be past the last readable record
   }
 
-  /** Folds the claims in force and the highest start order, when a refold begins in the middle of a partition. */
+  /**
+   * Folds the claims in force (facts by which a process takes over the partition or the curriculum) and the highest
+   * start order, when a refold begins in the middle of a partition.
+   */
   async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
     const { owner, curriculum, highestOrder } = await earlierFacts(journal, topic, partition, begin)
     if (curriculum >= 0) {

@@ -149,7 +149,7 @@ export function openJournal(
           boundary: 'bus',
           retriable: false,
           message: `run '${run}' has no topic '${topic}' on this bus`,
-          hint: 'check the name of the run that --run or the options give',
+          hint: 'check the name of the run: `troupe replay ls` with a name that is not there lists the runs of the bus',
         })
       }
       return config.partitions
