@@ -1,8 +1,8 @@
 /**
  * The coordinator's port to the renderer: turns the tool responses of a turn into tokens.
  *
- * in   render requests        out  context.appended, under the epoch (offset of its claim) of the coordinator that
- * asked
+ * in   render requests
+ * out  context.appended, under the epoch (offset of its claim) of the coordinator that asked
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

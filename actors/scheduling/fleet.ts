@@ -29,7 +29,10 @@ import { type EnginePaces, paced, unpaced } from './pace'
  * them.
  */
 const behindMs = 60_000
-/** Upper bound on the milliseconds between two inputs that count as running time; a longer gap is a suspension. */
+/**
+ * Upper bound on the milliseconds that a gap between two inputs adds to `#clock`; a longer gap means that the process
+ * was suspended.
+ */
 const longestNapMs = 1000
 
 export class EngineFleet {

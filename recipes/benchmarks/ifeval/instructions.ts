@@ -1,9 +1,10 @@
 /**
  * Checks IFEval's 25 instructions (arXiv 2311.07911, Table 1), one rule for each instruction id.
  *
- * in   the instruction's arguments (`kwargs` of a row), a response
+ * in   the instruction's arguments (`kwargs` of a row), a response, the prompt
  * out  true iff the response follows the instruction
- * Invariant: pure, and strict: the response is not normalised before. A missing argument throws with its name.
+ * Invariant: pure, and strict: the response is not normalised before. A missing argument that has no default throws
+ * with its name.
  * Source: the paper's descriptions of the instructions.
  */
 import { isSurelyNot, languageOf, languages } from './language'
