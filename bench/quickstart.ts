@@ -20,7 +20,10 @@ type Summary = ReturnType<typeof summaryOf> & {
 
 const bin = join(__dirname, '../cli/bin.js')
 const sampleEveryMs = 1000
-/** Required factor between the tool errors of the first and of the last step. */
+/**
+ * Least factor by which the rate of failed tool calls in rollouts with a positive reward must fall from the first step
+ * to the last.
+ */
 const errorsFallBy = 5
 
 interface Trained {

@@ -118,8 +118,8 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
     })
   try {
     for (let round = 1; round <= rounds + warmUps; round++) {
-      // Troupe's first round yields the tokens of prompts and tool answers; from then on the arms alternate in going
-      // first.
+      // Troupe's first round yields the tokens of prompts and tool answers, which the bare arm repeats; from then on
+      // the arms alternate in going first.
       const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
       for (const arm of arms) await arm(round)
       const [through, without] = [troupe, bare].map(rounds => Math.round(rounds.at(-1)!.tokensPerSecond))

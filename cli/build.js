@@ -64,7 +64,7 @@ function copyAssets() {
 const namesOf = folder => Object.keys(require(path.join(dist, folder, 'index.js'))).filter(name => name !== 'default')
 
 /**
- * ES modules do not see names that CommonJS re-exports with `export *`, so the wrapper lists them; it has the
+ * ES modules do not see names that CommonJS re-exports with `export *`, so the wrapper lists them; the wrapper has the
  * original's types.
  */
 function writeModule(folder, names) {

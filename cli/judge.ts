@@ -45,7 +45,9 @@ const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 const bounds = JUDGE_BOUNDS
 
-/** Adds the command to the program. Its action sets `process.exitCode` when the code is not 0. */
+/**
+ * Adds the command to the program. Its action sets `process.exitCode` to the code of the signal that ended the server.
+ */
 export function registerJudge(program: Command): void {
   const mib = ([, most]: readonly [number, number]) => wholeNumber(1, Math.floor(most / MIB))
   program

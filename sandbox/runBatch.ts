@@ -11,8 +11,8 @@ import type { RunRequest, RunResult, Sandbox } from './sandbox'
 export interface BatchOptions {
   readonly signal?: AbortSignal
   /**
-   * Number of requests that the sandbox has at once. Default: twice its lanes, so that no worker slot waits for this
-   * loop.
+   * Upper bound on the requests that the sandbox has at once, running or waiting. Default: twice its lanes (calls that
+   * run at once), so that no worker slot waits for this loop.
    */
   readonly concurrency?: number
 }

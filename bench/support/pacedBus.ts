@@ -3,7 +3,8 @@
  * step by step.
  *
  * in   a bus        out  the same bus, whose appends of rollout.requested wait at a gate
- * Invariant: no other append is changed or delayed. The curriculum draws a step at a time, so at most one append waits.
+ * Invariant: no other append is changed or delayed. The curriculum draws (chooses the problems of) one step at a time,
+ * so at most one append waits.
  */
 import type { Bus } from '../../runtime/bus/bus'
 
@@ -11,7 +12,7 @@ export interface PacedBus {
   readonly bus: Bus
   /** Resolves when the next step's rollouts are drawn and wait at the gate, with a function that lets them through. */
   nextDraw(): Promise<() => void>
-  /** Removes the gate: closing a run would hang on an append that never ends. */
+  /** Removes the gate and lets a waiting append through: closing a run would hang on an append that never ends. */
   openForGood(): void
 }
 

@@ -75,7 +75,7 @@ export async function evaluateOne(
       }),
   })
   if (result !== undefined) return outcomeOf(code, await withDetails(benchmark, bus, run, result))
-  // A run that was killed between its last two facts already has its result.
+  // The log of a run that was killed between its last two facts already has the result.
   const after = await recordedEvaluation(bus, code === 0 ? resume : undefined)
   return outcomeOf(code, after.state === 'over' ? await shown(benchmark, options, run, after) : undefined)
 }

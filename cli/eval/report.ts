@@ -156,7 +156,7 @@ export const scoreOf = ({ passAt1, standardError, n }: EvaluationCompleted): str
     ? '–'
     : `${(100 * passAt1).toFixed(1)}${standardError === null ? '' : ` ± ${(100 * standardError).toFixed(1)}`} %`
 
-/** Mean number of tokens of the judged answers. */
+/** Formats the mean number of sampled tokens of the judged answers; `–` when none was judged. */
 export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>
   n === 0 ? '–' : (metrics.meanTokens ?? 0).toFixed(0)
 

@@ -32,7 +32,7 @@ const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
  */
 const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 
-/** Adds the command to the program. Its action sets `process.exitCode` when the code is not 0. */
+/** Adds the command to the program. Its action sets `process.exitCode` when the exit code is not 0. */
 export function registerExec(program: Command): void {
   program
     .command('exec')

@@ -54,7 +54,7 @@ export function readyOut(out: string | undefined): void {
 /** Makes the directory that the user named. */
 export const makeOut = (directory: string): void => guarded(directory, () => mkdirSync(directory, { recursive: true }))
 
-/** Makes the parent directory of a path, and returns what the path is now. */
+/** Makes the parent directory of a path. Returns the path's lstat; undefined if nothing is there. */
 function madeRoom(path: string) {
   mkdirSync(dirname(path), { recursive: true })
   return lstatSync(path, { throwIfNoEntry: false })

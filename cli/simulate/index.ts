@@ -96,7 +96,7 @@ export function registerSimulate(program: Command): void {
   })
 }
 
-/** Options of simulations. A calibration refuses them, because it takes these values from the run. */
+/** Options of simulations. A calibration refuses them: they have no effect on it. */
 const ofSimulations = [
   ...(['trace', 'run', 'picture', 'policy', 'engines', 'boundTokens', 'statusMs', 'priority'] as const),
   ...(['weightsEveryMs', 'weightsPauseMs'] as const),

@@ -114,7 +114,8 @@ export async function whenBusIsThere<T>(
 }
 
 /**
- * Waits until the learner has started the run, across a restart of the broker. `isAborted` ends the wait.
+ * Waits until the learner has started the run, across a restart of the broker. `isAborted` ends the wait; then the
+ * result is undefined.
  * @throws TroupeError cli.run_not_started
  */
 export async function waitForRun(

@@ -19,7 +19,7 @@ import threading
 PR_SET_PDEATHSIG = 1
 # Upper bound on the length of a unix socket's path, in bytes, without the closing zero (Linux).
 MAX_SOCKET_PATH = 107
-# Directories that this process made for its sockets; they are removed when the process ends.
+# Directories that this process made for its sockets; `exit_now` removes them.
 _socket_folders: list[str] = []
 
 
@@ -55,7 +55,7 @@ def exit_now(status: int) -> None:
 
 def socket_address(asked: str | None) -> str:
     """`unix:PATH` of the requested path, or of a path in a new directory that only this user can enter. Raises
-    ValueError.
+    ValueError if the path is too long.
     """
     if asked:
         path = asked.removeprefix("unix:")

@@ -6,7 +6,10 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** Environment variable whose value is unique for each call; every process that the call starts inherits it. */
+/**
+ * Environment variable whose value is unique for each attempt at a call. Processes of the call inherit it, unless their
+ * code clears it.
+ */
 export const MARK = 'TROUPE_SANDBOX_CALL'
 
 /** Upper bound on the rounds of killCall, which are 2 ms apart. */

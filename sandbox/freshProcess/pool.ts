@@ -94,7 +94,7 @@ class ProcessPool implements Sandbox {
       execArgv: [], // The threads load plain JavaScript, so they need no option of this process.
       env: {},
     })
-    // Piscina replaces an idle thread that dies; the calls of a busy thread that dies reject.
+    // Piscina replaces an idle thread that dies. When a busy thread dies, the promises of its calls reject.
     this.#piscina.on('error', () => undefined)
     process.once('exit', this.#removeBase)
   }

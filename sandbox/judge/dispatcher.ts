@@ -117,8 +117,8 @@ export class Dispatcher {
   }
 
   /**
-   * Answers a job's waiting calls `queue_timeout`. Its calls in the sandbox get the same answer LATE_MS after the
-   * deadline that they would have if they began now.
+   * Answers the waiting calls of a job (the submissions of one request) `queue_timeout`. The job's calls in the sandbox
+   * get the same answer LATE_MS after the deadline that they would have if they began now.
    */
   #expire(job: RequestJob, waitMs: number): void {
     this.statistics.count('queueTimeouts', job.expire(waitMs))

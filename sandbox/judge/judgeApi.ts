@@ -84,7 +84,7 @@ export class JudgeApi {
     this.#draining = true
   }
 
-  /** Ends all submissions; each is answered `internal_error`. */
+  /** Ends all submissions that have no verdict yet; each is answered `internal_error`. */
   endAll(): void {
     this.#dispatcher.endAll('the server was shut down before this submission was done')
   }

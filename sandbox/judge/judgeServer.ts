@@ -29,7 +29,10 @@ type Settings = Required<Omit<JudgeOptions, 'tokenFile'>>
 
 export interface Judge {
   readonly url: string
-  /** Refuses new requests and answers open ones; after `drainMs` it ends the remaining submissions, and closes. */
+  /**
+   * Refuses new requests and answers open ones; after `drainMs` (default 0) it ends the remaining submissions, and
+   * closes.
+   */
   close(drainMs?: number): Promise<void>
 }
 

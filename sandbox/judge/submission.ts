@@ -40,7 +40,7 @@ export interface Batch {
 }
 
 /**
- * Upper bound on the characters of each string in a bad value that an answer repeats; four times as many for the value.
+ * An answer repeats a bad value: at most this many characters of each string in it, and four times as many in all.
  */
 const ECHO_CHARS = 200
 /** Upper bound on the faults reported for one submission. */

@@ -18,7 +18,7 @@ import { canFork, SessionStates, type State } from './states'
 
 /** Interface of the pool that sessions use; `Link` is the connection to a zygote. */
 export interface SessionPort<Link> {
-  /** Upper bound on the memory of all paused cells, in bytes. */
+  /** Memory of all paused cells, in bytes, above which the least recently used sessions lose their states. */
   readonly memoryBytes: number
   readonly noSessions: string | undefined
   readonly lanes: number
@@ -52,7 +52,7 @@ interface Session<Link> {
 
 /** Number of states that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
-/** Upper bound on the paused cells of all sessions. */
+/** Number of paused cells of all sessions above which the least recently used sessions lose their states. */
 const STATES = 400
 /** Upper bound on the sessions that are remembered. */
 const SESSIONS = 20_000

@@ -142,7 +142,7 @@ export class ZygotePool implements Sandbox {
         at: undefined,
         stopped: false,
       }
-      // One signal may abort many calls, so Node must not warn about many listeners.
+      // One AbortSignal may abort many calls, so Node must not warn about many listeners.
       if (signal) setMaxListeners(0, signal)
       signal?.addEventListener('abort', onAbort, { once: true })
       this.#waiting.add(job)

@@ -181,7 +181,7 @@ def exit_code(error):
 
 
 def join_threads(code):
-    """Joins the threads that an interpreter joins at its exit, except those of a thread pool: they wait for work that
+    """Joins the threads that an interpreter joins at its exit, except threads of a thread pool, which wait for work that
     never comes.
     """
     pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())

@@ -12,7 +12,10 @@ import type { ZygoteLink } from './link'
 
 type Link = ZygoteLink<Job>
 
-/** Number of calls sent ahead to a zygote, so that it never waits for this process between two calls. */
+/**
+ * Upper bound on the calls sent to a zygote that have not begun: the zygote never waits for this process between two
+ * calls.
+ */
 const AHEAD = 8
 /** Upper bound on the calls that a zygote runs at once: LANES in shim/state.h. */
 const LANES = 60
@@ -42,7 +45,10 @@ export class WaitingJobs {
     this.#bound.get(link)?.add(job)
   }
 
-  /** Adds a call again whose zygote failed before the code began; it goes ahead of other calls. */
+  /**
+   * Adds a call again whose zygote failed before the code began; it goes ahead of the other calls that any zygote can
+   * run.
+   */
   addAgain(job: Job): void {
     this.#again.push(job)
   }

@@ -119,8 +119,8 @@ class Zygote {
   }
 
   /**
-   * Sends frames to the zygote. Drops them until the zygote serves: they were meant for the previous zygote, and the
-   * pool repeats those calls.
+   * Sends frames to the zygote. Drops them until the zygote serves: they were meant for the previous zygote, whose
+   * calls the pool has repeated or answered.
    */
   write(bytes: Uint8Array): void {
     if (this.#served) this.#child.stdin?.write(bytes)

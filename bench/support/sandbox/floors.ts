@@ -30,7 +30,7 @@ export interface Floors {
   remove(): void
 }
 
-/** Compiles floor.c and returns the measurements. */
+/** Compiles floor.c and returns the functions that measure. */
 export function openFloors(): Floors {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-floor-'))
   const floor = join(directory, 'floor')

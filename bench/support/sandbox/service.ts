@@ -113,8 +113,8 @@ export const latency = async (interpreter: string): Promise<Part> => {
 }
 
 /**
- * Measures the latency of other calls with and without 5 % of calls that spin to their limit and take a quarter of the
- * CPU time.
+ * Measures the latency of calls that end, with and without 5 % of calls beside them that spin to their limit and take a
+ * quarter of the CPU time.
  */
 export const spinners = async (interpreter: string): Promise<Part> => {
   const limitMs = 500

@@ -44,8 +44,8 @@ export async function rolloutRace(server: BenchServer): Promise<RolloutRace> {
   }
   try {
     for (let round = 1; round <= rounds + warmUps; round++) {
-      // Troupe's first round yields the tokens of prompts and tool answers; from then on the arms alternate in going
-      // first.
+      // Troupe's first round yields the tokens of prompts and tool answers, which the bare client repeats; from then on
+      // the arms alternate in going first.
       const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
       for (const arm of arms) await arm()
       const [through, without] = [troupe, bare].map(arm => arm.at(-1)!.tokensPerSecond.toFixed(1))

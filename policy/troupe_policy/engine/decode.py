@@ -49,7 +49,7 @@ class Decode:
 
     def fixed(self) -> Sampled | None:
         """Runs one forward pass of constant shape, for deterministic mode: decoding rows first, then tokens of prefills.
-        Returns None if no row is ready.
+        Returns None if no row is ready to decode.
         """
         ledger, width = self._ledger, self._width
         decoding = self._ready()

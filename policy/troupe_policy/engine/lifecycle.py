@@ -95,8 +95,8 @@ class Lifecycle:
                 sequence.cached_tokens, sequence.started_at = reused, _now()
 
     def preempt(self, sequence: Sequence) -> None:
-        """Takes a running sequence off its row and queues it again. If it is the only running one, it ends instead: nothing
-        else can make room.
+        """Takes a running sequence off its row and queues it again. If it is the only running one, it ends instead
+        (finish `length`): nothing else can make room.
         """
         ledger, row = self._ledger, sequence.row
         if len(ledger.running) == 1:

@@ -64,8 +64,8 @@ class Prefill:
             pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
 
     def next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
-        """[(sequence, number of tokens to compute now)]. One member of a group is computed first; the others copy from
-        it later.
+        """[(sequence, number of tokens to compute now)]. With `copies` one member of a group is computed first; the
+        other members copy keys from its row later.
         """
         ledger = self._ledger
         batch: list[tuple[Sequence, int]] = []

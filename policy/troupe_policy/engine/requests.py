@@ -93,8 +93,8 @@ Event = Finished | Refused | Partial
 
 @dataclass(eq=False)
 class Sequence:
-    """State of a request inside the engine. `row` is None while it waits; `versions` is [(policy version, index of its
-    first token)].
+    """State of a request inside the engine. `row` is None while it waits; `versions` is [(policy version, index of the
+    first token that this version sampled)].
     """
 
     request: Request

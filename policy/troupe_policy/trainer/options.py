@@ -110,7 +110,8 @@ class GrpoOptions:
     # band of π_old / π_engine outside which a token is not trained on (IcePop); a high end of 0 is off
     icepop_low: float
     icepop_high: float
-    # number of updates of a fresh optimizer over which the learning rate rises linearly; then it stays constant
+    # number of updates of a fresh optimizer over which the learning rate rises linearly; then the learning rate stays
+    # constant
     warmup_updates: int
 
 

@@ -174,7 +174,8 @@ class TrainerService(rpc.TrainerServicer):
             # torch raises RuntimeError for errors of the device, most often for lack of memory.
             yield _failed("trainer.failed", str(error))
         finally:
-            # A caller that disconnects ends this generator. Its work stops at the next micro-batch; until then the trainer is busy.
+            # A caller that disconnects ends this generator. The call's work stops at the next micro-batch; until then
+            # the trainer is busy.
             if work is None or work.done():
                 self._busy.release()
             else:

@@ -65,7 +65,9 @@ class Trainer(TrainingState):
         return grpo_step(self, sequences, options, should_stop)
 
     def reset(self, optimizer: bool, reference: bool) -> None:
-        """Begins a stage. optimizer: drop the moments. reference: make the current policy the reference of the KL."""
+        """Begins a stage (a part of a run with its own settings). optimizer: drop the moments. reference: make the
+        current policy the reference of the KL.
+        """
         if optimizer:
             self.optimizer.reset()
         if reference:

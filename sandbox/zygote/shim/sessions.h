@@ -173,7 +173,10 @@ static void drop_state(uint32_t key) {
   if (sessions[n].lane < 0 && !states_of(n)) end_session(n);
 }
 
-/* Continues the state that the call forks from. Returns -1 if that state does not exist (any more). */
+/*
+ * Continues the state that the call forks from. Refuses the call and returns -1 if that state does not exist (any more)
+ * or its session runs another call.
+ */
 static int resume_state(struct call *c) {
   struct state *st = state_of(0, 0, c->request.parent);
   if (!st || sessions[st->session].lane >= 0) return refuse(c, st ? EBUSY : ENOENT), -1;

@@ -59,7 +59,7 @@ static int start_call(struct call *waiting) {
   return 0;
 }
 
-/* Answers the call of a child that has exited. */
+/* Answers the call of a child that has exited, or refuses it if the child's isolation failed. */
 static void child_ended(int lane) {
   struct call *c = &lanes[lane];
   struct rusage usage;

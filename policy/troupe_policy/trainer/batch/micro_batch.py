@@ -66,7 +66,7 @@ def micro_batch(
     packed: bool,
     device: torch.device,
 ) -> MicroBatch:
-    """Builds the tensors of whole sequences, longest first.
+    """Builds the tensors of whole sequences, which the caller gives longest first.
 
     tokens int32, masks bool (False first), engine_logp float32: an array [n] per sequence. advantages, denominators:
     one number per sequence.
