@@ -111,10 +111,7 @@ export const aboutOf = (fact: Fact): string =>
 
 const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
 
-/**
- * Owner names in the `partition.claimed` of forks and imports, whose facts are copies: the shared turns, or the
- * imported file.
- */
+/** Names of owners (`partition.claimed`) whose facts are copies: a fork's shared turns, or an imported file. */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**
