@@ -183,7 +183,7 @@ function resultOf(
 /** Standard error of the mean, with n − 1; 0 for no value, null for one value. */
 function standardErrorOf(values: readonly number[]): number | null {
   const n = values.length
-  if (n < 2) return null
+  if (n < 2) return n === 0 ? 0 : null
   const centre = mean(values)
   return Math.sqrt(values.reduce((sum, v) => sum + (v - centre) ** 2, 0) / (n - 1) / n)
 }
