@@ -1,10 +1,12 @@
 /**
  * Arena-Hard (arXiv 2406.11939): a judge model compares an answer with the baseline's answer, in both orders.
  *
- * in   rows {question_id, turns}, the baseline's answers {question_id, choices}        out  problems; a reward from 0
- * to 1 The reward is the weighted mean of two games: 1 for a win, ½ for a tie, 0 for a loss. A game with a strong
- * verdict (>>) counts three times, as in the benchmark's own table. A judge that gives no verdict is asked once more;
- * if it gives none again, the answer has no reward and is counted by that reason.
+ * in   rows {question_id, turns}, the baseline's answers {question_id, choices}
+ * out  problems; a reward from 0 to 1
+ *
+ * The reward is the weighted mean of two games: 1 for a win, ½ for a tie, 0 for a loss. A game with a strong verdict
+ * (>>) counts three times, as in the benchmark's own table. A judge that gives no verdict is asked once more; if it
+ * gives none again, the answer has no reward and is counted by that reason.
  */
 
 import type { RewardFunction } from '../../../config'
