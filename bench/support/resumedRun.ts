@@ -76,7 +76,7 @@ async function main({ directory, groups }: ResumedRun): Promise<void> {
   ]
   await Promise.all(hosts.map(host => host.live))
   const seconds = (performance.now() - began) / 1000
-  await new Promise(resolve => setTimeout(resolve, 1500)) // waits until the owner's host has asked for its oldest open offset, which sets `open`
+  await new Promise(resolve => setTimeout(resolve, 1500)) // waits for the owner's next commit, which sets `open`
   sample()
   clearInterval(sampling)
   process.send!({ seconds, peakMib, open })

@@ -225,7 +225,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       usage.take(message)
       measure(message)
       const report = state.take(message)
-      if (!live) return // an earlier process of the run has shown this message
+      if (!live) return // the message was in the log already: an earlier process showed it
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
       else if (message.type === 'alarm.raised') view.alarm(message)
