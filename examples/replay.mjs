@@ -8,7 +8,8 @@ const log = await openLog({ bus, ...(run ? { run } : {}) }) // without a name: t
 const failed = await listTrajectories(log, { purpose: 'train', reward: '>0', toolErrors: true })
 console.log(`${failed.length} rewarded trajectories with failed calls`)
 
-const trajectory = await readTrajectory(log, failed[0].trajectory)
+const [first = (await listTrajectories(log))[0]] = failed
+const trajectory = await readTrajectory(log, first.trajectory)
 for (const { message } of trajectory.entries) {
   if (message.type === 'turn.completed') console.log(`model  ${JSON.stringify(message.text)}`)
   if (message.type === 'tool.completed') console.log(`tool   ${message.status}: ${JSON.stringify(message.text)}`)

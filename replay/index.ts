@@ -38,7 +38,11 @@ export type { TrajectorySummary } from './trajectories/summaries'
 export { readTrajectories, readTrajectory, type Trajectory } from './trajectories/trajectory'
 export type { Problem as VerificationProblem, Verification } from './verify/verification'
 export { type VerifyOptions, verifyRun } from './verify/verifyRun'
-export { explainSelection, type SelectionReport, type Variant as ExplainedVariant, type VariantResult as ExplainedResult } from './whatIf/explainSelection'
-export type { Limits as RolloutLimits } from './whatIf/limitOutcome'
+export {
+  explainSelection,
+  type SelectionReport,
+  type Variant as ExplainedVariant,
+  type VariantResult as ExplainedResult,
+} from './whatIf/explainSelection'
 export { type Rescored, type RescoreOptions, rescoreTrajectories } from './whatIf/rescore'
 export { type LimitedLine, type LimitsReport, whatIfLimits } from './whatIf/whatIfLimits'

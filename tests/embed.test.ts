@@ -142,6 +142,8 @@ test('a durable bus that the caller opened needs a place for large messages; by 
   // No broker is met: the address alone says that blobs would be lost.
   const kafka = openTroupe({ bus: 'kafka://127.0.0.1:1', run: 'r', log })
   await expect(kafka).rejects.toMatchObject({ code: 'config.no_blobs' })
+  const other = openTroupe({ bus: `kafkas://${path}`, run: 'r', log })
+  await expect(other).rejects.toMatchObject({ code: 'bus.address_invalid' })
   await bus.close()
   const large = { ...call(0), arguments: { text: 'x'.repeat(1_500_000) } }
   const first = await open({ bus: `lmdb:${path}` })

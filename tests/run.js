@@ -67,24 +67,29 @@ async function runSuite(name, options = {}) {
   return { ...total(results), name, notes, seconds: (performance.now() - began) / 1000 }
 }
 
-/** Runs the set-ups of suites that come later. Failures are not counted here: each suite's own set-up then repeats it. */
-async function setUpAhead(names) {
-  for (const name of names) {
-    const { limitMinutes, setup = () => [] } = suites[name]
-    for (const command of setup()) await runAndCount(command, limitMinutes * 60_000, { inBackground: true })
+/**
+ * Runs the set-ups of suites that come later, one after the other, as long as `goesOn()`. A failure is reported and not
+ * counted: the suite's own set-up repeats it.
+ */
+async function setUpAhead(names, goesOn, deadlineMs) {
+  const began = performance.now()
+  for (const command of names.flatMap(name => suites[name].setup?.() ?? [])) {
+    if (!goesOn()) return
+    const { failed } = await runAndCount(command, deadlineMs - (performance.now() - began), { inBackground: true })
+    if (failed > 0) process.stderr.write(`${command.title}: failed ahead of its suite, which repeats it\n`)
   }
 }
 
 /** Runs a suite, and what may run beside it: suites that were asked for too, and the set-ups of `later` ones. */
 async function runWithCompanions(name, companions, later) {
-  const beside = async () => {
-    const results = []
-    for (const companion of companions) results.push(await runSuite(companion, { inBackground: true }))
-    await setUpAhead(later)
-    return results
-  }
-  const [result, others] = await Promise.all([runSuite(name), beside()])
-  return [...others, result]
+  let isOver = false
+  const own = runSuite(name).finally(() => {
+    isOver = true
+  })
+  const results = []
+  for (const companion of companions) results.push(await runSuite(companion, { inBackground: true }))
+  await setUpAhead(later, () => !isOver, suites[name].limitMinutes * 60_000)
+  return [...results, await own]
 }
 
 async function main(names) {

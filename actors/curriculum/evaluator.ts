@@ -180,10 +180,10 @@ function resultOf(
   }
 }
 
-/** Standard error of the mean, with n − 1; 0 for no value, null for one value. */
+/** Standard error of the mean, with n − 1; null for fewer than two values. */
 function standardErrorOf(values: readonly number[]): number | null {
   const n = values.length
-  if (n < 2) return n === 0 ? 0 : null
+  if (n < 2) return null
   const centre = mean(values)
   return Math.sqrt(values.reduce((sum, v) => sum + (v - centre) ** 2, 0) / (n - 1) / n)
 }

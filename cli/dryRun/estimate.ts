@@ -73,9 +73,11 @@ export function estimate(
   const micro = train.microBatchTokens
   const perLayer = train.checkpointing ? 2 * s.hidden : 34 * s.hidden
   const activations = (micro * perLayer * s.layers + micro * (34 * s.hidden + 6 * s.intermediate)) / gib
-  // A chunk's logits are in memory in float32, and before and after that once in bf16; so is the head's gradient.
+  // Each logit of a chunk takes 4 + 2 bytes (float32 and bf16), and so does each entry of the head's gradient, which an
+  // adapter (LoRA) does not need.
   const headRows = Math.min(micro, headChunkRows(s.vocabulary, 'cuda'))
-  const head = ((headRows + s.hidden) * s.vocabulary * (4 + 2 + 2)) / gib
+  const headGradient = lora ? 0 : s.hidden
+  const head = ((headRows + headGradient) * s.vocabulary * (4 + 2)) / gib
   const kvBytes = 2 * s.layers * s.kvHeads * s.headDim * 2
   const kvGib = Math.max(0, memoryGib * engineMemoryShare - weights)
   const kvTokens = Math.floor((kvGib * gib * tp) / kvBytes)
@@ -117,7 +119,7 @@ export function estimate(
       'trainer: head, in chunks',
       head,
       'GiB a GPU',
-      `(${count(headRows)} tokens of a chunk + ${s.hidden}) × ${s.vocabulary} × (4 + 2 + 2) bytes`,
+      `(${count(headRows)} tokens of a chunk${lora ? '' : ` + ${s.hidden} of the gradient`}) × ${s.vocabulary} × (4 + 2) bytes`,
     ),
     ...(train.innerSteps > 1
       ? [

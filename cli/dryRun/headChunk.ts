@@ -6,17 +6,14 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { z } from 'zod'
+import { positive } from '../../config/sections/numbers'
 
-interface Constants {
-  readonly leastRows: number
-  readonly cpuBytes: number
-  readonly cudaBytes: number
-}
-
+const constants = z.strictObject({ leastRows: positive, cpuBytes: positive, cudaBytes: positive })
 const file = join(__dirname, '../../policy/troupe_policy/model/head_chunk.json')
 
 /** Number of tokens whose logits [tokens, vocabulary] are in memory at once. */
 export function headChunkRows(vocabulary: number, device: 'cpu' | 'cuda'): number {
-  const { leastRows, cpuBytes, cudaBytes } = JSON.parse(readFileSync(file, 'utf8')) as Constants
+  const { leastRows, cpuBytes, cudaBytes } = constants.parse(JSON.parse(readFileSync(file, 'utf8')))
   return Math.max(leastRows, Math.floor((device === 'cpu' ? cpuBytes : cudaBytes) / (4 * Math.max(1, vocabulary))))
 }

@@ -18,7 +18,7 @@ import { asError } from '../../runtime/errors'
 import { underSignals, whileWritable } from '../io/lineCommand'
 import { readLines } from '../io/readLines'
 import { wholeNumber } from '../options/readers'
-import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './line'
+import { differs, type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './line'
 
 interface GradeOptions {
   readonly jsonl?: true
@@ -117,7 +117,7 @@ export async function gradeLines(
       if (!second) return verdictLine(id, verdict)
       const byArithmetic = checkByArithmetic(answer, truth) ?? null
       if (byArithmetic !== null) counts.decided++
-      if (byArithmetic !== null && byArithmetic !== verdict.correct) counts.differ++
+      if (differs(verdict, byArithmetic)) counts.differ++
       return verdictLine(id, verdict, byArithmetic)
     } catch (thrown) {
       counts.ungraded++

@@ -80,8 +80,14 @@ function misspelt(wanted: string, names: readonly string[]): string {
  * Prints the output for a graded line.
  * @param second the verdict of arithmetic, null if undecidable
  */
-export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict, second?: boolean | null): string =>
-  printed(id, correct, how, why, second === undefined ? {} : { second, differ: second !== null && second !== correct })
+export const verdictLine = (id: GradeLineId, verdict: Verdict, second?: boolean | null): string => {
+  const { correct, how, why } = verdict
+  return printed(id, correct, how, why, second === undefined ? {} : { second, differ: differs(verdict, second) })
+}
+
+/** True when arithmetic contradicts the verdict. A literal refusal is about the form of an answer, not its value. */
+export const differs = ({ correct, how }: Verdict, second: boolean | null): boolean =>
+  second !== null && second !== correct && how !== 'literal'
 
 /** Prints the output for a line without a verdict. `correct` is null, because the answer was not judged wrong. */
 export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>

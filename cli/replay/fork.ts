@@ -46,6 +46,11 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
   const stop = new AbortController()
   let signals: ReturnType<typeof stopSignals> | undefined
   const showsProgress = process.stderr.isTTY
+  let isLineOpen = false
+  const endLine = () => {
+    if (isLineOpen) process.stderr.write('\n')
+    isLineOpen = false
+  }
   try {
     const { plan, results } = await forkTrajectory({ ...options, onNotice }, asked, options, {
       signal: stop.signal,
@@ -55,13 +60,18 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
         void signals.stopped.then(reason => stop.abort(reason))
       },
       onEnded(ended, all) {
-        if (showsProgress) process.stderr.write(`\r${ended} of ${all} ended${ended === all ? '\n' : ''}`)
+        if (!showsProgress) return
+        process.stderr.write(`\r${ended} of ${all} ended`)
+        isLineOpen = true
       },
     })
+    signals?.release()
+    endLine()
     print(plan, results, options.json === true)
     process.exitCode = signals?.exitCode() ?? 0
   } finally {
     signals?.release()
+    endLine()
   }
 }
 

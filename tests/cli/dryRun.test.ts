@@ -67,9 +67,11 @@ test.each([
 )
 
 test('the estimate counts the chunk that the trainer makes, and no more than a micro-batch', () => {
-  const bytes = (tokens: number) => ((tokens + 5120) * 151_936 * 8) / 2 ** 30
+  const bytes = (tokens: number, hidden = 5120) => ((tokens + hidden) * 151_936 * 6) / 2 ** 30
   expect(memory(of('rstar2'), 'trainer: head, in chunks')).toBeCloseTo(bytes(1766), 6)
   expect(memory(of('rstar2', ['train.microBatchTokens=1000']), 'trainer: head, in chunks')).toBeCloseTo(bytes(1000), 6)
+  // A frozen head has no gradient.
+  expect(memory(of('rstar2', ['train.lora={}']), 'trainer: head, in chunks')).toBeCloseTo(bytes(1766, 0), 6)
 })
 
 function of(name: string, overrides: readonly string[] = []) {

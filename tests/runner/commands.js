@@ -99,7 +99,7 @@ function runCommand({ command, args }, deadlineMs, { inBackground = false } = {}
       cwd: root,
       stdio: ['ignore', 2, 2], // stdout is kept for the closing table
       detached: true,
-      env: { ...process.env, OMP_NUM_THREADS: inBackground ? '1' : (process.env.OMP_NUM_THREADS ?? '2') },
+      env: { ...process.env, OMP_NUM_THREADS: process.env.OMP_NUM_THREADS ?? (inBackground ? '1' : '2') },
     })
     running.add(child)
     if (inBackground && child.pid !== undefined) os.setPriority(child.pid, os.constants.priority.PRIORITY_LOW)

@@ -133,7 +133,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 if grad_weight.dtype == g.dtype:
                     grad_weight.addmm_(g.t(), part)
                 else:
-                    grad_weight += (g.t() @ part).to(total_kind)
+                    grad_weight.add_(g.t() @ part)  # adds bfloat16 to float32 without a float32 copy of the product
             if grad_bias is not None:
                 # The scale applies to the bias as it does to the weight.
                 grad_bias += g.sum(dim=0).to(total_kind)
