@@ -65,9 +65,9 @@ export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequ
 
 interface Part {
   readonly tokens: Int32Array
-  /** Fact that the piece's tokens come from; null for tokens that were not sampled. */
+  /** Fact that the part's tokens come from; null for tokens that were not sampled. */
   readonly sampled: Piece | null
-  /** Index of the piece's first token in its turn. */
+  /** Index of the part's first token in its turn. */
   readonly offset: number
 }
 

@@ -64,7 +64,7 @@ for n, attempt in enumerate(tries):
 print('contained')
 `
 
-/** Outcome of trying one level. */
+/** Whether a sandbox could be opened at one isolation level, and if not, why. */
 export interface LevelReport {
   readonly level: SandboxLevel
   readonly reached: boolean

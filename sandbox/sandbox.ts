@@ -83,8 +83,8 @@ export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
   /**
-   * Reason for which a call was rejected, or killed without a fault of its code; or the cells of its history that left
-   * no state.
+   * Why the call was rejected, or why it was killed though its code did nothing wrong. For a call of a session that
+   * first had to run earlier cells again: names those of them that left no state, whose effects the call does not see.
    */
   readonly reason?: string
   /** Milliseconds that the call waited in the sandbox before its code began. Level `none` does not measure it. */

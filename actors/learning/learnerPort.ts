@@ -177,8 +177,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 }
 
 /**
- * Resets the trainer at the start of a stage. Without a KL term the reference model is not copied, since nothing would
- * use it.
+ * Resets the trainer at the start of a stage. Without a KL term the policy is not copied as the new reference model,
+ * since nothing would use it.
  */
 export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
   if (reset === undefined) return

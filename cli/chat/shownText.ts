@@ -1,9 +1,10 @@
 /**
- * Filters the model's text as it arrives: shows the text, and that a tool call is being written, but not the call's own
- * JSON.
+ * Filters the model's text as it arrives: passes on the text without special tokens and tool calls, and tells when a
+ * tool call begins.
  *
- * in   pieces of text        out  pieces to show
- * Invariant: no part of a special token or a tool call is ever shown, however the text is cut into pieces.
+ * in   pieces of text        out  pieces to show; a call of `onCallBegun` at each opening tag
+ * Invariant: no complete special token, and nothing of a tool call after its opening tag, is shown, however the text is
+ * cut into pieces. An unfinished tag at the very end is shown as text.
  */
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'

@@ -44,7 +44,7 @@ export interface CurriculumClaimed {
 
 /**
  * The coordinator asked for one generation. Attempts of a turn count from 0; a request counts only if its attempt is
- * above all earlier ones.
+ * above those of all earlier requests for the turn.
  */
 export interface TurnAsked {
   readonly type: 'turn.asked'

@@ -47,7 +47,11 @@ export const turnsOf = (parent: Trajectory): number => parent.texts.length
  */
 const shared = epoch(0)
 
-/** Returns the facts of all forks of one turn. @throws TroupeError replay.no_turn, replay.no_tool_result */
+/**
+ * Makes the facts that begin `times` forks of the parent: for each, its request and a copy of the parent's facts before
+ * `turn`. @throws TroupeError replay.no_turn; replay.no_tool_result when a tool result is to be edited and none comes
+ * directly before the turn
+ */
 export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan
   if (turn >= turnsOf(parent)) {
