@@ -203,7 +203,7 @@ export interface LedgerStatus {
   readonly foreignTokens: number
 }
 
-/** Telemetry about one engine, about once a second. */
+/** Message of the `telemetry` topic about one engine, sent about once a second. */
 export type EngineTelemetry = EngineStatus | LedgerStatus
 
 /** Supervision tree → readers of telemetry (`telemetry`): the state of one actor of a run's tree, when it has changed. */

@@ -1,10 +1,10 @@
 /**
  * Headers: the fields of a message that a tool can read and filter by without unpacking the value.
  *
- * in   a message's fields          out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as
- * text
- * Invariant: a message's type decides which headers its record has; only `policyVersion` is also absent when no token
- * was sampled.
+ * in   a message's fields
+ * out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as text
+ * Invariant: a message's type decides which of these headers its record has; only `policyVersion` is also absent when
+ * no token was sampled. The codec may add `traceparent`.
  *
  * A writer is generated code for each type, as in check.ts: one object literal. Adding properties to an object one by
  * one would slow every record that is written.

@@ -18,8 +18,8 @@ export type AnswerPlace = 'answer-tag' | 'anywhere'
 
 /**
  * Part of the response that is the answer.
- * answer-tag: the text of the last `<answer>`, or of its last `\boxed{}` if it has one.
- * anywhere: the last `\boxed{}` of the response, else its last `<answer>`.
+ * answer-tag: the last `\boxed{}` in the last `<answer>`; without a `\boxed{}` there, the whole text of that
+ * `<answer>`. anywhere: the last `\boxed{}` of the response; without one, the text of its last `<answer>`.
  * response: everything that the model wrote.
  */
 export type TextPlace = AnswerPlace | 'response'
@@ -50,8 +50,8 @@ export function lastAnswer(text: string): string | null {
 }
 
 /**
- * Returns the content of the last balanced `\boxed{…}`, trimmed, of the last answer tags or (anywhere) of the response;
- * null if there is none. Skips boxes that are not closed.
+ * Returns the trimmed content of the last closed `\boxed{…}`; null if there is none. `place` says where it looks:
+ * `answer-tag` between the last answer tags, `anywhere` in the whole response.
  */
 export function extractAnswer(response: string, place: AnswerPlace): string | null {
   const text = place === 'anywhere' ? response : lastAnswer(response)

@@ -3,7 +3,8 @@
  *
  * in   the extracted answer, and the choices' texts if they are known
  * out  one letter, or the reason that there is none
- * Invariant: linear time, never throws. An answer that names two choices is refused.
+ * Invariant: linear time, never throws. An answer that names two letters is refused; after a label such as `B)`, a
+ * second letter counts only directly after the label.
  */
 import { normalizeUnicode } from './unicodeNormalization'
 

@@ -2,8 +2,8 @@
  * Recognises an answer that is written as a number, in contrast to an expression whose value would have to be computed.
  *
  * in   an answer, as LaTeX or plain text        out  true for a number in digits; false for anything else
- * Invariant: bounded by 1,000 characters, never throws. `\gcd(10,15)`, `2^{100} \bmod 7`, `\frac{10}{2}` and `6=5` are no numbers in this
- * sense: whoever restates the problem, or leaves the last step out, has not given the number.
+ * Invariant: never throws; false for a text of more than 1,000 characters. Also false for `\gcd(10,15)`, `2^{100} \bmod
+ * 7`, `\frac{10}{2}` and `6=5`: whoever restates the problem, or leaves the last step out, has not given the number.
  */
 import { normalizeInteger } from './integers'
 

@@ -2,12 +2,12 @@
  * Compares two numerals that name their base, such as `1011_2` and `B_{16}`. math-verify ignores the base.
  *
  * in   two answers, as `1011_2` or `1011_{\text{two}}`, bases 2 to 16, up to 60 digits
- * out  true or false; undefined if one of the two names no base
+ * out  true or false; undefined if one of the two answers is not such a numeral
  * Invariant: exact, never throws.
  */
 import { parseNumberWords } from './numberWords'
 
-/** Returns true if two numerals with a base are the same number; undefined if one of the two names no base. */
+/** Returns true if two numerals with a base are the same number; undefined if one of the two is not such a numeral. */
 export function equalBasedNumerals(a: string, b: string): boolean | undefined {
   const left = numeralValue(a)
   const right = numeralValue(b)

@@ -2,7 +2,8 @@
  * Parses an answer into a value and a unit: `twenty-one`, `18 dollars`, `3 1/2 cups`, `1.5e3`, `√2`, `€18`.
  *
  * in   an answer        out  its value as LaTeX that math-verify can parse, and the unit before or after it
- * Invariant: linear time, never throws. An answer of another form, or of more than 200 characters, is returned unchanged.
+ * Invariant: linear time, never throws. An answer of more than 200 characters is returned unchanged. An answer of
+ * another form has no unit; only its Unicode signs, repeating decimals and digits are rewritten.
  */
 import { parseNumberWords } from './numberWords'
 import { repeatingToFractions } from './repeatingDecimal'

@@ -70,8 +70,8 @@ export interface Scheduler {
   engineLeft(engine: EngineId): readonly TrajectoryId[]
   engineStatus(status: KvReport & { readonly engine: EngineId }): void
   /**
-   * Requests a turn. A repeated request keeps its place in the queue; a request for a running turn means that its
-   * generation is lost.
+   * Requests a turn. A repeated request keeps its place in the queue. A request for a turn that is running means that
+   * its generation was lost, so the turn is queued again.
    */
   turnAsked(ask: TurnAsk): void
   /**

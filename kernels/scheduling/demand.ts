@@ -3,8 +3,8 @@
  *
  * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view
  * By default demand is the expected peak of the tokens held at once (forecast.ts, lengthModel.ts). If the option
- * `quantile` is set, demand is the sum of the lengths that trajectories may reach (the ledger's commitments): that
- * quantile of the final length, or the upper bound if it is null.
+ * `quantile` is set, demand is the sum of the lengths that trajectories may reach (the ledger's commitments): for a
+ * number, that quantile of the final length; for null, the upper bound.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerOptions } from './contract'
@@ -24,8 +24,8 @@ export class Demand {
   private readonly groupLengths: GroupLengths
   private readonly toolHalfLifeMs: number
   /**
-   * Cache for the member `expectedOf`: what `Forecast.expected` returned for it, by the member's `ownOffset` on an
-   * engine.
+   * Results of `Forecast.expected` for the member `expectedOf`, by the member's `ownOffset` on an engine: engines with
+   * the same offset share a result.
    */
   private readonly expected = new Map<number, Float64Array>()
   private expectedOf: Member | null = null

@@ -3,7 +3,8 @@
  *
  * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak
  * Some trajectories end on the way and free their KV, so the peak is far below the sum of their possible lengths.
- * Invariant: sums are never negative, and equal a recount at most one second after a trajectory has grown.
+ * Invariant: whoever reads a sum gets one that was recounted less than a second ago; every trajectory that was added,
+ * changed or removed since is counted as well.
  */
 import type { GroupId } from '../../messages/ids'
 import type { EngineSpec } from './kvAccount'

@@ -1,9 +1,9 @@
 /**
  * Estimates a trajectory's final length from the lengths of its group.
  *
- * in   lengths of members as they run and finish        out  a quantile of the final length, for the present length
- * Short members finish first, so a quantile of finished lengths alone would be too small. Running members count as
- * "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
+ * in   lengths of members as they run and finish        out  a quantile of a member's final length, given its present
+ * length Short members finish first, so a quantile of finished lengths alone would be too small. Running members count
+ * as "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
  * Invariant: an estimate lies between the present length and the bound. A group is removed with its last running
  * member.
  */
@@ -15,7 +15,10 @@ export interface GrowthOptions {
    * Default 0.9.
    */
   readonly quantile?: number | null
-  /** Number of a group's members that must have finished before its lengths are used. Default 4. */
+  /**
+   * Number of a group's members that must have finished before an estimate uses the group's lengths; until then it is
+   * the bound. Default 4.
+   */
   readonly minFinished?: number
 }
 

@@ -2,8 +2,8 @@
  * Binary heap that can remove items from its middle, since each item knows its index.
  *
  * in   items and their order        out  the least item by `compare`, first
- * Invariant: `compare` orders any two different items, so the order never depends on insertion. Push, pop and remove
- * are O(log n).
+ * `compare` must order any two different items; the order of the results then never depends on that of the insertions.
+ * Invariant: push, pop and remove are O(log n).
  */
 export interface HeapItem {
   /** Index of the item in the heap that holds it; −1 outside a heap. Only the heap writes it. */

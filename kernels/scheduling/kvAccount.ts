@@ -3,12 +3,11 @@
  *
  * in   holdings (one trajectory's tokens and state on the engine) that are added and subtracted, reports of the engine
  * out  tokens referenced, cached, committed
- * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable.
- * committed: tokens that the placed trajectories are expected to need in total.
- * A group's prompt counts once if the engine shares prefixes, rounded down to whole blocks; the rest of each trajectory
- * is rounded up to whole blocks.
- * Invariant: every sum equals a recount over the holdings, and none is negative. Each operation is O(1), except
- * `correct`, which is O(groups on the engine).
+ * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable. committed:
+ * tokens that the placed trajectories are expected to need in total. A group's prompt counts once if the engine shares
+ * prefixes, rounded down to whole blocks; the rest of each trajectory is rounded up to whole blocks.
+ * Invariant: every sum equals a recount over the holdings, and none is negative (`toolWeight`: apart from rounding
+ * errors). Each operation is O(1), except `correct`, which is O(groups on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 
@@ -57,7 +56,10 @@ export interface EngineAccount {
   readonly running: number
   readonly waiting: number
   readonly inTool: number
-  /** Referenced tokens in the engine's last report minus the account's at that time: the account's error. */
+  /**
+   * Referenced tokens in the engine's last report minus the referenced tokens of this account at that time: the
+   * account's error.
+   */
   readonly driftTokens: number
   /**
    * Referenced tokens in the engine's last report beyond all that its running trajectories may grow to: they belong to

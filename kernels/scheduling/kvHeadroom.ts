@@ -100,9 +100,10 @@ function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): Wai
 /**
  * Returns the engine with the lowest load after the turn's trajectory is added; null if no engine has room.
  *
- * An engine has room if no turn waits on it, the turn fits it, its demand with the trajectory is at most `most` times
- * its KV without the reserve, its held tokens with the turn fit that KV, its load without the trajectory is at most
- * `maxLoad`, and its load with it is below `belowLoad`.
+ * An engine has room if it has a free sequence and no turn waits on it, the turn fits it, its demand with the
+ * trajectory is at most `most` times its KV without the reserve, its held tokens with the turn fit that KV, its load
+ * without the trajectory is at most `maxLoad`, and its load with it is below `belowLoad`. Before any trajectory has
+ * ended, `allMayBegin` may allow more demand.
  */
 function roomiest(
   view: SchedulerView,

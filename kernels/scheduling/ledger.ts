@@ -27,7 +27,10 @@ export class Ledger {
    * one per engine.
    */
   private baseMs = 0
-  /** Time for which `decay`, the cached decay since `baseMs`, was computed. */
+  /**
+   * Time for which `decay` was computed, ms. `decay` is the factor by which weights in tools have decayed since
+   * `baseMs`.
+   */
   private decayMs = 0
   private decay = 1
 

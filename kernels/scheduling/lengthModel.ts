@@ -13,7 +13,8 @@ import type { GroupId, TrajectoryId } from '../../messages/ids'
 /** Number of equal parts (stretches) into which a rollout's token budget is divided. */
 const stretches = 32
 /**
- * Weights of the priors: the common hazard's, as a number of rollouts; a group factor's (prior 1), as a number of ends.
+ * Weights of the priors. priorRollouts: weight of the common hazard's prior, as a number of rollouts. priorEnds: weight
+ * of the prior of a group's factor (mean 1), as a number of ended rollouts.
  */
 const priorRollouts = 4
 const priorEnds = 2

@@ -4,8 +4,8 @@
  * in   engines that join, leave and report; turns that are requested, start and end; trajectories that are released
  * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine
  * The scheduler actor and the simulator call it in the same way.
- * Invariant: the same calls give the same decisions; no decision starts more turns on an engine than its maxSequences;
- * an end or a release that comes twice, or for an unknown trajectory, changes nothing.
+ * Invariant: the same calls give the same decisions; no decision starts a turn on an engine that already runs
+ * maxSequences turns; an end or a release that comes twice, or for an unknown trajectory, changes nothing.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerDecision, SchedulerOptions, TurnAsk, TurnAssignment } from './contract'

@@ -2,8 +2,8 @@
  * Policy `static`: the paper's baseline (arXiv 2508.20722 §3.2). Every engine gets and keeps an equal share of
  * trajectories.
  *
- * Turns run in waves: a wave starts when all turns of the previous wave have ended and their tools have answered. The
- * policy ignores KV: an engine preempts the sequences that do not fit.
+ * Turns run in waves, on each engine by itself: a wave starts when all turns of the engine's previous wave have ended
+ * and their tools have answered. The policy ignores KV: an engine preempts the sequences that do not fit.
  */
 import { type EngineView, fits, hasSlot, least, type Policy, type SchedulerView, type Step } from './policy'
 

@@ -3,7 +3,7 @@
  *
  * in   a group's rewarded members, and options        out  rejected with a reason | kept whole | exactly G kept
  * Invariant: the choice depends on member indices and the seed, never on the order in which members finished. The
- * result contains every number that the choice was computed from.
+ * result contains the seed, the generator's name, and every member's reward, penalties and sampling weight.
  */
 
 import { generatorName, pcg32, sampleUniform, sampleWeighted } from '../random'
@@ -140,8 +140,9 @@ export function roundHalfEven(numerator: number, denominator: number): number {
 
 /**
  * Returns how many negatives (k0) and positives (k1) to keep, k0 + k1 = G, of a group with positives + negatives ≥ G;
- * null if both numbers are below their floor and the whole group is kept. A floor is at most the number of positives,
- * or negatives, that there are. If both floors cannot be met, only the positives' floor is.
+ * null if both numbers would be below their floor: the whole group is then kept. Otherwise a number below its floor is
+ * raised to the floor, or to all members of its kind if there are fewer. If both floors cannot be met, only the
+ * positives' floor is.
  */
 export function selectionCounts(
   variant: 'paper' | 'release',

@@ -4,7 +4,8 @@
  *
  * - A sequence that needs a block when none is free preempts the newest running sequence, or the one with the largest
  *   priority value, until it has a block.
- * - A preempted sequence goes to the head of the queue and is computed again, except for blocks that are still cached.
+ * - A preempted sequence goes to the head of the queue (with priorities: to its place in their order) and is computed
+ *   again, except for blocks that are still cached.
  * - A request is admitted if its whole context fits. Tokens that it will write are never reserved.
  * - A step that has preempted a sequence admits none.
  */

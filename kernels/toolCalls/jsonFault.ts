@@ -2,7 +2,9 @@
  * Finds the first fault of a JSON text, in words that never change: they go into facts that are replayed, while the
  * messages of JSON.parse differ between versions of JavaScript engines.
  *
- * in   a text       out  null if it is JSON and not nested too deep, else the fault and its character (0-based)
+ * in   a text
+ * out  null if it is JSON and not nested too deep; else the fault, with its character (0-based) unless the text ends
+ * there
  * Invariant: one pass, no recursion: neither the length nor the nesting of a hostile text can exhaust the stack.
  */
 

@@ -3,8 +3,8 @@
  *
  * in   the text of one turn        out  its calls in order, well-formed or malformed
  * A call ends at its first closing tag; if that stands inside a JSON string of a well-formed call, at the first closing
- * tag outside strings. An opening tag without a closing tag begins no call; an opening tag inside a call makes the call
- * malformed.
+ * tag outside strings. An opening tag without a closing tag begins no call. An opening tag inside a call makes the call
+ * malformed, unless it stands in a JSON string.
  * Invariant: never throws on any text; linear time in the text.
  */
 import type { ToolStatus } from '../../messages/facts'
@@ -150,7 +150,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 /**
  * Returns the position of the first closing tag after `body` outside JSON strings; −1 if there is none within `budget`
- * characters.
+ * characters, or if a string before it is not valid JSON. `read`: number of characters read.
  */
 function closeOutsideStrings(text: string, body: number, budget: number): { at: number; read: number } {
   let quoted = false

@@ -74,8 +74,9 @@ export function unknownToolText(name: string, tools: readonly string[]): string 
 }
 
 /**
- * Cuts the middle out of a text of more than `maxChars` characters (code points): keeps half of them from the head, the
- * mark `...(truncated)...`, and half from the end. The mark is added to the limit, as in the paper's released code.
+ * Cuts the middle out of a text of more than `maxChars` characters (code points): keeps half of them from the head,
+ * then the mark `...(truncated)...`, then half from the end. The mark comes on top of `maxChars`, as in the paper's
+ * released code.
  */
 export function truncateMiddle(text: string, maxChars: number): string {
   if (!Number.isInteger(maxChars) || maxChars < 0)

@@ -15,7 +15,7 @@ export interface LearnerClaimed {
   readonly owner: string
 }
 
-/** The batch of an optimizer step is fixed: the step's commit point. */
+/** An optimizer step began: its batch is fixed. This fact is the step's commit point. */
 export interface StepStarted {
   readonly type: 'step.started'
   readonly at: number
@@ -29,7 +29,7 @@ export interface StepStarted {
   readonly trajectories: readonly TrajectoryId[]
 }
 
-/** Measurements by name: loss, gradNorm, clipFraction, trainedTokens, passAt1, … */
+/** Measurements of a step, an evaluation or a run, by name: loss, gradNorm, clipFraction, trainedTokens, passAt1, … */
 export type Metrics = Readonly<Record<string, number>>
 
 /** An optimizer step was applied once to the weights of `baseVersion`. */

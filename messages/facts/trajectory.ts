@@ -250,7 +250,7 @@ export interface GroupClosed {
   readonly rewarded: readonly number[]
 }
 
-/** A member of a group that is trained on. */
+/** Member of a selected group whose trajectory is trained on. */
 export interface KeptMember {
   readonly member: number
   readonly reward: number
@@ -259,7 +259,7 @@ export interface KeptMember {
   readonly penalty: number
 }
 
-/** A member of a group that is not trained on. */
+/** Member of a selected group whose trajectory is not trained on, although it has a reward. */
 export interface DroppedMember {
   readonly member: number
   readonly reward: number
