@@ -23,7 +23,7 @@ export function registerConfig(program: Command): void {
     })
 }
 
-/** Renders YAML that can be parsed again: the origins are comments. */
+/** Renders the value as YAML with the origin of each value in a comment, so that the text can be parsed again. */
 export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>): string {
   const document = new Document(value, { aliasDuplicateObjects: false })
   visit(document, {

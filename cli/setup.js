@@ -4,7 +4,8 @@
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
  * It runs before any package is installed, so it uses Node alone. Every step but the shim leaves a stamp with the
- * digest of its inputs and is skipped while that digest agrees. An interrupted step has no stamp and is done again.
+ * digest of its inputs and is skipped while that digest agrees. An interrupted step leaves no new stamp and is done
+ * again.
  */
 const { places } = require('./setup/places')
 const { SetupError, say, seconds } = require('./setup/say')

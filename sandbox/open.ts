@@ -105,7 +105,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
   })
 }
 
-/** Tries every level and reports the outcomes, for `troupe doctor`. */
+/** Tries every level and returns for each whether a sandbox could be opened, for `troupe doctor`. */
 export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
   checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
   const reports: LevelReport[] = []

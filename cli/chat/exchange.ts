@@ -5,8 +5,9 @@
  * in   a prompt, an engine, tools, a renderer
  * out  facts of one trajectory, appended as they happen; text, shown at once
  * Invariant: the coordinator's reducer (`evolveRollout`) decides the next action from the facts, so `replay` reads a
- * chat like a run. Tokens are rendered once; tool results count against the answer's token budget. However the exchange
- * ends, the engine releases its state, and the conversation keeps the text that the exchange produced.
+ * chat like a run. Within an exchange no text is rendered to tokens twice; tool results count against the answer's
+ * token budget. However the exchange ends, the engine is asked to release its state; the conversation keeps the text
+ * that the model had produced when it was aborted or the engine failed.
  */
 import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/nextActions'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'

@@ -1,5 +1,6 @@
 /**
- * Reads the messages of a chat, either a single message or one per line at a terminal, and has each answered.
+ * Reads the messages of a chat, either a single message or those that a person types at a terminal, and has each
+ * answered.
  *
  * in   messages, signals        out  an answer to each message; the command's exit code
  */
@@ -11,7 +12,9 @@ import { userLines } from './userLines'
 
 type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
 
-/** Has one message answered. The first signal ends the answer, the second ends the process. */
+/**
+ * Has one message answered and returns the exit code. The first signal ends the answer, the second ends the process.
+ */
 export async function answering(text: string, answer: Answer): Promise<number> {
   const stop = new AbortController()
   let code = 0

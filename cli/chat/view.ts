@@ -67,7 +67,10 @@ export function chatView(json: boolean, out: NodeJS.WriteStream = process.stdout
   }
 }
 
-/** Prints a call's code as it is, its other arguments as JSON. */
+/**
+ * Formats a call's arguments for people: the code as it is, then standard input and other arguments as comments.
+ * Without code: JSON.
+ */
 function written(args: Readonly<Record<string, unknown>>): string {
   const { code, input, ...rest } = args
   if (typeof code !== 'string') return JSON.stringify(args)

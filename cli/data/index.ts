@@ -1,9 +1,9 @@
 /**
  * `troupe data NAME`: converts a published set of problems or conversations into the JSONL file that a recipe reads.
  *
- * in   a file, a directory or the hub
+ * in   files, directories, or data sets of the Hugging Face hub
  * out  JSONL, for problems of {id, problem, answer, source}; a report on stdout
- * Invariant: the file is written whole or not at all; the report accounts for every row.
+ * Invariant: a plain file is written whole or not at all; the report accounts for every row that was read.
  */
 
 import { createHash } from 'node:crypto'

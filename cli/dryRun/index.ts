@@ -4,8 +4,8 @@
  *
  * in   a recipe
  * out  the reduced fields, the step, the estimates; exit code 0 when the step was made, or the recipe has no steps
- * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one.
- * No file or process remains.
+ * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one. A
+ * dry run that is not killed removes its files and ends its processes.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,10 +1,12 @@
 /**
  * Reduces a recipe so far that one real step takes seconds on a CPU.
  *
- * in   a resolved recipe, its model's transformers config    out  the recipe with smaller counts; the list of changes
- * Invariant: the kind of architecture, the template, selection, loss and scheduler are the recipe's own. Smaller sizes
- * and counts are listed as changes. Tasks, demonstrations (conversations for the cold start), the reward (`math`) and
- * the tool (Python) are the dry run's own and not listed, so nothing is downloaded.
+ * in   a resolved recipe, its model's transformers config, a chat template
+ * out  the recipe with smaller sizes and counts; the list of changes
+ * Invariant: the kind of architecture, the selection, the loss and the scheduler are the recipe's own; their smaller
+ * sizes and counts are in the list. Tasks, demonstrations (conversations for the cold start), the reward (`math`) and
+ * the tool (Python) are the dry run's own, so nothing is downloaded; these are not in the list, nor are the switches of
+ * a short run on a CPU (device, alarms that stop).
  */
 
 import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
@@ -18,7 +20,10 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 export interface Reduced {
   readonly recipe: Recipe
   readonly config: RecipeInput
-  /** Sizes, counts and engine fields that the dry run changed: path, the recipe's value, the dry run's value. */
+  /**
+   * Changes to list in the report: sizes, counts, settings of the cold start and fields of the engine. `path`: the
+   * recipe's field; `from`: the recipe's value; `to`: the dry run's value.
+   */
   readonly changes: readonly { readonly path: string; readonly from: unknown; readonly to: unknown }[]
 }
 
@@ -107,7 +112,10 @@ export function reduce(
   return { recipe: dryRecipe(reduced as unknown as RecipeInput), config: reduced as unknown as RecipeInput, changes }
 }
 
-/** Architecture of the same kind with two narrow layers and the same ratio of query heads to key heads. */
+/**
+ * Architecture of the same kind with two narrow layers. The ratio of query heads to key heads is the recipe's, rounded
+ * to 1, 2 or 4.
+ */
 function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const heads = Number(config.num_attention_heads ?? 4)
   const kvHeads = Number(config.num_key_value_heads ?? heads)

@@ -12,7 +12,10 @@ import { readFacts } from '../../replay/trajectories/summaries'
 import type { Journal } from '../../runtime/journal/journal'
 
 export interface EvaluationDetails {
-  /** Mean reward and number of problems by category; empty when tasks have no category. */
+  /**
+   * By category: the mean over its problems of each problem's mean reward, and the number of these problems. Only
+   * judged answers count. Empty when tasks have no category.
+   */
   readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
   /** Share (0 to 1) of the IFEval instructions in judged answers that were followed; null for other benchmarks. */
   readonly instructionAccuracy: number | null
@@ -21,8 +24,8 @@ export interface EvaluationDetails {
   /** Number of answers with a reward by the way in which they were judged, for example `no-answer: 3`. */
   readonly how: Readonly<Record<string, number>>
   /**
-   * Problems where at least two thirds of three or more samples give the same wrong answer. The expected answer may be
-   * wrong.
+   * Problems with three or more judged samples, of which at least two thirds give the same wrong answer. The expected
+   * answer may be wrong.
    */
   readonly suspects: readonly {
     readonly task: string

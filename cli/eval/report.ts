@@ -83,7 +83,10 @@ function summaryOf(all: readonly Evaluated[]): string {
 export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>): number | null =>
   metrics.toolCalls ? (metrics.toolErrorRate ?? null) : null
 
-/** A row for each pass@k of the metrics, k ascending; the last is the best of all samples. */
+/**
+ * A row for each pass@k (k a power of 2) in the metrics, k ascending; then one for k = number of samples, if there is
+ * more than one sample.
+ */
 function passAtRows({ metrics, samples }: EvaluationCompleted): (readonly [string, string])[] {
   const powers = Array.from({ length: 16 }, (_, i) => 2 ** (i + 1)).filter(k => metrics[`passAt${k}`] !== undefined)
   const rows = powers.map(k => [`pass@${k}`, percent(metrics[`passAt${k}`]!)] as const)

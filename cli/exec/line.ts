@@ -2,7 +2,8 @@
  * Parses and prints the lines of `exec --jsonl` (DESIGN §9).
  *
  * in   a line of text, or a result of the sandbox    out  a request, or the reason why it is rejected; a line to print
- * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one.
+ * Invariant: every line gets an answer, whatever the line holds; the answer has the line's id if that is valid, else
+ * null.
  */
 import { distance } from 'fastest-levenshtein'
 import { withoutBom } from '../../runtime/settings/withoutBom'
@@ -34,7 +35,7 @@ const FIELDS: Readonly<Record<string, { readonly is: (value: unknown) => boolean
   encoding: { is: value => value === 'utf8' || value === 'base64', what: '"utf8" or "base64"' },
 }
 const REQUIRED = ['id', 'code']
-/** Largest edit distance at which an unknown field counts as a misspelling of a known one. */
+/** Largest edit distance at which the error for an unknown field suggests a known one. */
 const NEAR = 4
 
 export function parseExecLine(text: string): ExecLine | BadLine {
@@ -52,7 +53,7 @@ export function parseExecLine(text: string): ExecLine | BadLine {
   for (const [name, given] of Object.entries(fields)) {
     const field = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined
     if (!field) return { id, reason: `unknown field ${JSON.stringify(name)}${nearest(name)}` }
-    // null counts as a missing field, as many JSON writers use it.
+    // An optional field that is null counts as missing, because many JSON writers write null for it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
     // Python would receive a replacement character for text that is not valid Unicode.

@@ -95,7 +95,10 @@ export const errorClassification: Experiment = async () => {
   }
 }
 
-/** Share of kept positives that made the suspect call, when the selection counts that call as `errors` failed calls. */
+/**
+ * Share (0 to 1) of the right rollouts kept by RoC that made the suspect call, if that call counts as `errors` failed
+ * calls.
+ */
 function keptShare(errors: number): number {
   let suspect = 0
   let positives = 0

@@ -27,7 +27,8 @@ const tailChars = 2000
 
 /**
  * Trains an arm, or reads the result of its earlier run.
- * @throws TroupeError cli.arm_failed; if its process failed, with the last characters of the process's stderr
+ * @throws TroupeError cli.arm_failed if its process failed (the error has the end of the process's stderr), or if its
+ * directory holds a run of another recipe
  */
 export async function trainedRun(name: string, recipe: object, directory: string): Promise<TrainedRun> {
   mkdirSync(directory, { recursive: true })

@@ -76,7 +76,7 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
 export interface Graded {
   readonly right: number
   readonly wrong: number
-  /** Number of lines that cannot be parsed, and of answers that a broken grader could not decide. */
+  /** Number of lines without a verdict: they cannot be parsed, are too long, or the grader failed or was aborted. */
   readonly ungraded: number
   /** Number of lines that arithmetic could decide; `differ` counts those where it contradicts the grader. */
   readonly decided: number

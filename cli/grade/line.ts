@@ -2,7 +2,7 @@
  * Parses the input lines of `grade --jsonl` and prints its output lines.
  *
  * in   a line of text, or a verdict      out  an answer and a truth, or why the line has none; a line to print
- * Invariant: every input line gets an output line, with the line's own id if it has one. Unknown fields are ignored, so
+ * Invariant: every input line gets an output line, with the line's id if that is valid. Unknown fields are ignored, so
  * that rows of a data set can be graded unchanged.
  */
 import { distance } from 'fastest-levenshtein'
@@ -30,7 +30,7 @@ export interface BadGradeLine {
   readonly reason: string
 }
 
-/** Largest edit distance at which another field of the line counts as a misspelling of a missing one. */
+/** Largest edit distance at which the error for a missing field asks whether another field of the line was meant. */
 const maxDistance = 2
 
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
@@ -85,7 +85,10 @@ export const verdictLine = (id: GradeLineId, verdict: Verdict, second?: boolean 
   return printed(id, correct, how, why, second === undefined ? {} : { second, differ: differs(verdict, second) })
 }
 
-/** True when arithmetic contradicts the verdict. A literal refusal is about the form of an answer, not its value. */
+/**
+ * True when arithmetic contradicts the verdict. A verdict by `--literal` (`how` is `literal`) refuses the form of an
+ * answer, not its value, so arithmetic does not contradict it.
+ */
 export const differs = ({ correct, how }: Verdict, second: boolean | null): boolean =>
   second !== null && second !== correct && how !== 'literal'
 

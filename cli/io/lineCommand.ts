@@ -1,13 +1,18 @@
 /**
  * Handles signals and closed pipes for commands that answer lines of stdin.
  *
- * in   the streams and an AbortController      out  the exit code; the input destroyed, the work aborted
- * Invariant: the first signal ends the reading, and lines already read are still answered; the second signal aborts
- * these too.
+ * in   the streams and an AbortController
+ * out  the exit code. The first signal destroys the input; the second signal, or an output that fails, also aborts the
+ * work.
+ * Invariant: after the first signal, lines that were already read are still answered; the second signal aborts these
+ * too.
  */
 import type { Readable, Writable } from 'node:stream'
 
-/** Runs `act` under signals. Returns the exit code: 0, 130 after SIGINT, 143 after SIGTERM. */
+/**
+ * Runs `act`, and handles SIGINT and SIGTERM meanwhile. Returns the exit code: 0 without a signal, 130 after SIGINT,
+ * 143 after SIGTERM.
+ */
 export async function underSignals(
   input: Readable,
   act: (abort: AbortController) => Promise<unknown>,

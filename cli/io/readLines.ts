@@ -1,14 +1,17 @@
 /**
  * Reads the lines of a byte stream in bounded memory.
  *
- * in   a readable stream of bytes      out  its lines without line ends, as text (see escapedText for invalid UTF-8)
- * Invariant: the reader holds at most `maxBytes` and one chunk, and reads nothing ahead of the consumer; blank lines
- * are skipped. A stream that is destroyed during reading ends normally, and its unfinished line is dropped.
+ * in   a readable stream of bytes
+ * out  its lines without line ends, as text (see escapedText for invalid UTF-8); for a line that is too long, the
+ * reason
+ * Invariant: the reader buffers at most `maxBytes` of an unfinished line and one chunk, and reads nothing ahead of the
+ * consumer; blank lines are skipped. A stream that is destroyed during reading ends normally, and its unfinished line
+ * is dropped.
  */
 import type { Readable } from 'node:stream'
 import { escapedText } from '../../sandbox'
 
-/** A line of the stream, or the reason why it was not kept. */
+/** Line of the stream, with its length in bytes; or the reason why the line was too long to keep. */
 export type Line = { readonly text: string; readonly bytes: number } | { readonly reason: string }
 
 export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {

@@ -3,7 +3,7 @@
  * writes to stdout.
  *
  * in   pieces of text, since the lines of a large run do not fit into one string
- * out  @throws TroupeError cli.cannot_write
+ * out  the file, with its directories; TroupeError cli.cannot_write if it cannot be written
  * A path that is not a plain file (a pipe, a device such as /dev/stdout, a link) is written in place.
  */
 import {

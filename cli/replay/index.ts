@@ -1,6 +1,6 @@
 /**
- * `troupe replay`: registers the commands that answer questions about a run from its log. None of them changes the log.
- * Only the modules of the named command are loaded; `--help` loads all.
+ * `troupe replay`: registers the commands that answer questions about a run from its log. None of them changes that
+ * log; `fork` and `import` write a new run. Only the modules of the named command are loaded; `--help` loads all.
  */
 import type { Command } from 'commander'
 

@@ -157,7 +157,7 @@ interface Load {
   readonly recorded?: Recorded
 }
 
-/** Durations that the recorded run itself had, under its own policy. */
+/** Measured durations of the recorded run itself, under the scheduling policy that it used, in ms. */
 interface Recorded {
   readonly recordedMakespanMs: number
   readonly recordedTtftMsMean: number

@@ -23,7 +23,7 @@ import type { Journal } from '../../runtime/journal/journal'
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]
   readonly measured: readonly MeasuredTurn[]
-  /** Milliseconds from the request of the first turn to the end of the last one. */
+  /** Milliseconds from the request of the run's first turn to the end of its last turn. */
   readonly makespanMs: number
   /** Mean milliseconds from a turn's request to its first token, over uninterrupted turns; 0 when there are none. */
   readonly ttftMsMean: number
@@ -60,8 +60,8 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
 }
 
 /**
- * Sizes of an engine as it reported them on joining. vLLM never assigns its first block to a sequence
- * (v1/core/block_pool.py, null_block).
+ * Sizes of an engine for the simulator, as the engine reported them on joining; for vLLM less one block of KV cache,
+ * since vLLM never assigns its first block to a sequence (v1/core/block_pool.py, null_block).
  */
 export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
   const kvTokens = kind === 'vllm' ? Math.max(blockTokens, said - blockTokens) : said

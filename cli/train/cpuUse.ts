@@ -30,7 +30,7 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
     take(message) {
       if (message.type === 'tool.completed') toolsMs += message.cpuMs
     },
-    /** Samples the child processes that are alive; the CPU time of ended processes stays counted. */
+    /** Samples the child processes that are alive; a process that has ended stays counted as of its last sample. */
     sample() {
       for (const [pid, use] of children()) uses.set(pid, use)
     },

@@ -201,8 +201,8 @@ class ProcessPool implements Sandbox {
   }
 
   /**
-   * Waits until the launcher of a dead thread ends, and kills what is left of its call. The kernel has sent the
-   * launcher SIGHUP, on which it ends its call and exits.
+   * Waits, at most LOST_MS, until the launcher of a dead thread ends, then kills what is left of its call. The launcher
+   * ends its call and exits on SIGHUP, which the kernel has sent, and on SIGTERM, which is sent here.
    */
   async #endLost(mark: string, cells: Int32Array): Promise<void> {
     const launcher = Atomics.load(cells, SLOT.launcher)

@@ -75,8 +75,8 @@ export class Dispatcher {
 
   /**
    * Resolves with the verdicts, in the items' order. A submission that still waits after `waitMs` is answered
-   * `queue_timeout`. A submission that the sandbox has by then gets the time that it would need if it had just begun;
-   * after that it is answered `queue_timeout` too.
+   * `queue_timeout`. A submission that the sandbox already has then gets LATE_MS more than its deadline, counted from
+   * that moment; if it still has no verdict then, it is answered `queue_timeout` too.
    * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never
    * resolves
    */

@@ -3,8 +3,9 @@
  * dispatcher runs the submissions.
  *
  * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers; 422 in FastAPI's form
- * Invariant: every request is answered, unless its client disconnects. Bodies are bounded in bytes and waiting
- * submissions in number, over all requests; a request above a bound is refused at once with 429 or 503 and Retry-After.
+ * Invariant: every request is answered, unless its connection closes first. The bytes of all bodies and the number of
+ * waiting submissions are bounded; a request that would exceed these bounds is refused, without waiting, with 429 or
+ * 503 and Retry-After, a body that is too long by itself with 413.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'

@@ -89,7 +89,8 @@ const BACKLOG = 4096
 const KEEP_ALIVE_MS = 75_000
 /**
  * Opens a judge.
- * @throws SandboxError judge.bad_option, judge.unsafe_bind, judge.bad_token, judge.cannot_listen
+ * @throws SandboxError judge.bad_option (a number out of its bounds), judge.unsafe_bind (no token, and not loopback),
+ * judge.bad_token (file unreadable or without a token), judge.cannot_listen
  */
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
   const { tokenFile, ...given } = options

@@ -18,7 +18,10 @@ import { canFork, SessionStates, type State } from './states'
 
 /** Interface of the pool that sessions use; `Link` is the connection to a zygote. */
 export interface SessionPort<Link> {
-  /** Memory of all paused cells, in bytes, above which the least recently used sessions lose their states. */
+  /**
+   * Upper bound on the memory of all paused cells, in bytes; above it the least recently used sessions lose their
+   * states.
+   */
   readonly memoryBytes: number
   readonly noSessions: string | undefined
   readonly lanes: number
@@ -52,11 +55,13 @@ interface Session<Link> {
 
 /** Number of states that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
-/** Number of paused cells of all sessions above which the least recently used sessions lose their states. */
+/** Upper bound on the paused cells of all sessions; above it the least recently used sessions lose their states. */
 const STATES = 400
-/** Upper bound on the sessions that are remembered. */
+/** Upper bound on the sessions that are remembered; above it the least recently used sessions end. */
 const SESSIONS = 20_000
-/** Number of times that a cell is tried when the state that it forks from, or its zygote, is lost. */
+/**
+ * Upper bound on the tries of one cell: a try fails when the state that the cell forks from, or its zygote, is lost.
+ */
 const ATTEMPTS = 3
 
 export class Sessions<Link> {
@@ -273,7 +278,10 @@ export class Sessions<Link> {
     return outcome
   }
 
-  /** Frees states of the least recently used sessions until the bounds hold. The cells stay known, to be run again. */
+  /**
+   * Frees states of the least recently used sessions, but not of session `busy`, until the bounds on states hold. The
+   * cells stay known, to be run again.
+   */
   #evict(busy: string): void {
     for (const [id, session] of this.#sessions) {
       if (this.#states.bytes <= this.port.memoryBytes && this.#states.size <= STATES) return

@@ -3,8 +3,8 @@
  * to that thread, and the calls that the zygote has.
  *
  * in   frames      out  replies, and `down` when the zygote or its thread died
- * Invariant: after `down` no reply concerns a call sent before it. Frames sent in one turn of the event loop travel as
- * one message.
+ * Invariant: after `down` no reply concerns a call sent before it. Frames that are sent without an await between them
+ * travel as one message.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { Piscina } from 'piscina'

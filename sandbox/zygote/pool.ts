@@ -6,8 +6,9 @@
  * out  results, in the order in which calls end
  * Invariant: a call is answered once, after every process that it started is dead, except the paused process of a
  * session's cell. When a zygote dies, its calls that had begun are answered as killed, with the reason: their processes
- * are dead, since the kernel kills a zygote's children with it. Its calls that had not begun run on another zygote, at
- * most ATTEMPTS times; a cell that forks from a lost state is answered as orphan, and its session is rebuilt.
+ * are dead, since the kernel kills a zygote's children with it. Its calls that had not begun are sent again to any
+ * zygote, until each was sent ATTEMPTS times; a cell that forks from a lost state is answered as orphan, and its
+ * session is rebuilt.
  */
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'

@@ -5,7 +5,8 @@
  * in   new calls, calls to be repeated, aborted calls
  * out  the next call and a zygote that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
- * others; each kind first come, first served. A zygote never has more calls than it can run at once (LANES).
+ * others. Calls of the last two kinds, and cells of the same zygote, are first come, first served. A zygote never has
+ * more calls than it can run at once (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'

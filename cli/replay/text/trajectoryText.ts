@@ -1,7 +1,7 @@
 /**
  * Formats a trajectory for people: its turns, tool calls, end and selection, as lines of text coloured for a terminal.
  *
- * in   its facts that count, the decision about its group        out  lines
+ * in   the facts of the trajectory that the coordinator accepted, the decision about its group        out  lines
  * Invariant: everything that a model or a tool wrote is escaped.
  */
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
@@ -15,12 +15,12 @@ export const foldedLines = 40
 const paint = painter(process.stdout)
 
 export interface Printing {
-  /** true: shows long texts in full; false: folds them. */
+  /** true: shows long texts in full; false: shows their first `foldedLines` lines. */
   readonly full: boolean
   readonly logprobs: boolean
-  /** Texts of tokens; when set, a line of tokens is printed below each turn. */
+  /** Function from a token id to the token's text; when set, a line of tokens is printed below each turn. */
   readonly texts?: TokenTexts
-  /** Tokens with at most this logprob are marked. */
+  /** Logprob at and below which a token is marked with ▲; undefined: no token is marked. */
   readonly leastSure?: number
 }
 
@@ -34,7 +34,7 @@ function indentedBy({ full }: Printing) {
   }
 }
 
-/** Tokens with a logprob below this stand out as unlikely. */
+/** Logprobs below which a token is printed red (`unlikely`) or yellow (`doubtful`). */
 const unlikely = Math.log(0.1)
 const doubtful = Math.log(0.5)
 

@@ -2,7 +2,7 @@
 mode.
 
 In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing when only the cache is filled.
-Invariant: in `fixed`, a token's logits and keys depend only on the tokens before it, to the bit.
+Invariant: in `fixed`, a token's logits and keys depend only on the tokens up to it, to the bit.
 """
 
 from __future__ import annotations

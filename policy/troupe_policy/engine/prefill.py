@@ -1,7 +1,9 @@
-"""Prefill: computes the missing keys of contexts, many rows in one forward pass, and each group's common prompt once.
+"""Prefill: computes the missing keys of contexts, many rows in one forward pass. Unless the engine is deterministic, the
+rows of a group share one computation of their common prompt.
 
 In: rows that lack keys before their last token. Out: rows that are ready to decode.
-Invariant: the decode computes the last token of a context, so every token is sampled in the same way.
+Invariant: a prefill never computes the last token of a context; the decode does, so every token is sampled in the
+same way.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from .kv import KvRows
 from .ledger import Ledger
 from .requests import Sequence
 
-# Number of iterations by which a prefill of fewer than SMALL_PREFILL_TOKENS may be delayed, so that others can join
-# it.
+# Upper bound on the iterations by which a small prefill is delayed, so that others can join it. Small: fewer than
+# SMALL_PREFILL_TOKENS missing keys in all, in fewer than an eighth as many rows as are ready to decode.
 MAX_DELAY_ITERATIONS = 4
 SMALL_PREFILL_TOKENS = 512
 

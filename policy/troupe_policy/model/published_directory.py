@@ -2,7 +2,8 @@
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
 Invariant: a crash at any point leaves the old target or the new one, on systems that can exchange two paths (Linux);
-elsewhere a target that existed is missing for a moment. Leftovers of dead processes are removed later.
+elsewhere an existing target is missing between two renames, and a crash there leaves it missing. The next call for
+the same target removes the temporary directories of dead processes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def published_directory(target: Path) -> Iterator[Path]:
     """Yields a temporary directory beside `target`; when the block succeeds, the directory is fsynced and becomes
     `target`.
 
-    An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails, only
-    the temporary directory is touched. Leftovers of processes that died while publishing are removed.
+    An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails,
+    `target` is unchanged and the temporary directory is removed. Temporary directories of processes that died while
+    publishing `target` are removed first.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
