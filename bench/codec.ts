@@ -3,9 +3,9 @@
  *
  * The bare arm packs the same objects with their arrays already converted to bytes, and unpacks to views of those
  * bytes, from which no numbers can be read. The codec copies them into arrays, checks every field both ways and writes
- * key, topic and headers. Rounds alternate; the median of the rounds' ratios is held to the budget.
- * `turnDecodeShareOfArrays` is reported beside it:
- * the same share when msgpackr's arm copies its arrays too.
+ * key, topic and headers. Rounds alternate; the median of the rounds' ratios (bare time / codec time) is held to the
+ * budget. The report also has `turnDecodeShareOfArrays`: the ratio for decoding a turn when the bare arm copies its
+ * arrays too.
  */
 import { Packr } from 'msgpackr'
 import {

@@ -2,8 +2,8 @@
  * Parses the engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
  *
  * in   the values of --engine, one for each engine        out  assignments of recipe fields
- * Invariant: a run's first fact records the address of each of its engines; a resume may use others. Credentials are
- * neither recorded nor repeated, not even in the error that refuses them.
+ * Invariant: a URL with a user name, password, query or fragment is refused, so the run's first fact, which records the
+ * URLs, holds no credentials; the error does not repeat them either. A resume may use other engines.
  */
 import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'

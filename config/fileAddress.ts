@@ -2,7 +2,7 @@
  * Parses addresses of engines that need no server: `recorded:RUN` and `simulated:FILE`.
  *
  * in   the values of --engine        out  assignments of recipe fields; undefined for engines of another kind
- * Invariant: a run records the absolute path of a file, and of a log on another bus.
+ * Invariant: the assignments name files and lmdb directories by absolute path, so a run records absolute paths.
  */
 import { resolve } from 'node:path'
 import { runId } from '../messages/ids'

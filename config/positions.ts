@@ -12,8 +12,8 @@ interface Contexts {
 }
 
 /**
- * RoPE scalings that multiply the length in the config; with other scalings the config states the scaled length
- * already.
+ * Types of RoPE scaling whose `factor` multiplies the length in the config; with other types the config states the
+ * scaled length already.
  */
 const lengthening = ['linear', 'dynamic', 'yarn']
 
@@ -31,8 +31,8 @@ export function positionsOf(architecture: Architecture): number | undefined {
 }
 
 /**
- * Lists the recipe's contexts that are longer than `positions`, with the reason. `named`: the field that states the
- * length.
+ * Lists the recipe's contexts that are longer than `positions`: the path of each field, and the reason. `named`: the
+ * words by which the reason says where `positions` comes from.
  */
 export function contextFaults(
   { limits, evaluation }: Contexts,

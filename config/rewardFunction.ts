@@ -46,6 +46,7 @@ export type RewardScore =
 
 /**
  * A user's reward. If it throws, `reward.failed` is recorded, and the rollout is left out instead of counted as wrong.
- * It runs in this process, so code that never yields blocks everything; `python` rewards run in processes of their own.
+ * It runs in the verifier's own process, so code that never yields blocks everything there; `python` rewards run in
+ * processes of their own.
  */
 export type RewardFunction = (ask: RewardAsk, context: RewardContext) => RewardScore | Promise<RewardScore>

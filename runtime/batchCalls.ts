@@ -1,10 +1,10 @@
 /**
- * Batches calls, for calls that cost more than their items: items that are submitted in one turn of the event loop, or
- * while a call runs, go into one call.
+ * Batches calls whose own cost exceeds that of their items: items that are submitted in one turn of the event loop, or
+ * while a call runs, share a call, up to `most` of them.
  *
  * in   items, one by one        out  each item's result
- * Invariant: one call runs at a time, with its items in the order of submission; items submitted meanwhile wait for the
- * next call. Each caller waits for its own result, so the queue is bounded by the number of callers.
+ * Invariant: one call runs at a time, with its items in the order of submission; items submitted meanwhile wait for a
+ * later call. Each caller waits for its own result, so the queue is bounded by the number of callers.
  */
 import { asError } from './errors'
 

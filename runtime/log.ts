@@ -4,7 +4,7 @@
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
  * Invariant: a text field whose name looks like a secret's is redacted; fields are copied to a depth of 6 and cut
- * below. Text of a model or a tool cannot move the cursor: control characters are escaped.
+ * below. Readable lines escape all control characters, so that text of a model or a tool cannot move the cursor.
  *
  * TROUPE_LOG sets the level where the caller gives none: trace, debug, info (default), warn, error, fatal, silent.
  */

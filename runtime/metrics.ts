@@ -3,8 +3,8 @@
  * first registry.
  *
  * in   counts and durations, by name and labels          out  `render()`: the text of a scrape
- * Invariant: a name is registered once; a second registration returns the same series. Labels have few values, such as
- * actors, engines and reasons; never trajectories.
+ * Invariant: a name is registered once; a second registration returns the same series. Callers use labels with few
+ * values, such as actors, engines and reasons; never trajectories. This file does not check that.
  */
 import type { Registry } from 'prom-client'
 

@@ -2,7 +2,7 @@
  * Opens a run for a command: the bus's address, the run's files, and its journal.
  *
  * in   an address, a run's name        out  the bus, the blobs, the journal, the directory
- * Invariant: a run that exists is never overwritten, and reading never writes.
+ * Invariant: `openNewRun` refuses a run that exists; through a run that is opened for reading, nothing is appended.
  */
 import { join } from 'node:path'
 import { type RunId, runId } from '../messages/ids'

@@ -3,7 +3,7 @@
  * runs.
  *
  * in   a recipe's numbers, traces, a bus        out  the run, its engine, and a gate before each step
- * Invariant: every step requests the same problems and makes the same turns, on every bus.
+ * Invariant: every step requests the same problems and makes turns of the same lengths, on every bus.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -29,7 +29,8 @@ export const engineSection = z.strictObject({
   /** For simulated engines: file with the engine model, written by `troupe simulate --calibrate`. */
   modelFile: z.string().optional(),
   /**
-   * For simulated engines: median length of a turn, in tokens; and milliseconds for which new weights stop an engine.
+   * For simulated engines. `turnTokens`: median length of a turn, in tokens. `updateMs`: milliseconds for which an
+   * engine stops when it gets new weights.
    */
   turnTokens: positive.default(256),
   updateMs: z.number().min(0).default(1000),

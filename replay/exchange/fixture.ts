@@ -85,7 +85,8 @@ export function packFixture(fixture: Fixture): Buffer {
 
 /**
  * Parses a fixture, gzipped or not. `maxBytes`: upper bound on the unpacked size of a gzipped one.
- * @throws TroupeError replay.bad_import that names the line
+ * @throws TroupeError replay.bad_import, with the number of the wrong line, or with the reason why the file does not
+ * unpack
  */
 export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {
   let text: string

@@ -20,8 +20,9 @@ export interface ForkObserver {
   /** Receives the number of forks that have ended, and the number of all forks. */
   readonly onEnded?: (ended: number, all: number) => void
   /**
-   * Ends the forks early; its reason, as text, is the reason in the log. The results then list forks that had not ended
-   * as running.
+   * Aborting the signal ends the forks early, and its reason, as text, becomes the reason of `run.finished`. The
+   * results then list forks that had not ended as running. A signal that is aborted before the forks' run is opened
+   * rejects the call.
    */
   readonly signal?: AbortSignal
 }

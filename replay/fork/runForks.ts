@@ -33,7 +33,10 @@ import type { ForkPart } from './planForks'
 export interface ForkedRunOptions {
   readonly context: RunContext
   readonly code: RecipeCode
-  /** Forks by weights. The parts run one after another; each part after the first resumes the run. */
+  /**
+   * The planned forks, in one part for each directory of weights. The parts run one after another; each part after the
+   * first resumes the run.
+   */
   readonly parts: readonly ForkPart[]
   /** `run.started` of the parent's run. Its tokenizer must be today's: token ids mean nothing to another tokenizer. */
   readonly parent: RunStarted
@@ -46,8 +49,10 @@ const lookEveryMs = 100
 const graceMs = 30_000
 
 /**
- * Resolves when every fork has a reward, has no reward because judging failed, or has failed; or when the user has
- * stopped the run. @throws TroupeError config.other_tokenizer, replay.forks_late
+ * Runs the forks. Resolves when every fork has a reward, has no reward because judging failed, or has failed; or when
+ * the user has stopped the run.
+ * @throws TroupeError config.other_tokenizer when today's tokenizer is not the parent run's; replay.forks_late when
+ * forks are still open after their deadline
  */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
   const all = childrenOf(forked.parts).length

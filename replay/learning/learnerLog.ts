@@ -2,8 +2,8 @@
  * Reads the optimizer steps of a recorded run, and its checkpoints.
  *
  * in   the `learner` topic        out  each step with its batch, its metrics and the digest of the weights it published
- * Invariant: when a step is recorded twice, the first record counts; facts that a learner wrote after another learner
- * had replaced it are ignored.
+ * Invariant: when `step.started` is recorded twice for one step, the first one counts; facts that a learner wrote after
+ * another learner had replaced it are ignored.
  */
 import { isStale } from '../../actors/ownership/fencing'
 import type { StageReset } from '../../backends/trainer/trainer'

@@ -2,7 +2,8 @@
  * Computes which alarms the steps of a recorded run raise, whether or not the run itself had these alarms.
  *
  * in   a recorded run; alarms to check besides all built-in ones and those of the run's recipe
- * out  the raised alarms in the order of the steps, then those that belong to no step
+ * out  the raised alarms in the order of the steps; then those of no step: recorded alarms whose names are not among
+ * the checked ones, and dead letters after the last step
  * Invariant: metrics and alarms come from the live run's own folds (actors/curriculum/tally.ts and alarms.ts). The
  * recorded `step.tallied` facts are not used, since the run may have had other code or no alarms.
  */

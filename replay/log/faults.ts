@@ -1,7 +1,7 @@
 /**
  * Records of a run that cannot be read: the kind of each fault and its position in the log.
  *
- * in   errors of the codec and of blobs, gaps        out  faults, in the order in which they were met
+ * in   errors of the bus, the codec and the blob store; gaps        out  faults, in the order in which they were met
  * Invariant: a fault of one kind at one position is listed once, however often a read meets it.
  */
 import { MessageError } from '../../messages/messageError'
@@ -9,8 +9,10 @@ import { TroupeError } from '../../runtime/errors'
 import { type Place, placeText } from './place'
 
 /**
- * Kinds of unreadable records. gap: offsets are missing. torn-tail: the last record of a partition cannot be decoded.
- * blob: the blob that a record refers to cannot be read.
+ * Kinds of faults. gap: offsets are missing. torn-tail: the last record of a partition cannot be decoded. newer-schema:
+ * a newer Troupe wrote the message. unknown-type: this Troupe does not know the type of the message. unreadable:
+ * another record that cannot be decoded, or a stretch that the bus cannot read. blob: the blob that a record refers to
+ * cannot be read.
  */
 export type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
 

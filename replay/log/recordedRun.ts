@@ -2,8 +2,9 @@
  * Opens a recorded run for reading only: every message with its position, and the records that could not be read.
  *
  * in   --bus, --run, --at        out  entries topic by topic, partition by partition, in order; faults beside them
- * Invariant: reading writes nothing, joins no consumer group and sends no dead letter, so the run stays as it is. A
- * record that cannot be read becomes a fault with its position, and the other records are still delivered.
+ * Invariant: reading writes nothing to the bus or to the run's files, joins no consumer group and sends no dead letter,
+ * so the run stays as it is. A record that cannot be read becomes a fault with its position, and the other records are
+ * still delivered.
  */
 import type { Fact, RunStarted } from '../../messages/facts'
 import { type RunId, runId } from '../../messages/ids'

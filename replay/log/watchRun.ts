@@ -19,7 +19,7 @@ const lingerMs = 20
 const catchUpMs = 5000
 
 const watched = ['trajectories', 'runs', 'learner'] as const
-/** Receives one message. `live`: the message was appended after the log had been read up to its end. */
+/** Receives one message. `live`: false for messages that the log held when the watch began, true for later ones. */
 export type Take = (message: Fact | EngineTelemetry, live: boolean) => void
 
 /**

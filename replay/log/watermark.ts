@@ -4,7 +4,8 @@
  *
  * in   a position, and when its record was written        out  for each partition an offset, exclusive
  * Invariant: every reader of one recorded run gets the same ends. Binary search finds them, because the records of a
- * partition ascend in time; it takes a number of reads logarithmic in the partition's length.
+ * partition ascend in time; it takes a number of reads logarithmic in the partition's length, and one more for each
+ * unreadable record that it meets.
  */
 import type { RunId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'

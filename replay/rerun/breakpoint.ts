@@ -6,7 +6,8 @@
  * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. An expression
  * reads only the values of a `Stop` and calls nothing. A missing field is undefined: comparing it with a value by `==`,
  * `<` or `>` gives false, by `!=` true.
- * Invariant: an expression with a field that no fact has is refused; otherwise it would silently never hold.
+ * Invariant: an expression is refused if the first name of a path in it (`task` of `task.id`) is no field of any fact;
+ * otherwise it would silently never hold. The names after the first are not checked.
  */
 import { closest } from 'fastest-levenshtein'
 import { Jexl } from 'jexl'

@@ -111,7 +111,10 @@ export const aboutOf = (fact: Fact): string =>
 
 const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
 
-/** Names of owners (`partition.claimed`) whose facts are copies: a fork's shared turns, or an imported file. */
+/**
+ * Owner names of claims (`partition.claimed`) after which the facts are copies, of a fork's parent or of an imported
+ * file.
+ */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**

@@ -31,7 +31,9 @@ export interface MeasuredTokens {
 
 /**
  * Measures all sampled tokens. Without `by`, no model is run and recorded values are used.
- * @throws TroupeError replay.bad_entropy, replay.no_weights, replay.no_entropies, config.invalid
+ * @throws TroupeError replay.bad_entropy when the run sampled greedily or `by.model` is no model directory;
+ * replay.no_weights when no weights of the run are on disk; replay.no_entropies when the model's process fails;
+ * config.invalid
  */
 export async function measuredTokens(
   recorded: RecordedRun,

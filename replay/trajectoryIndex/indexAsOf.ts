@@ -36,7 +36,7 @@ export async function indexAsOf(recorded: RecordedRun, today: IndexView): Promis
     const spots = before(row.places)
     wanted.push(...spots)
     if (spots.length === 0) rows.rows.delete(row.id)
-    // Inserted now, so that rows stay in the order of the requests.
+    // The empty row is inserted here, in the order of the requests; its records are read later, in the log's order.
     else rows.rows.set(row.id, newRow(row.id, rows.group(row.group.id)))
   }
   wanted.sort((a, b) => a.partition - b.partition || a.offset - b.offset)

@@ -12,7 +12,10 @@ import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../..
 import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
 
-/** unasked: the log has later facts of the trajectory, but no request. unread: its request cannot be read. */
+/**
+ * State of a trajectory in the log. unasked: the log has later facts of the trajectory, but no request. unread: its
+ * request cannot be read. running: it has no `rollout.finished`. Otherwise the outcome of its `rollout.finished`.
+ */
 export type RowState = 'unasked' | 'unread' | 'running' | 'answered' | 'truncated' | 'failed'
 export type RowSelection = 'kept' | 'dropped' | 'rejected'
 

@@ -6,8 +6,9 @@
  * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's
  * directory: that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never
  * trusted blindly: the first and last record of each partition must be unchanged, unreadable records must still be
- * unreadable, and newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
- * Invariant: rows of a cached index that was extended equal the rows of the whole log.
+ * unreadable, and newer records are added. A file that does not fit is dropped and rebuilt.
+ * Invariant: for a log that was only appended to, rows of a cached index that was extended equal the rows of the whole
+ * log.
  */
 import { createHash } from 'node:crypto'
 import {

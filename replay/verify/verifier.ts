@@ -3,8 +3,8 @@
  *
  * in   entries with their records, in the log's order
  * out  problems with their positions; counts of accepted facts
- * Invariant: the coordinator's and the grouper's own `evolve` decide which facts are accepted, so what is verified is
- * the state that a resume would start from.
+ * Invariant: the coordinator's and the grouper's own `evolve` decide which facts about trajectories and groups are
+ * accepted, so what is verified is the state that a resume would start from.
  */
 import { createHash } from 'node:crypto'
 import { fence, isReplaced } from '../../actors/ownership/fencing'

@@ -2,7 +2,7 @@
  * Determines how a recorded trajectory would have ended under other limits, as far as the record can tell.
  *
  * in   a trajectory's accepted facts, the changed limits
- * out  as it was | cut earlier | to be generated anew from a turn
+ * out  as it was | still running | cut earlier | to be generated anew from a turn
  *
  * The coordinator's own fold runs over the recorded facts with the limits changed. A smaller limit cuts what was
  * sampled: the same seed samples the same tokens up to the cut. When the model would have been shown something else, or

@@ -9,7 +9,10 @@ import type { RecipeConfig, RewardConfig } from '../../config'
 import { recipeCode } from '../log/recipeCode'
 import { replayError } from '../replayError'
 
-/** Default deadline of one grade, in ms, including the start of the sandbox and the wait for earlier grades. */
+/**
+ * Deadline of one grade by a caller's grader, in ms. Recipe rewards, which have a deadline of their own, get this time
+ * on top, for the start of the sandbox and the wait for earlier grades.
+ */
 export const graderDeadlineMs = 60_000
 /** Number of responses that are graded concurrently. */
 export const gradesAtOnce = 16

@@ -2,8 +2,8 @@
  * Grades recorded responses again: by the run's rewards, another recipe's rewards, a caller's grader, or arithmetic.
  *
  * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
- * Invariant: a response is graded by the reward that its task names, unless a grader is given. Nothing is generated,
- * and the log is not changed.
+ * Invariant: a response is graded by the reward that its task names, unless the options ask for a grader or for
+ * arithmetic. Nothing is generated, and the log is not changed.
  */
 import { opinionOn } from '../../actors/curriculum/tally'
 import type { Grader } from '../../actors/verification/verifierPort'
@@ -32,7 +32,9 @@ export interface RescoreOptions {
   readonly recipe?: string
   /** true: grades by plain arithmetic; trajectories that arithmetic cannot grade are left out. */
   readonly arithmetic?: boolean
-  /** Deadline of one grade, ms. Default: the larger of 60 s and, without `grader`, the recipe's reward.timeoutMs. */
+  /**
+   * Deadline of one grade, ms. Default: 60 s for `grader`, the recipe's reward.timeoutMs for the rewards of a recipe.
+   */
   readonly timeoutMs?: number
 }
 
@@ -53,8 +55,8 @@ export interface Rescored {
 /**
  * Grades the selected trajectories.
  * @throws TroupeError replay.no_match, replay.ambiguous; replay.cannot_rescore when no trajectory has a reward to
- * compare with, when a task names an unknown reward, or when the grader throws, returns no number or exceeds its
- * deadline
+ * compare with, when arithmetic can grade none, when a task names an unknown reward, or when the grader throws, returns
+ * no number or exceeds its deadline; the errors of `openRecordedGrader`
  */
 export async function rescoreTrajectories(
   recorded: RecordedRun,
@@ -123,7 +125,7 @@ async function rescored(one: Trajectory, grader: Grader, times: number, timeoutM
   return { trajectory: id, recorded, rewards, mean, deviation, answer, how, changed }
 }
 
-/** Calls a caller's grader with a deadline, since such a grader may hang or throw anything. */
+/** Calls a grader with a deadline, since a caller's grader may hang or throw anything. */
 async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: number, id: string) {
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), timeoutMs)

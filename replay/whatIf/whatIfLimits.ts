@@ -5,7 +5,8 @@
  * in   recorded trajectories, limits in place of theirs
  * out  which trajectories end earlier and which would need a new generation; rewards of the changed responses, by the
  * run's own graders; selection and advantages of each group
- * Invariant: a group with a member that would need a new generation is not decided, because its selection is unknown.
+ * Invariant: a group is not decided if one of its members is still running or would need a new generation, because its
+ * selection is unknown, or if the run did not decide it.
  */
 import type { RecipeConfig } from '../../config'
 import { type SelectionOptions, selectGroup } from '../../kernels'

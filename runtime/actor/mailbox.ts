@@ -45,8 +45,9 @@ export class Mailbox<E> {
   }
 
   /**
-   * Queues the sender of the envelope; later one of the callbacks runs, unless the sender gives up first. Returns a
-   * function by which the sender gives up, or false when `maxWaiting` senders wait already.
+   * Queues the sender of the envelope until there is room: then `admitted` is called; if the mailbox is cleared before,
+   * `refused`. Returns a function by which the sender gives up (neither is called then), or false when `maxWaiting`
+   * senders wait already.
    */
   wait(envelope: E, admitted: () => void, refused: (error: TroupeError) => void): (() => void) | false {
     if (this.#waiters.size >= this.maxWaiting) return false

@@ -61,7 +61,8 @@ export interface SubscribeOptions {
   /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
   /**
-   * Called when a partition leaves this member: it moves to another member, the group dropped this member, or `close`.
+   * Called when this member loses a partition: because another member gets it, the group has dropped this member, or
+   * the subscription is closed.
    */
   readonly onRevoked?: (partition: { topic: string; partition: number }) => Promise<void>
   /** Called once, when the consumer fails and stops. */

@@ -2,7 +2,8 @@
  * Makes a Bus from an embedded log: checks arguments, chooses partitions by key, runs consumer groups.
  *
  * in   a PartitionedLog      out  a Bus
- * Invariant: a refused call has changed nothing; after `close` every call is refused with `bus.closed`.
+ * Invariant: a refused call has changed nothing; after `close` every other call of the Bus is refused with
+ * `bus.closed`.
  */
 import type { Bus, NewRecord, TopicConfig } from './bus'
 import { checkGroup, checkRecord, checkTopicConfig } from './busChecks'

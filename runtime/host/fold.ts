@@ -2,9 +2,9 @@
  * The fold of a host: computes the behaviour's states from the partitions, live and again after a restart (a refold).
  *
  * in   entries, in the log's order        out  states; the behaviour's decisions, once it is live
- * Invariant: each fact is folded once, and nothing is decided about records before a partition's live point (the offset
- * where this host begins to decide). A message that crashes the actor three times becomes a dead letter, and later
- * refolds skip it.
+ * Invariant: a state gets each fact once, and nothing is decided about records before a partition's live point (the
+ * offset where this host begins to decide). A message that crashes the actor three times becomes a dead letter, and
+ * later refolds of this process skip it.
  */
 import type { Message, TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -123,8 +123,8 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
-   * Folds each partition from its `begin` to its `next` without deciding. Then returns what is pending, for a behaviour
-   * with `decide`; for another one it sets `due`.
+   * Folds each partition from its `begin` to its `next` without deciding, and sets `due`. Returns what is pending for a
+   * behaviour with `decide`, nothing for another one.
    */
   async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     cell.state = behaviour.initial()

@@ -3,7 +3,7 @@
  *
  * in   requests        out  their answers, or errors
  * Invariant: one request runs at a time for each key. Requests continue over a restart of the actor. When the host
- * closes, running ones are aborted and awaited.
+ * closes, requests that still run after `drainMs` are aborted, and awaited.
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,7 +1,8 @@
 /**
  * Measures how fast this machine starts processes: the lower bounds that the sandbox is compared with.
  *
- * out  rates, summed over the requested cores: C's fork + _exit, posix_spawn of a command, the bare zygote
+ * out  rates, summed over the requested cores: C's fork + _exit; posix_spawn of a command; the bare zygote (a warm
+ * interpreter that forks for each program, without isolation)
  */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -68,7 +68,7 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> 
   return { perSecond, cpuMs: (treeCpuMs(process.pid) - cpuBefore) / calls }
 }
 
-/** Rates of the workload `trivial`, beside every baseline. */
+/** Measures the rate of the workload `trivial` in every way to run it, and the rates of the baselines. */
 export async function trivialRates(python: string): Promise<Part> {
   const cores = availableParallelism()
   const workload = workloads.trivial
@@ -120,7 +120,10 @@ export async function trivialRates(python: string): Promise<Part> {
   }
 }
 
-/** Rates of a workload, beside the rate of bare process starts, which fresh-process workers cannot exceed. */
+/**
+ * Measures the rate of a workload, and the rate of bare process starts, which workers with a fresh process for each
+ * call cannot exceed.
+ */
 export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python: string): Promise<Part> {
   const cores = availableParallelism()
   const { options, command, bound, against } = settings(name)

@@ -234,7 +234,8 @@ export class KafkaConsumer {
     if (committed !== undefined) return Math.max(committed, oldest)
     const begin = this.options.from === 'earliest' ? oldest : next
     if (this.options.from === 'latest') {
-      // Committed at once: a partition that moves before the first commit must not skip records appended meanwhile.
+      // The begin offset is committed at once: a partition that moves before the first commit must not skip records
+      // appended meanwhile.
       await this.commitAs(topic, partition, begin).catch(() => {}) // the partition moves already: its next owner commits
     }
     return begin

@@ -2,8 +2,8 @@
  * Buffers records of one partition that were fetched and not handled yet.
  *
  * in   fetched records      out  batches for the handler
- * Invariant: from a high-water mark on, `add` asks for a pause, until `take` has brought the buffer to half of both
- * marks.
+ * Invariant: `add` returns false, which asks for a pause, while the buffer is at a high-water mark or above; `isLow` is
+ * true, which lets fetching go on, while the buffer is at half of both marks or below.
  */
 import type { BusRecord } from '../bus'
 

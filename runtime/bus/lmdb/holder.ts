@@ -2,9 +2,10 @@
  * Identity and liveness of the process that holds a log.
  *
  * in   the holder named in the log     out  true if it lives; the identity of this process
- * Invariant: a pid alone proves nothing, since pids are reused: the identity also has the boot id, the process's start
- * time and its pid namespace. A holder in another namespace (another container) cannot be looked up; it counts as
- * living while its heartbeat file is fresh.
+ * Invariant: where there is a /proc, a pid alone proves nothing, since pids are reused: the identity also has the boot
+ * id, the process's start time and its pid namespace. A holder in another namespace (another container) cannot be
+ * looked up; it counts as living while its heartbeat file is fresh. Without /proc, a process with the holder's pid
+ * counts as the holder.
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,7 +21,7 @@ export interface Holder {
 
 const heartbeatFile = 'writer.heartbeat'
 export const heartbeatMs = 3_000
-/** Age of a heartbeat in ms above which its holder counts as dead. */
+/** Age of the heartbeat file, in ms, from which a holder in another pid namespace counts as dead. */
 const heartbeatDeadMs = 15_000
 
 export function thisProcess(): Holder {
@@ -55,7 +56,9 @@ export function beat(directory: string): void {
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 
-/** Returns the start time of a process; null when it is gone, or dead and not reaped. */
+/**
+ * Returns the start time of a process; null when it is gone, when it is dead and not reaped, or when there is no /proc.
+ */
 export function startTimeOf(pid: number): string | null {
   const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
   if (stat === null) return null
