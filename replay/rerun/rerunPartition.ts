@@ -111,10 +111,7 @@ export const aboutOf = (fact: Fact): string =>
 
 const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
 
-/**
- * Owner names of claims (`partition.claimed`) after which the facts are copies, of a fork's parent or of an imported
- * file.
- */
+/** Owner names in `partition.claimed`; the facts after such a claim are copies, of a parent or of a file. */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**
