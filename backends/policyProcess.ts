@@ -47,8 +47,9 @@ export interface PolicyProcess {
 /** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
 interface PolicyClient {
   /**
-   * Calls a method once. Rejects with the reason of `lost` if the process has ended, with the code and text that the
-   * server sent, with `<boundary>.lost` (retriable), `.timeout` (retriable) or `.failed`, or with the signal's reason.
+   * Calls a method once. Rejects with the reason of `lost` if the process has ended; with the code and text of an error
+   * that the process names; with `<boundary>.lost` (retriable) if the connection broke, `.timeout` (retriable) after
+   * `timeoutMs`, `.failed` for any other gRPC error; with the signal's reason if the signal aborts.
    */
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
   /**
@@ -68,7 +69,8 @@ const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as 
 
 /**
  * Starts a process and waits until it serves.
- * @throws TroupeError process.start_failed (with the end of its stderr), process.start_timeout, process.no_python
+ * @throws TroupeError process.start_failed if it ends or reports that it cannot serve (with the end of its stderr);
+ * process.start_timeout after `startTimeoutMs`; process.no_python if no Python is found
  */
 export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
   const { serve, startTimeoutMs = 180_000 } = options

@@ -2,8 +2,8 @@
  * One process with a user's reward function (troupe_policy.reward.process): one line per question, one per answer.
  *
  * in   how to start the process; one question at a time        out  its answers; how the process ended
- * Invariant: the reward process leads a process group of its own, which is killed as a whole. It ends when this process
- * ends.
+ * Invariant: the reward process leads a process group of its own, and `kill` ends the whole group. The reward process
+ * ends when this process ends.
  */
 import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'

@@ -49,7 +49,7 @@ const maxWaiting = 65_536
 
 /**
  * Starts all processes and waits until the function is imported.
- * @throws TroupeError config.reward_not_loaded, with Python's message
+ * @throws TroupeError config.reward_not_loaded if the file does not exist or the import fails, with Python's message
  */
 export async function startRewardProcesses(given: RewardProcessOptions): Promise<RewardProcesses> {
   const file = given.file === undefined ? undefined : currentPlace(given.file)

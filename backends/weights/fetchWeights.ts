@@ -3,10 +3,11 @@
  * server.
  *
  * in   the published version        out  a directory with the model's files
- * Invariant: if the weights are served, the returned directory is complete and has the published digest, even if other
- * files exist here under the learner's path; without a server, the learner's path is returned unchecked. A fetch that
- * was cut off resumes at its last byte within the same process (ranges, RFC 9110 §14). Engines of one process share a
- * fetch; a caller that stops waiting does not end it. The most recently used versions are kept.
+ * Invariant: if the weights are served, the returned directory is complete and has the published digest (the initial
+ * model, digest '', is not checked), even if other files exist here under the learner's path; without a server, the
+ * learner's path is returned unchecked. A fetch that was cut off resumes at its last byte within the same process
+ * (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end it. The most
+ * recently used versions are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
@@ -80,7 +81,8 @@ export function adapterOf({ url, served }: PublishedWeights, digest: string): Pu
 
 /**
  * Returns a directory of this host with the weights: the learner's path, unchecked, if they are not served. @throws
- * TroupeError engine.no_weights, engine.digest_differs
+ * TroupeError engine.no_weights if the server does not deliver them; engine.digest_differs if it twice delivers other
+ * bytes
  */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const { served, digest } = weights

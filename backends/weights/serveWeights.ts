@@ -32,14 +32,20 @@ export interface ServeWeightsOptions {
   readonly token?: string | undefined
 }
 
-/** Checks the address before anything is opened. @throws TroupeError cli.wrong_usage, engine.unsafe_bind */
+/**
+ * Checks the address before anything is opened. @throws TroupeError cli.wrong_usage if it is not HOST:PORT, or not an
+ * address that other hosts can reach; engine.unsafe_bind if it is not a loopback address and there is no token
+ */
 export function weightAddress(address: string, token = process.env.TROUPE_WEIGHTS_TOKEN) {
   const { host, port } = parsed(address)
   refuseUnsafe(host, address, token)
   return { host, port }
 }
 
-/** Starts the server. @throws TroupeError cli.wrong_usage, engine.unsafe_bind, engine.weights_not_served */
+/**
+ * Starts the server. @throws TroupeError cli.wrong_usage and engine.unsafe_bind as `weightAddress`;
+ * engine.weights_not_served if the address cannot be listened on
+ */
 export async function serveWeights({
   root,
   address,

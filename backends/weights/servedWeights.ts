@@ -29,7 +29,7 @@ export const unchecked = (directory: string): boolean => checked.delete(director
 
 /**
  * Checks a directory and returns it, or a view of it. `digest` '' means the initial model, which is not checked.
- * @throws TroupeError engine.no_weights, engine.digest_differs
+ * @throws TroupeError engine.no_weights if it cannot be read or holds no safetensors; engine.digest_differs
  */
 export async function servedWeights(directory: string, digest: string): Promise<string> {
   const files = await readdir(directory).catch(cause => {

@@ -37,7 +37,9 @@ const maxPages = 200
 
 /**
  * Downloads the files; resolves with their local paths.
- * @throws TroupeError data.hub_unreachable, data.hub_refused, data.hub_missing, data.hub_answer, data.hub_broken
+ * @throws TroupeError data.hub_unreachable: no connection, or no answer in time. data.hub_refused: the set needs a
+ * token or accepted terms. data.hub_missing: no such data set, or no file with a wanted path. data.hub_answer: another
+ * status than 200, or not a list of files. data.hub_broken: a download ended early.
  */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
   const wanted = (await list(options)).filter(file => file.type === 'file' && options.paths.test(file.path))

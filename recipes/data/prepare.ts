@@ -2,8 +2,9 @@
  * Filters the rows of a published set into the problems that a recipe trains on.
  *
  * in   rows, filters        out  problems in their order, and the number of rows by outcome
- * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows and seed decide the result. A
- * problem's position in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
+ * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows, filters and seed decide the
+ * result. A problem's position in the shuffle is a hash of seed and problem, so it does not depend on the other
+ * problems.
  */
 import { createHash } from 'node:crypto'
 import { normalizeInteger, sameInteger } from '../../kernels/grading/integers'

@@ -2,8 +2,9 @@
  * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content of a file decides which.
  *
  * in   files, or directories of them        out  one row at a time with its position
- * Invariant: only a file that cannot be read, or a truncated parquet file or JSON array, makes it throw; a line that is
- * not JSON is a row of undefined. One row group of a parquet file is in memory at a time; a JSON array is read whole.
+ * Invariant: only a path that cannot be read, a directory without data files, or a broken parquet file or JSON array
+ * makes it throw; a line that is not JSON is a row of undefined. One row group of a parquet file is in memory at a
+ * time; a JSON array is read whole.
  */
 import { createReadStream } from 'node:fs'
 import { open, readdir, readFile, stat } from 'node:fs/promises'

@@ -3,8 +3,8 @@
  *
  * in   a package, families with their options, a seed, a count       out  the instances of each family, in their order
  * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints
- * garbage is an error that names the family and quotes the package. The process leads a process group of its own and
- * ends with this process; its child processes are killed with it.
+ * garbage is an error that quotes the package; the error names the family if the package's output does. The process
+ * leads a process group of its own and ends with this process; its child processes are killed with it.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -69,7 +69,8 @@ const stderrTailChars = 2000
 
 /**
  * Resolves with the instances, by the position of their family in the request.
- * @throws TroupeError process.no_environments, config.bad_environment
+ * @throws TroupeError process.no_environments if the packages are not installed; config.bad_environment if the package
+ * fails, is late, or has no instance of a family
  */
 export async function instancesOf(
   request: InstancesRequest,

@@ -25,7 +25,10 @@ export const recipeNames = {
   all: mapFlags,
 } as const
 
-/** Loads and resolves a recipe. @throws TroupeError config.no_recipe, config.invalid */
+/**
+ * Loads and resolves a recipe. @throws TroupeError config.no_recipe if neither a recipe nor a file has the name;
+ * config.invalid if the schema refuses a field or a value; the errors of `recipeOfFile`
+ */
 export function loadRecipe(name: string, overrides: readonly string[] = []): LoadedRecipe {
   const { recipe, layers } = findRecipe(name)
   const own = layers.at(-1)!

@@ -26,7 +26,11 @@ type Known = (name: string) => LayeredRecipe | undefined
 
 const maxDepth = 16
 
-/** Reads the file. @throws TroupeError config.unreadable, config.no_base, config.no_export */
+/**
+ * Reads the file. @throws TroupeError config.unreadable if it is not a map of sections, or the module cannot be loaded;
+ * config.no_base if `extends` names neither a recipe nor a file, or forms a cycle; config.no_export if the module
+ * exports no recipe
+ */
 export function recipeOfFile(file: string, known: Known, above: readonly string[] = []): LayeredRecipe {
   if (above.includes(file))
     throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)

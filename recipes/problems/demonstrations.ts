@@ -19,7 +19,7 @@ const conversation = z
 
 /**
  * Reads the first `limit` conversations. `largestBadShare`: share of unusable rows (0 to 1) above which the file is
- * refused. @throws TroupeError config.no_data
+ * refused. @throws TroupeError config.no_data if the file cannot be read, holds no conversation, or is refused
  */
 export async function readDemonstrations(
   file: string,

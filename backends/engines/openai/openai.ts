@@ -40,8 +40,10 @@ export type OpenaiEngine = ServerEngine
 const tooLong = /context length|max_model_len|too long/i
 
 /**
- * Connects to a server and checks it. @throws TroupeError engine.not_trainable, engine.unfit, config.bad_engine (not
- * retriable); engine.lost, engine.timeout, engine.failed
+ * Connects to a server and checks it. @throws TroupeError, not retriable: engine.not_trainable if the run trains;
+ * engine.unfit if the server lacks the model, /v1/completions or room for the run's contexts; config.bad_engine if
+ * `url` is not valid. Retriable: engine.lost and engine.timeout if the server does not answer; engine.failed if its
+ * answer is not that of such a server.
  */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
   const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options

@@ -34,7 +34,10 @@ export interface Recording {
 
 const topicsOf = (run: string) => `troupe.${run}.runs`
 
-/** Opens the recording. @throws TroupeError config.bad_engine, engine.no_recording */
+/**
+ * Opens the recording. @throws TroupeError config.bad_engine if `text` is not RUN or RUN@BUS; engine.no_recording if
+ * the bus holds no such run
+ */
 export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
   const address = recordingAddress(text)
   const run = runId(address.run)

@@ -6,8 +6,8 @@
  * beginning of its answer. Of several answers to one context the first that fits is taken: one of the same trajectory
  * and seed, one of the same seed, one of the same trajectory, else the answer at index (seed mod n) in the order of the
  * log. So the same request has the same answer every time.
- * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the token at which it
- * differs.
+ * Invariant: nothing is invented. A request that was not recorded, or not to the requested length, is
+ * `engine.not_recorded`, which says where the recording differs or ends.
  */
 import { setTimeout as sleep, setImmediate as soon } from 'node:timers/promises'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -46,7 +46,7 @@ interface Running {
 /** Number of tokens per piece of a stream when `speed` is not given. */
 const atOnce = 16
 
-/** Makes the engine. @throws TroupeError engine.empty_recording */
+/** Makes the engine. @throws TroupeError engine.empty_recording if the recorded run completed no turn */
 export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
   const { id, turns, decode, speed, fx = systemEffects, ...sizes } = options
   if (turns.size === 0) throw emptyRecording(turns.run)

@@ -2,10 +2,10 @@
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is declared lost, once
- * Invariant: a server whose port refuses connections, or whose /health reports a dead engine, is declared lost by the
- * next poll and its repetition. A slow server, or one that answers 5xx on another path, has six polls by default (about
- * a minute), however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server
- * stays lost: if it comes back, it is another engine.
+ * Invariant: a server whose port refuses connections, whose /health reports a dead engine (5xx), or that answers a poll
+ * with an unexpected status below 500, is declared lost by the next poll and its repetition. A slow server, or one that
+ * answers 5xx on another path, has six polls by default (about a minute), however many requests fail meanwhile. A
+ * server that answers "too many requests" is alive. A lost server stays lost: if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'

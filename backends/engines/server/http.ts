@@ -58,7 +58,7 @@ const lingerMs = 1000
 
 /**
  * Makes the client. @param token value of the server's --api-key, sent as a bearer token. @throws TroupeError
- * config.bad_engine
+ * config.bad_engine if `url` is not a valid http or https address
  */
 export function serverHttp(url: string, token?: string): ServerHttp {
   const fault = urlFault(url)

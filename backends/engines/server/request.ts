@@ -15,8 +15,9 @@ import { keyHint, wantsKey } from './reply'
 export const wanted = Symbol('wanted')
 
 /**
- * Checks a request before it is sent. `running`: requests by id. @throws TroupeError engine.context_exceeded,
- * engine.bad_request
+ * Checks a request before it is sent. `running`: requests by id. @throws TroupeError engine.context_exceeded if the
+ * context leaves no room for an answer; engine.bad_request if its id is running already, its context is empty, or a
+ * token is outside the vocabulary
  */
 export function checkRequest(
   id: EngineId,
@@ -51,7 +52,10 @@ export const closedEngine = (id: EngineId): TroupeError =>
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
 
-/** Error for a request that the server refused with a status. */
+/**
+ * Error for a request that the server refused with a status: engine.context_exceeded for 400 with a message that
+ * matches `tooLong`, else engine.failed.
+ */
 export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
   const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
   const hint = wantsKey(status) ? keyHint : undefined
@@ -65,8 +69,8 @@ export function refused(url: string, status: number, message: string, tooLong: R
 }
 
 /**
- * Returns the error for a request that failed although the server is alive: a TroupeError as it is, except
- * `engine.lost`; any other error becomes `engine.failed`.
+ * Returns the error for a request that failed although the server is alive. `engine.lost`, and errors that are no
+ * TroupeError, become `engine.failed`; any other TroupeError is returned as it is.
  */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error

@@ -4,8 +4,9 @@
  * in   `generate`, abort, close, the server's end; how this kind of server answers
  * out  generations, or coded errors
  * Invariant: every `generate` settles: with its answer, with the tokens so far when aborted, or with an error, which is
- * `engine.lost` when the server is gone. The tokens of a failed request are attached to its error. A server that
- * answers 429 is asked again for as long as a turn may wait for its first token, and never while the gate is closed.
+ * `engine.lost` when the server is gone. The tokens of a request that failed before its stop token are attached to its
+ * error. A server that answers 429 is asked again for as long as a turn may wait for its first token, and never while
+ * the gate is closed.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../../messages/ids'

@@ -2,8 +2,8 @@
  * Checks that a server decodes token ids as the run's model does.
  *
  * in   the server's decoding of ids        out  nothing, or a refusal that names the id and both texts
- * Invariant: 64 ids are compared, spread over the whole vocabulary. A server without a tokenizer passes: it cannot
- * decode, and need not.
+ * Invariant: 64 ids are compared, spread over the whole vocabulary; blanks at the ends of a token's text do not count.
+ * A server without a tokenizer passes: it cannot decode, and need not.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerExpectation } from './expectation'
@@ -13,7 +13,7 @@ const sampledIds = 64
 /**
  * Compares the decoding of a sample of ids. @param read decodes ids on the server; undefined if the server has no
  * tokenizer
- * @throws TroupeError engine.unfit
+ * @throws TroupeError engine.unfit if the server decodes an id to another text
  */
 export async function checkTokenizer(
   server: string,

@@ -2,8 +2,9 @@
  * The weights of a running SGLang server: their version, their label there, and whether they are in memory.
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
- * Invariant: no generation is sent while the server is paused. Weights that this engine did not load are an error; the
- * weights that the server was started with have no version until an update names it.
+ * Invariant: the gate is closed while this engine has paused the server, so no generation is sent. If the server can
+ * load weights, a token of weights that this engine did not load is an error; the weights that the server was started
+ * with have version -1 until an update names it.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -18,8 +19,9 @@ export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 's
   /** Returns the policy version of the current weights. */
   version(): PolicyVersion
   /**
-   * Returns the policy version of weights with this label; -1 for the weights that the server was started with. @throws
-   * TroupeError engine.failed if this engine did not set the label
+   * Returns the policy version of weights with this label: -1 for the weights that the server was started with; the
+   * current version if the server cannot load weights. @throws TroupeError engine.failed if this engine did not set the
+   * label, or has forgotten it
    */
   versionOf(label: string): PolicyVersion
 }

@@ -31,7 +31,10 @@ const stillMs = 1000
 /** Number of tokens of --context-length that SGLang keeps for itself: scheduler.py, max_req_input_len. */
 const keptTokens = 6
 
-/** Probes a server. @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
+/**
+ * Probes a server. @throws TroupeError engine.lost and engine.timeout if it does not answer; engine.failed if its
+ * answer is not that of an SGLang server; engine.unfit (not retriable) if it does not fit the run
+ */
 export async function probeSglang(http: ServerHttp, expected: ServerExpectation): Promise<SglangTraits> {
   const { url } = http
   const info = await eitherOf(http, '/server_info', '/get_server_info')

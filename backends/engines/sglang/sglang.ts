@@ -37,8 +37,8 @@ export interface SglangEngine extends ServerEngine {
 }
 
 /**
- * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout,
- * engine.failed
+ * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable) if it does not fit the run;
+ * engine.lost and engine.timeout if it does not answer; engine.failed if its answer is not that of an SGLang server
  */
 export async function startSglangEngine(options: SglangEngineOptions): Promise<SglangEngine> {
   const { id, url, expected, pause = 'abort', stallMs, firstTokenMs, fx = systemEffects } = options

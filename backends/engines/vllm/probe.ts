@@ -37,7 +37,11 @@ import { vllmMetrics } from './metrics'
 import type { VllmExpectation, VllmTraits } from './traits'
 import { resume } from './weights'
 
-/** Probes a server. @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
+/**
+ * Probes a server. @throws TroupeError engine.lost and engine.timeout if it does not answer; engine.failed if its
+ * answer is not that of a vLLM server, or it is paused and this run does not train; engine.unfit (not retriable) if it
+ * does not fit the run
+ */
 export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Promise<VllmTraits> {
   const { url } = http
   const version = String(objectOf(url, '/version', await http.get('/version', askMs)).version ?? '')

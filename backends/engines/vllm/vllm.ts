@@ -37,8 +37,8 @@ const statusMs = 30_000
 const tooLong = /context length|max_model_len/i
 
 /**
- * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout,
- * engine.failed
+ * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable) if it does not fit the run;
+ * engine.lost and engine.timeout if it does not answer; engine.failed if its answer is not that of a vLLM server
  */
 export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmEngine> {
   const { id, url, expected, stallMs, firstTokenMs, fx = systemEffects } = options

@@ -2,9 +2,9 @@
  * Asks a judge model behind an OpenAI-compatible endpoint.
  *
  * in   chat messages        out  the model's text
- * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses, that
- * has no answer in time or loses its connection is tried up to four times; the final error has the server's own
- * message, which never contains the key.
+ * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request is tried up to four times if the
+ * server is busy or fails (408, 429, 5xx), sends no answer in time, or loses the connection. The final error quotes the
+ * start of the server's reply, or the fault of the connection; Troupe never writes the key into it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
@@ -39,7 +39,9 @@ export interface JudgeReply {
   readonly refusal: string | undefined
 }
 
-/** Makes the client of the judge. The client throws TroupeError verifier.judge_failed. */
+/**
+ * Makes the client of the judge. A call rejects with TroupeError verifier.judge_failed, or with the signal's reason.
+ */
 export function judgeModel(config: JudgeConfig) {
   let running = 0
   const waiting: (() => void)[] = []

@@ -126,8 +126,8 @@ function areOfType(value: unknown, declared: string | undefined, answers: readon
 }
 
 /**
- * Returns the type of a value. The leaderboard takes a value that has the answers' type instead of the declared one for
- * the name of a variable.
+ * Returns the kind of a value: its JavaScript type, with `integer`, `array` and `null` as kinds of their own. The
+ * leaderboard takes a value that has the answers' kind instead of the declared type for the name of a variable.
  */
 const kindOf = (value: unknown) =>
   Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value

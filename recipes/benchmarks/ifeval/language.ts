@@ -2,8 +2,9 @@
  * Detects the language of a text, among those that IFEval asks for.
  *
  * in   a text        out  a two-letter code (ISO 639-1)
- * Invariant: pure. Two detectors are needed: tinyld lacks five of IFEval's thirty languages. Two of the five have a script of
- * their own, Marathi and Nepali share one with Hindi, and franc knows Swahili but is weaker than tinyld on short texts.
+ * Invariant: pure. One detector is not enough: tinyld lacks five of IFEval's thirty languages. Two of these five are
+ * recognised by their script; Marathi and Nepali, which share a script with Hindi, by words; Swahili by a second
+ * detector, franc, which is weaker than tinyld on short texts.
  */
 import { detect, supportedLanguages, toISO2 } from 'tinyld'
 
