@@ -2,9 +2,9 @@
  * Alarms: a step's metric that stays beyond its bound.
  *
  * in   step.tallied, alarm.raised, run.resumed        out  alarms that are due, and whether one of them stopped the run
- * Invariant: pure. An alarm is raised once for each stretch of steps in which its metric stays beyond the bound, and
- * may be raised again after a resume. A step without the metric changes nothing; a metric that is NaN is beyond every
- * bound.
+ * Invariant: pure. An alarm is due once its metric was beyond the bound for `for` steps in a row; it is raised once for
+ * that stretch of steps, and may be raised again after a resume. A step without the metric changes nothing; a metric
+ * that is NaN is beyond every bound.
  */
 
 import type { Alarm } from '../../config'
@@ -51,8 +51,7 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
       const watched = new Map(state.watched).set(fact.alarm, { ...before, raised: true })
       return { watched, stopped: plan.stop ? `alarm ${fact.alarm}: ${fact.message}` : state.stopped }
     }
-    // After a resume, a raised alarm is raised again only if its metric stays beyond the bound for the full number of
-    // steps again.
+    // A resume resets all alarms: each is raised only after its metric was beyond the bound for `for` further steps.
     case 'run.resumed':
       return noAlarms
     default:

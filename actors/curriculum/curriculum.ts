@@ -7,8 +7,9 @@
  *      tasks.measured, step.tallied, alarm.raised, run.finished
  * Invariant: a draw (a batch of new groups) names its groups, first task and first start order, so a repeated draw asks
  * for the same rollouts. One group replaces each rejected one, up to `refillShare` of a step's groups. Groups of a step
- * are requested only while the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of
- * which the log holds only some requests is completed before any other draw, with the same tasks and start orders.
+ * are requested only while that step is at most `maxStaleness` ahead of the learner's next step (DESIGN §6, staleness).
+ * A draw of which the log holds only some requests is taken up before any other draw, with the same tasks and start
+ * orders.
  */
 
 import type { Alarm } from '../../config'
@@ -74,7 +75,7 @@ export interface DrawRequest {
   readonly stage?: number
   /** Indices of the problems that the stage trains on; the cursor cycles through them. Absent: all problems. */
   readonly tasks?: readonly number[]
-  /** Log positions of the requests that an earlier, interrupted attempt at this draw wrote. */
+  /** Log positions at which an earlier, interrupted attempt at this draw began to write a group's requests. */
   readonly began?: readonly { readonly partition: number; readonly offset: number }[]
 }
 
@@ -224,7 +225,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (rejections.length >= plan.maxRejectedSteps) {
       return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
     }
-    // A run with zero steps still makes its cold start (supervised fine-tuning).
+    // A run with zero steps ends only when its cold start (supervised fine-tuning) has published weights.
     const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []

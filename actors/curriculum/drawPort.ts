@@ -3,9 +3,9 @@
  *
  * in   draw requests (a draw is a batch of new groups)
  * out  rollout.requested for every member of every group; once these are durable, curriculum.advanced
- * Invariant: a group's task, its members' seeds and their start order follow from the request, the data and the prompt
- * limit alone, so a draw that is made twice asks for the same rollouts. When curriculum.advanced names a draw, all of
- * its requests are in the log.
+ * Invariant: a group's task, its members' seeds and their start order follow from the request, the data and the options
+ * (run's seed, group sizes, limits), so a draw that is made twice asks for the same rollouts. When curriculum.advanced
+ * names a draw, all of its requests are in the log.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -24,7 +24,10 @@ export interface DrawOptions {
   readonly groupSize: number
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
-  /** Upper bound on the tokens of a training prompt. At most, and by default, the context's limit less one. */
+  /**
+   * Upper bound on the tokens of a training prompt. Default, and largest bound that takes effect: the context's limit
+   * less one.
+   */
   readonly promptTokens?: number | undefined
   /** For each stage of the recipe: its rollout limits, and the number of rollouts that measure each problem. */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
@@ -42,7 +45,7 @@ export interface DrawOptions {
    * told from those of a later curriculum.
    */
   readonly learnerEpoch?: Epoch
-  /** Resolves with the offset of the next record of every partition of `trajectories`. */
+  /** Resolves with one offset for each partition of `trajectories`: the offset that its next record will get. */
   readonly begins: () => Promise<readonly number[]>
 }
 

@@ -1,14 +1,15 @@
 /**
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
- * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed
+ * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed,
+ *      weights.published
  * out  evaluation.completed
  * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
- * failed (also a sample that had not ended when its group closed), or without a reward; failed samples and samples
- * without a reward are left out and counted, never taken as zero, and so is a problem without a judged sample. pass@k
- * is the mean over problems of `expectedBest`, an unbiased estimate; pass@K is the mean of each problem's best judged
- * sample. The standard error is that of the mean over problems, with n − 1; for one problem, that of the mean over its
- * samples; for one sample of one problem, unknown (null).
+ * failed (also a sample that had not ended when its group closed), or without a reward. Failed samples and samples
+ * without a reward are left out of the means and counted, never taken as zero; a problem without a judged sample is
+ * left out, too. pass@k is the mean over problems of `expectedBest`, an unbiased estimate; pass@K is the mean of each
+ * problem's best judged sample. The standard error is that of the mean over problems, with n − 1; for one problem, that
+ * of the mean over its samples; for one sample of one problem, unknown (null).
  */
 import { OrderedMap } from 'immutable'
 import { expectedBest } from '../../kernels'
@@ -53,7 +54,8 @@ const stepOf = (group: GroupId): number | undefined => {
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
 /**
- * `positiveAbove`: reward above which a sample is a positive; tool errors in positives are reported separately as well.
+ * `positiveAbove`: reward above which a sample is a positive. The result reports the tool errors of positives besides
+ * those of all samples.
  */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
@@ -188,7 +190,10 @@ function standardErrorOf(values: readonly number[]): number | null {
   return Math.sqrt(values.reduce((sum, v) => sum + (v - centre) ** 2, 0) / (n - 1) / n)
 }
 
-/** `passAt2`, `passAt4`, …: for each power of two below the number of judged samples that every problem has. */
+/**
+ * Returns pass@k as metrics `passAt2`, `passAt4`, …: for each power of two below the smallest number of judged samples
+ * that any of the problems has.
+ */
 function passAtPowersOfTwo(problems: readonly (readonly number[])[]): Record<string, number> {
   const fewest = Math.min(...problems.map(rewards => rewards.length))
   const powers = Array.from({ length: 16 }, (_, i) => 2 ** (i + 1)).filter(k => problems.length > 0 && k < fewest)

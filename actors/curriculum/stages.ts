@@ -5,7 +5,7 @@
  * out  the stage that is due; how often the policy solved the measured problems
  * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
  * (applying facts to the state) decides nothing. A problem's count of solutions is the number of its rollouts with a
- * reward above the bound; a rollout that failed to run solved nothing.
+ * reward above `positiveAbove`; a rollout that failed to run solved nothing.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -15,7 +15,7 @@ import { isBeyond } from './alarms'
 interface MeasuredProblems {
   readonly samples: number
   readonly minSolved: number
-  /** Upper bound on the solved samples of a problem that the stage keeps. Default: samples − 1. */
+  /** The stage keeps a problem only if at most this number of its samples solved it. Default: samples − 1. */
   readonly maxSolved?: number | undefined
   /** Number of problems that are measured before the stage begins. */
   readonly count: number
@@ -42,13 +42,13 @@ interface Measured {
   readonly closed: boolean
 }
 
-/** How often the policy solved the problems that one stage measures. */
+/** Measurement of one stage's problems: which were requested, and how often the policy solved each of them. */
 interface Measuring {
   /** Number of problems requested so far; they are requested in the order of the task source. */
   readonly asked: number
   /**
-   * Groups of each draw (batch of groups) of problems to measure that has no result yet, by the index of its first
-   * problem.
+   * Draws (batches of groups) that measure problems and have no result yet: the groups of each draw, by the index of
+   * the draw's first problem.
    */
   readonly draws: ReadonlyMap<number, readonly GroupId[]>
   readonly solved: readonly (number | undefined)[]
@@ -61,7 +61,10 @@ export interface StagesState {
   readonly began: number
   readonly metrics: ReadonlyMap<number, Metrics>
   readonly measuring: ReadonlyMap<number, Measuring>
-  /** Persistent map: a stage may measure every problem of a large set, and each fact changes one entry. */
+  /**
+   * Groups whose rollouts measure a problem: those that solved it so far. Persistent map: a stage may measure every
+   * problem of a large set, and each fact changes one entry.
+   */
   readonly groups: Persistent<GroupId, Measured>
 }
 
@@ -143,8 +146,9 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
 }
 
 /**
- * Returns up to `size` further problems to measure for the next stage; undefined if all are requested or two draws have
- * no result. So the second draw (batch of groups) runs while the last rollouts of the first one finish.
+ * Returns up to `size` further problems to measure for the next stage; undefined if all are requested, or if two draws
+ * (batches of groups) have no result yet. Two may be open, so that the second one runs while the last rollouts of the
+ * first one finish.
  */
 export function nextMeasure(
   plans: readonly StagePlan[],
@@ -159,7 +163,10 @@ export function nextMeasure(
   return { from, groups: Array.from({ length: n }, (_, k) => measuredGroup(stage, from + k)) }
 }
 
-/** Returns the measuring draws for the next stage whose groups are all closed. */
+/**
+ * Returns the results of the next stage's measuring draws whose groups are all closed: the index of the draw's first
+ * problem (`from`), and for each problem the number of its rollouts that solved it.
+ */
 export function finishedMeasures({ measuring, groups, index }: StagesState): readonly {
   readonly from: number
   readonly solved: readonly number[]
@@ -179,8 +186,8 @@ export function isMeasured(plans: readonly StagePlan[], { measuring, index }: St
 }
 
 /**
- * Returns the indices of the measured problems that the policy solved `minSolved` to `maxSolved` times; null if the
- * stage takes all problems.
+ * Returns the indices of the problems that the stage trains on: the measured ones that the policy solved `minSolved` to
+ * `maxSolved` times. Returns null if the stage trains on all problems and measures none.
  */
 export function problemsOf(
   plans: readonly StagePlan[],

@@ -4,8 +4,8 @@
  *
  * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps
  * out  the state after them
- * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. Groups of finished
- * steps are not kept.
+ * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. The groups of a step
+ * are forgotten when that step or a later one ends.
  */
 import { Map as Persistent } from 'immutable'
 import type { CurriculumAdvanced, RolloutRequested } from '../../messages/facts'
@@ -55,8 +55,8 @@ export interface CurriculumState {
   readonly order: number
   readonly version: PolicyVersion | null
   /**
-   * Persistent map: a refold (rebuilding the state from the log) may read all requests before the `curriculum.advanced`
-   * facts of their draws.
+   * Groups of draws that no `curriculum.advanced` names yet. Persistent map, because it may grow large: a refold
+   * (rebuilding the state from the log) may read all requests before the `curriculum.advanced` facts of their draws.
    */
   readonly asked: Persistent<GroupId, Asked>
   /** Number of steps that are over, completed or rejected; steps count from 1. */

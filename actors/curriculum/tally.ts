@@ -29,7 +29,7 @@ interface StepTally {
   /** Number of rejected groups whose rewards were all equal. */
   readonly equal: number
   readonly selected: ReadonlySet<GroupId>
-  /** Persistent map: a step has tens of thousands of rollouts, and each fact changes one entry. */
+  /** Finished rollouts of the step. Persistent map: there are tens of thousands, and each fact changes one entry. */
   readonly rollouts: Persistent<TrajectoryId, Rollout>
   readonly turns: TurnSums
   readonly truths: Persistent<GroupId, string>
@@ -40,7 +40,7 @@ interface StepTally {
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**
    * update: metrics of the optimizer update. endedAt: time at which the step was over. version: policy version before
-   * the update. Both are null before the step is over, `version` also if the step was rejected.
+   * the update. `endedAt` and `version` are null before the step is over, `version` also if the step was rejected.
    */
   readonly update: Metrics
   readonly version: number | null
@@ -52,7 +52,10 @@ export interface TallyState {
   readonly told: number
   /** Metrics of the latest tallied steps, at most `trendSteps`, oldest first. */
   readonly history: readonly Metrics[]
-  /** Time at which each refused (undecodable) record was written, by the record's origin. */
+  /**
+   * Time at which each refused record (undecodable, or fatal to its receiver) was written, by the record's log
+   * position.
+   */
   readonly refused: Persistent<string, number>
   /** Number of refused records that a step's tally has already counted. */
   readonly refusedTold: number
@@ -158,7 +161,8 @@ export function tally(state: TallyState, fact: Fact): TallyState {
 }
 
 /**
- * Returns the metrics of the oldest untallied step; undefined if that step is after `done` or has an undecided group.
+ * Returns the metrics of the oldest untallied step; undefined if that step is after `done`, or if its groups are not
+ * known yet or not all decided.
  */
 export function nextTally(
   state: TallyState,

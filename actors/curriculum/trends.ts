@@ -1,9 +1,10 @@
 /**
  * Trends: compares the metrics of a step with those of the steps before it.
  *
- * in   metrics of the earlier steps, oldest first, and of this step        out  ratios and differences, as metrics
- * Invariant: pure. A ratio is left out if fewer than 5 earlier steps, or not this step, have its metric; a difference,
- * if fewer than 10 steps have it.
+ * in   metrics of the earlier steps, oldest first, and of this step
+ * out  metrics: this step's ratios to the median of earlier steps, and comparisons of means over five steps
+ * Invariant: pure. A ratio is left out if fewer than 5 earlier steps, or not this step, have its metric, or if the
+ * median is not above 0. A comparison is left out if fewer than 10 steps have its metrics.
  */
 import type { Metrics } from '../../messages/facts'
 
@@ -37,8 +38,7 @@ function toMedian(before: readonly Metrics[], now: Metrics, name: string): numbe
 }
 
 /**
- * Difference between the best mean over five steps in a row and the mean of the latest five; 0 if the latest are the
- * best.
+ * Returns the best mean over five steps in a row less the mean of the latest five; 0 if the latest five are the best.
  */
 function dropOf(values: readonly number[]): number | undefined {
   if (values.length < 2 * half) return undefined

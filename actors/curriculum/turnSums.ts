@@ -2,7 +2,8 @@
  * Costs of a step's turns for its engines: recomputed tokens, preemptions, and the age of the sampling policy.
  *
  * in   turn.asked, turn.completed | interrupted of one step        out  sums, and metrics made from them
- * Invariant: pure. Each attempt of a turn counts once; nothing is kept of a finished trajectory.
+ * Invariant: pure. An answer counts once, and only if it is the answer to the attempt of the turn that was asked last.
+ * When a trajectory has finished, only the sums keep its counts.
  */
 import { Map as Persistent } from 'immutable'
 import type { Metrics, TrajectoryFact } from '../../messages/facts'
@@ -68,8 +69,8 @@ export const endTrajectory = (sums: TurnSums, trajectory: TrajectoryId): TurnSum
   sums.open.has(trajectory) ? { ...sums, open: sums.open.delete(trajectory) } : sums
 
 /**
- * Returns the sums as metrics; no metric if no turn has ended or no token was sampled. `version`: the policy version
- * before the step's update.
+ * Returns the sums as metrics; no metric if no turn was completed or no token was sampled. `version`: the policy
+ * version before the step's update.
  */
 export function turnMetrics({ turns, sampled, recomputed, preemptions, versions }: TurnSums, version: number): Metrics {
   if (turns === 0 || sampled === 0) return {}

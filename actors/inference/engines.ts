@@ -28,7 +28,7 @@ import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
 /**
  * Options of a run's engines. `run`, `bus`, `blobs`, `directory`: the run's own log; needed if the recipe names a
- * recorded run without its bus, which is then looked for on this one.
+ * recorded run without its bus: the recorded run is then looked for on the bus of this run.
  */
 export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig
@@ -63,9 +63,9 @@ const waitForServer: Partial<RestartPolicy> = {
 }
 
 /**
- * Plans the engines and names them `<name>-<k>`; the default name is `engine.kind` of the recipe. `reader` decodes the
- * tokens of servers and recorded files; by default this function starts a renderer with the first engine that needs it,
- * and `close` of the result ends that renderer.
+ * Plans the engines and names them `<name>-<k>`; the default name is `engine.kind` of the recipe. `reader` decodes and
+ * encodes the tokens of all engines except local ones. By default this function starts a renderer with the first engine
+ * that needs it, and `close` of the result ends that renderer.
  */
 export function engines(
   options: EnginesOptions,

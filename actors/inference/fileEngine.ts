@@ -1,10 +1,10 @@
 /**
- * Engines that need neither a model nor a server: a recorded run's answers, or a simulated engine that runs in real
+ * Engines that compute no model and ask no server: they repeat a recorded run's answers, or simulate an engine in real
  * time.
  *
  * in   the recipe's engine        out  how to start one of them
  * Invariant: the first engine that starts opens and reads the recorded log, or the file of the simulation, once for all
- * engines.
+ * engines; if that fails, the next start tries again.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -31,7 +31,8 @@ export interface FileEngine {
 
 /**
  * Checks, before the run exists, that the engine's model file or recording can be read.
- * @throws TroupeError engine.no_recording, config.bad_engine, config.invalid
+ * @throws TroupeError engine.no_recording (no such run), config.bad_engine (no valid address of a recording),
+ * config.invalid (the model file)
  */
 export async function checkFileEngine(options: FileEngineOptions): Promise<void> {
   const { kind, recording = '', modelFile = '' } = options.config.engine
@@ -40,8 +41,9 @@ export async function checkFileEngine(options: FileEngineOptions): Promise<void>
 }
 
 /**
- * Creates the recorded or the simulated engines. The result's `start` throws TroupeError engine.no_recording,
- * engine.empty_recording, engine.unfit, config.bad_engine, config.invalid.
+ * Creates the recorded or the simulated engines. The result's `start` throws TroupeError: for a recording
+ * engine.no_recording (no such run), engine.empty_recording, config.bad_engine (no valid address); for a simulation
+ * config.invalid (the model file), engine.unfit (its KV cache is too small).
  */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)

@@ -4,8 +4,8 @@
  * in   turn.assign, trajectory.evict (for this engine), weights.published, ticks
  * out  turn.completed | turn.interrupted, weights.applied, engine.status: all through requests to the engine
  * Invariant: every assignment is answered by a fact that echoes its attempt, unless a newer attempt of the turn takes
- * over its generation. The state holds nothing that a restart would lose: the coordinator asks again for the turns of
- * an engine that died.
+ * over its generation or the actor ends first. The state holds nothing that a restart would lose: the coordinator asks
+ * again for the turns of an engine that died.
  */
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../../messages/commands'
 import type { WeightsPublished } from '../../messages/facts'

@@ -44,7 +44,9 @@ interface Running {
   isTakenOver: boolean
 }
 
-/** Reasons for `turn.interrupted`, by the code of the engine's error. */
+/**
+ * Reasons for `turn.interrupted`, by the code of the engine's error; the reason for any other error is `engine-error`.
+ */
 const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'engine.context_exceeded': 'too-long',
   'engine.not_recorded': 'not-recorded',
@@ -58,7 +60,10 @@ const mostBefore = 10
 
 const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.attempt}`
 
-/** Answers the behaviour's requests with an engine. */
+/**
+ * Makes the port that carries out the inference behaviour's requests on one engine. `keepKv`: true to keep the KV cache
+ * of older weights when new ones are loaded.
+ */
 export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()

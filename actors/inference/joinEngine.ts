@@ -2,9 +2,10 @@
  * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
- * Invariant: engine.joined is in the log before the engine is driven; engine.left, which `close` omits, after the last
- * turn. An engine that the scheduler removed (it sent no status, or turn after turn failed), or that could not load new
- * weights, joins again after a pause. The caller owns the engine: this file neither watches nor closes it.
+ * Invariant: engine.joined is in the log before the engine is driven. `leave` writes engine.left after the engine's
+ * last turn; `close` does not write it. An engine joins again after a pause if the scheduler removed it (it was silent,
+ * slow or behind, or turn after turn failed) or it could not load new weights. The caller owns the engine: this file
+ * neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -38,8 +39,8 @@ export interface Joined {
 }
 
 /**
- * Number of failed weight updates in a row at which the inference actor fails; before that, the engine leaves and joins
- * again.
+ * Number of failed weight updates in a row at which the inference actor fails; after an earlier one, with an error that
+ * may pass, the engine leaves and joins again.
  */
 const mostFailedUpdates = 10
 

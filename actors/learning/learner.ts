@@ -1,7 +1,8 @@
 /**
  * Learner: trains on the selected groups of one step after the other, and publishes the weights.
  *
- * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
+ * in   learner.claimed, rollout.requested, curriculum.advanced, group.selected | rejected, stage.changed, step.*,
+ *      weights.published, checkpoint.saved, run.finished | resumed
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
  * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
@@ -82,8 +83,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
   /**
-   * Builds the batch of the next step; undefined while that step cannot start: a group is undecided or still to be
-   * drawn, none is selected, the step before is not over, or the run has no weights or no checkpoint yet.
+   * Returns the `step.started` that fixes the batch of the next step. Returns undefined while that step cannot start: a
+   * group is undecided or still to be drawn, none is selected, the step before is not over, or the run has no weights
+   * or no checkpoint yet; also when the run is over.
    */
   function start(state: LearnerState, fx: Effects): StepStarted | undefined {
     const step = state.done + 1

@@ -2,7 +2,8 @@
  * The learner's port to the trainer.
  *
  * in   cold-start and train requests
- * out  checkpoint.saved, weights.published and step.completed, or step.rejected
+ * out  cold start: stage.changed (if there are demonstrations), checkpoint.saved, weights.published
+ *      step: checkpoint.saved (every `checkpointEvery` steps), weights.published, step.completed; or step.rejected
  * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state
  * (a crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; a loss that then differs
  * from the recorded one is logged. `step.completed` is written last, after the weights and the checkpoint are durable.

@@ -72,7 +72,10 @@ export function fence(): (entry: Origin & { readonly message: Message }) => bool
   }
 }
 
-/** True if another owner had claimed the partition (at the offset `claimed`) before this message was written. */
+/**
+ * True if the message carries the epoch of an owner that another one had replaced, by the claim at the offset
+ * `claimed`, before the message was written.
+ */
 export function isStale(claimed: number | undefined, message: Message): boolean {
   return claimed !== undefined && 'epoch' in message && message.epoch !== undefined && message.epoch < claimed
 }
@@ -80,15 +83,16 @@ export function isStale(claimed: number | undefined, message: Message): boolean 
 export const noCurriculum = -1
 
 /**
- * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the current
- * curriculum.
+ * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the latest
+ * curriculum known before the message.
  */
 export function isReplaced(epoch: number, message: Message): boolean {
   return 'learnerEpoch' in message && message.learnerEpoch !== undefined && message.learnerEpoch < epoch
 }
 
 /**
- * Returns the curriculum's epoch after a fact. Requests carry that epoch too, for readers that begin after the claim.
+ * Returns the epoch of the latest curriculum known after a message: the message's own, if it is higher than `epoch`.
+ * Requests carry the epoch as claims do, for readers that begin after the claim.
  */
 export function curriculumAfter(epoch: number, message: Message): number {
   return 'learnerEpoch' in message ? Math.max(epoch, message.learnerEpoch ?? epoch) : epoch

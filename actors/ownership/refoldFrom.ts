@@ -52,7 +52,7 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
         break
     }
   }
-  // A step counts as covered only when it is over as well: its checkpoint is written earlier.
+  // A step counts as covered only when it is over as well, since checkpoint.saved is written before step.completed.
   const covered = Math.min(saved, done, tallies ? tallied : done)
   const needed = [
     ...train.filter(d => d.step > covered),

@@ -1,12 +1,12 @@
 /**
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
- * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed,
- *      context.appended, group.closed, reward.assigned
+ * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted,
+ *      tool.completed, context.appended, group.closed, reward.assigned | failed, ticks
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
- * Invariant: one attempt of one turn counts. The next action of a rollout follows from its state alone, so after a
- * refold (the state is rebuilt from the log) `pending` asks again, under new attempts, exactly for the turns, tool
- * calls and rewards that have no answer.
+ * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
+ * alone, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
+ * turns and tool calls, under new attempts; renderings; rewards, until their group is closed.
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
@@ -29,7 +29,7 @@ export interface CoordinatorState {
    * work.
    */
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
-  /** Highest start order seen so far. A `rollout.requested` at or below it is a repetition. */
+  /** Highest start order seen so far. A `rollout.requested` at or below it is a repetition and is ignored. */
   readonly highestOrder: number
   /** Epoch (log offset of its claim) of the curriculum whose rollout requests are valid. */
   readonly curriculum: number
@@ -51,7 +51,10 @@ const usualVerifyTimeoutMs = 30_000
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
-  /** Measures how long each rollout state, or each tool call since its latest attempt, has waited. */
+  /**
+   * Measures how long each rollout has waited since its state last changed, and each tool call since its latest
+   * attempt.
+   */
   const clock = new ActiveClock()
   /**
    * Time of the latest request made for each rollout state. The facts of that request may not be folded yet, so for

@@ -1,13 +1,13 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
  *
- * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks
+ * in   partition.claimed, curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks
  * out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when every member has failed or has a reward, or at its deadline. It is decided
- * once, from its members' rewards and counts and a seed derived from its name, so a replay decides the same. A rollout
- * that failed, or whose reward failed, is not a negative: it is left out of the selection. Evaluation groups are not
- * selected from and have no deadline: all of them are requested at once, so a deadline would cut off those that wait;
- * their turns, calls and rewards have their own deadlines.
+ * once, from its members' rewards and counts and a seed derived from the run's seed and the group's name, so a replay
+ * decides the same. A rollout that failed, or whose reward failed, is not a negative: it is left out of the selection.
+ * Evaluation groups are not selected from and have no deadline: all of them are requested at once, so a deadline would
+ * cut off those that wait; their turns, calls and rewards have their own deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'

@@ -83,7 +83,7 @@ export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && 
 /** Ending of a rollout whose token budget leaves no token for another turn. */
 export const outOfTokens: Ending = { outcome: 'truncated', reason: 'tokens' }
 
-/** Builds the next `turn.asked`; undefined if the rollout's token budget is used up. */
+/** Builds the next `turn.asked` and its command; undefined if the rollout's token budget is used up. */
 export function turnAsked(
   rollout: Rollout,
   at: Epoch,
@@ -129,8 +129,8 @@ export function turnAsked(
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
 /**
- * Builds the next attempt of the tool call at `index`; a call that cannot be executed (malformed, unknown tool) is
- * answered at once.
+ * Builds the facts and the command of the next attempt of the tool call at `index`. For a call that cannot be executed
+ * (malformed, unknown tool), builds its `tool.completed` instead.
  */
 export function toolAsked(
   rollout: Rollout,

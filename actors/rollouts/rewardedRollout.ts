@@ -3,8 +3,9 @@
  *
  * in   a finished rollout's place in its group, its reward, its counts
  * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned
- * Invariant: fields that a grouper does not read (prompt, limits, sampling) are empty, so no coordinator can lead these
- * rollouts: host the grouper alone. Without a log, `selectGroup` of the kernels decides the same.
+ * Invariant: the prompt, the limits and the number of sampled tokens are left empty or 0, so no coordinator can lead
+ * these rollouts, and no length penalty applies: host the grouper alone. Without a log, `selectGroup` of the kernels
+ * decides the same.
  */
 import type { Fact } from '../../messages/facts'
 import { type Epoch, epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'

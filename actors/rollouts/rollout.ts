@@ -23,7 +23,7 @@ export interface Call {
 }
 
 /**
- * turn: a generation is due or running. tools: calls are running. append: the answers of the calls are being rendered.
+ * turn: a generation is due or running. tools: calls are due or running. append: the calls' answers are being rendered.
  * ended: no further turn follows, for the reason in `ending`. finished: `rollout.finished` is in the log.
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
@@ -42,7 +42,7 @@ export interface Rollout {
   readonly askedAt: number
   /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean
-  /** Number of attempts in a row that an engine error ended before they sampled a token. */
+  /** Number of attempts in a row that ended without a sampled token, for any reason except an abort. */
   readonly faults: number
   readonly engine: EngineId | null
   /** All tokens before the current turn, as a list of pieces. */
@@ -54,7 +54,7 @@ export interface Rollout {
   readonly texts: readonly string[]
   readonly sampledTokens: number
   readonly calls: readonly Call[]
-  /** Code of the notebook cells that earlier turns executed. */
+  /** Code of the notebook cells in calls of earlier turns, oldest first. */
   readonly cells: readonly string[]
   readonly toolCalls: number
   readonly toolErrors: number

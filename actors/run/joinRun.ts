@@ -4,7 +4,7 @@
  * in   a role, the run's recipe        out  that role, running until the run is over
  * Invariant: a role that exists once in a run (scheduler, learner) is run by the elected process, and the others stand
  * by; of every other role, any number of processes share the work. Only the learner records the run's start
- * (`run.started`) and makes its model, if the recipe names no directory.
+ * (`run.started`) and, if the recipe names no model directory, makes the model.
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -56,7 +56,9 @@ export async function modelOf(
 
 /**
  * Finds the run's model without making one: the directory that the recipe names, or the random model that the learner's
- * process has made in `directory`. @throws TroupeError config.no_model, config.no_model_here, config.invalid
+ * process has made in `directory`. @throws TroupeError config.no_model (the recipe's directory has no readable
+ * config.json), config.no_model_here (`directory` holds no model yet), config.invalid (the model's context is too
+ * short)
  */
 export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
   const { model } = config
@@ -80,7 +82,7 @@ function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
 
 /**
  * Checks that no context length of the recipe, in tokens, exceeds the model's; passes if the model's config.json names
- * none. @throws TroupeError config.invalid, config.no_model
+ * none. @throws TroupeError config.invalid if one does, config.no_model if config.json cannot be read
  */
 export function checkContexts(config: RecipeConfig, directory: string): void {
   const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)

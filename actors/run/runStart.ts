@@ -2,9 +2,9 @@
  * Records the start of a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
- * Invariant: a reader of the log finds the recipe that the run began with, and the digests of recipe, code and
- * tokenizer under which its facts were written. The checks refuse a process with other code (unless `acceptCode` is
- * true), another recipe (a resume may change it: no check) or another tokenizer.
+ * Invariant: a reader of the log finds the recipe that the run began with and, for its start and each resume, the
+ * digests of recipe, code and tokenizer. The checks refuse a process with other code (unless `acceptCode` is true),
+ * another recipe (a resume may change it: no check) or another tokenizer.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -28,8 +28,8 @@ export interface RunStartOptions {
 }
 
 /**
- * Writes run.started or run.resumed. Refuses a resume when the tokenizer differs from the run's, or the code does and
- * `acceptCode` is false.
+ * Writes run.started or run.resumed. Refuses a resume if the log has no such run, if the tokenizer differs from the
+ * run's, or if the code differs and `acceptCode` is false.
  */
 export async function recordRunStart(journal: Journal, options: RunStartOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
@@ -109,8 +109,8 @@ export interface RunEnd {
 }
 
 /**
- * Watches for `run.finished`, which the learner's process writes. A `run.finished` before the offset `since` is
- * ignored, because the run was resumed after it.
+ * Watches for `run.finished`, which the learner's process writes. A `run.finished` does not count if `run.resumed`
+ * follows it, or if it lies before the offset `since`, at which this process resumes the run.
  */
 export async function endOf(
   journal: Journal,

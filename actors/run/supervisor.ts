@@ -2,9 +2,9 @@
  * Supervisor: an actor that starts children; when a child gives up, the supervisor pauses that child or escalates.
  *
  * in   children to adopt, children that gave up, ends of pauses
- * out  children started, again after a pause; an escalation to its own supervisor
+ * out  children started, and started again after a pause; an escalation to its own supervisor
  * Invariant: one child's restart or pause leaves its siblings alone. Each child restarts itself with backoff (its
- * RestartPolicy); a supervisor acts when those restarts are used up. It escalates once.
+ * RestartPolicy); a supervisor acts when those restarts are used up. It escalates one child's error at most.
  */
 
 import type { Message } from '../../messages'

@@ -4,8 +4,8 @@
  *
  * in   state changes of a process's actors
  * out  one record for each actor that has changed, at most 4 times a second
- * Invariant: the log ends with the latest state of every actor, unless the process was killed. A bus failure loses
- * records of this kind and never harms the run.
+ * Invariant: the log ends with the latest state of every actor, unless the process was killed or the bus failed. A bus
+ * failure loses records of this kind and never harms the run.
  */
 import { hostname } from 'node:os'
 import type { ActorStatus } from '../../messages/commands'

@@ -4,8 +4,8 @@
  * in   turns completed or interrupted, engines that are silent or slow, engines that recovered
  * out  engines that have to rest (take no turns), and for how long
  * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine,
- * and when it is silent or slow. Each rest is twice as long as the one before, up to a bound, until the engine
- * completes a turn while it is neither silent nor slow.
+ * and when it is silent or slow. Each rest is twice as long as the one before, up to a bound; a turn that the engine
+ * completes while it is neither silent nor slow makes the next rest short again.
  */
 import type { TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import type { EngineId, TrajectoryId } from '../../messages/ids'

@@ -4,14 +4,14 @@
  * in   completed turns        out  a verdict on an engine each time it has completed `window` further measured turns
  * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
  * Turns in which the weights changed or the engine preempted the turn, and turns of few tokens, are not measured: their
- * time does not depend on the engine.
+ * time does not depend on the engine's speed alone.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
 import type { EngineId } from '../../messages/ids'
 
 interface Pace {
-  /** Milliseconds per token of each turn since the last verdict. */
+  /** Milliseconds per token of each measured turn since the last verdict. */
   readonly times: readonly number[]
   /** p99 of the milliseconds per token at the last verdict; undefined before the first. */
   readonly p99Ms: number | undefined
@@ -23,7 +23,7 @@ export type PaceVerdict = { readonly isSlow: false } | { readonly isSlow: true; 
 
 /** Number of measured turns of an engine after which a verdict on it is due. */
 const window = 100
-/** Lower bound on the tokens of a measured turn; in shorter turns the first and last token dominate the time. */
+/** Lower bound on the tokens of a measured turn; a shorter turn has too few tokens for a reliable time per token. */
 const leastTokens = 16
 /** Factor: an engine is slow if its p99 exceeds the median p99 of the other engines this many times. */
 const slowTimes = 4

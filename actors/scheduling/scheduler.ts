@@ -2,7 +2,7 @@
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed |
- *      interrupted
+ *      interrupted, ticks
  * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take;
  *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
  *      every turn that ran on it
@@ -25,8 +25,7 @@ export interface SchedulerState {
   /** Latest request of each trajectory that is under way. */
   readonly requests: Map<TrajectoryId, GenerateTurn>
   /**
-   * Requests that wait until every engine that takes turns has loaded new enough weights, or until there is such an
-   * engine.
+   * Requests that wait until at least one engine takes turns and every such engine has loaded new enough weights.
    */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet

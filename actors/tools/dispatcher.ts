@@ -1,12 +1,12 @@
 /**
  * Dispatcher: gives tool calls to the executors that have free slots (room for a call; DESIGN §7).
  *
- * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
+ * in   tool.execute, tool.cancel; executor.slots, tools.ended; ticks        out  tools.assign, alarm.raised
  * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers
- * slots. A call stays assigned until its executor reports the call's end; when the lease on the call ends, the call is
- * assigned again, to any executor. A late second answer does no harm, since the coordinator takes one answer per
- * attempt. The state is soft: executors report every second which slots they offer and which calls they hold, and
- * coordinators ask again for lost calls. The state is a view of queues that change in place, not a value of its own.
+ * slots. A call stays assigned until its executor reports the call's end; if no report names the call for `leaseMs`,
+ * its lease ends and it is assigned again, to any executor. A late second answer does no harm, since the coordinator
+ * takes one answer per attempt. The state is soft: executors report every second which slots they offer and which calls
+ * they hold, and coordinators ask again for lost calls. The state object holds queues that change in place.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -298,7 +298,9 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/** Raises an alarm once per tool that has waiting calls but no executor; again if it was offered or idle since. */
+/**
+ * Raises one alarm for each tool that has waiting calls and no executor; another one only if that changed in between.
+ */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -1,7 +1,8 @@
 /**
  * A recipe's own function as a tool.
  *
- * in   arguments, as the model wrote them        out  the function's return value, or the reason why the call failed
+ * in   arguments, as the model wrote them
+ * out  the function's return value as text, or the reason why the call failed
  * Invariant: a call resolves within its deadline, or rejects when it is aborted, unless the function blocks the event
  * loop. Arguments that do not fit the schema never reach the function.
  */

@@ -16,8 +16,8 @@ import { inboxExecutor } from './inboxExecutor'
 
 export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs'> {
   /**
-   * Name of the executor in every result. Two executors may share a name: each start has an incarnation (a random id)
-   * of its own.
+   * Name of the executor in every tool.completed. Two executors may share a name: each start has an incarnation (a
+   * random id) of its own.
    */
   readonly id: ExecutorId
   /**

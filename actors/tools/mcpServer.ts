@@ -3,9 +3,9 @@
  *
  * in   how to start the server, or its address        out  schemas; how calls ended
  * Invariant: a server that dies, or does not answer in time, fails only the calls that were running on it, each with
- * its reason; the next call starts the server again. After a late or lost answer the server is pinged; if the ping has
- * no answer, the connection is closed: over HTTP nothing else tells that the server went away or no longer knows our
- * session.
+ * its reason; after a death the next call starts the server again. After a late or lost answer the server is pinged; if
+ * the ping has no answer, the connection is closed: over HTTP nothing else tells that the server went away or no longer
+ * knows our session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -43,7 +43,7 @@ interface Connection {
 
 /**
  * Connects to the server and reads the schemas of its tools (of those in `config.tools`, if it is set). @throws
- * TroupeError config.mcp_failed
+ * TroupeError config.mcp_failed if that fails, or if the server lacks a tool in `config.tools`
  */
 export async function openMcpServer(
   name: string,

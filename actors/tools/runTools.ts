@@ -46,7 +46,8 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
 
 /**
  * Opens the tools of a run.
- * @throws TroupeError config.no_tool, config.tool_twice, config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet
+ * @throws TroupeError config.no_tool (an unknown name, or a recipe's tool without a function), config.tool_twice,
+ * config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet (no sessions for the notebook)
  */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
   const own = named(options)

@@ -21,11 +21,11 @@ interface ToolLimits {
   /** Trajectory that makes the call; a tool with state, such as the notebook, keeps one state for each trajectory. */
   readonly trajectory?: TrajectoryId
   /**
-   * Key that is the same for every attempt of a call, and different for every other call: a tool with outside effects
-   * applies them once per key.
+   * Key that is the same for every attempt of a call, and different for every other call: with it, a tool that changes
+   * the outside world can do so once per call.
    */
   readonly idempotencyKey?: string
-  /** Code of the trajectory's earlier cells; only for calls of the notebook tool. */
+  /** Code of the trajectory's earlier notebook cells, oldest first; only for calls of the notebook tool. */
   readonly cells?: readonly string[]
 }
 

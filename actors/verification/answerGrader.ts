@@ -6,8 +6,8 @@
  * out  the verdict, the rule that decided, and why in words
  * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group give
  * the same answers.
- * Invariant: every answer has a verdict within its deadline and its memory; an answer that cannot be decided is wrong,
- * and the verdict says so. Only a grader that is itself broken rejects.
+ * Invariant: the work on an answer is bounded in time and memory; an answer that cannot be decided is wrong, and the
+ * verdict says so. A call rejects only if math-verify is broken or its queue is full, or when it is aborted.
  */
 import {
   compareWords,

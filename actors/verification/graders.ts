@@ -1,9 +1,11 @@
 /**
  * Opens the graders of a run: one for each built-in reward and for each reward of the recipe.
  *
- * in   the recipe and its `reward` section        out  graders by the name of the reward; '' is the section's own reward
- * Invariant: a failure of a user's function is data. A function that raises, hangs, dies or returns no number gives no reward.
- * The first failure of each kind is logged, and so is the first failure of a broken grader.
+ * in   the recipe and its `reward` section
+ * out  graders by the name of the reward; '' is the section's own reward
+ * Invariant: a failure of a user's function does not fail the run: if the function raises, dies, returns no number or
+ * misses its deadline, the rollout gets no reward. (A JavaScript function that blocks the event loop blocks the
+ * process.) The first failure of each kind is logged, and so is the first failure of a broken grader.
  */
 import { closest } from 'fastest-levenshtein'
 import type { RewardProcesses } from '../../backends/reward/rewardProcess'
@@ -30,7 +32,7 @@ export interface Graders {
   close(): Promise<void>
 }
 
-/** Opens the graders. @throws TroupeError config.unknown_reward, config.reward_not_loaded */
+/** Opens the graders. @throws TroupeError config.unknown_reward, config.reward_not_loaded (a Python reward) */
 export async function openGraders({ config, rewards = {}, sandbox, log }: GradersOptions): Promise<Graders> {
   const { reward } = config
   const { place, timeoutMs, weights, literal } = reward
@@ -56,7 +58,9 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
   return { byName, close: async () => processes?.close() }
 }
 
-/** Starts the processes of a Python reward. Their module is loaded only here, since most runs have no Python reward. */
+/**
+ * Starts the processes of a Python reward. `rewardProcess` is loaded only here, since most runs have no Python reward.
+ */
 function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
   const { startRewardProcesses } =
     require('../../backends/reward/rewardProcess') as typeof import('../../backends/reward/rewardProcess')
@@ -106,8 +110,8 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }
       const error = asError(thrown)
-      // The code of a TroupeError names the kind of failure, so that a judge that refuses is counted apart from one
-      // that is unreachable.
+      // The code of a TroupeError names the kind of failure, so failures of different kinds are counted apart: a judge
+      // model that refuses, and one that is unreachable.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
       return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }
@@ -152,7 +156,9 @@ function gradeOf(name: string, given: unknown, answer: string): Grade {
   return { reward: score, answer: text(whole.answer, answer), how: text(whole.how, name), ...said }
 }
 
-/** Returns the weighted sum of the rewards of a reward's parts; no reward if one part has none. */
+/**
+ * Makes the grader that returns the weighted sum of several graders' rewards; no reward if one of them gives none.
+ */
 function weightedGrader(weights: Readonly<Record<string, number>>, byName: ReadonlyMap<string, Grader>): Grader {
   const parts = Object.entries(weights).map(([name, weight]) => ({ name, weight, grader: byName.get(name)! }))
   return async (ask, signal) => {
@@ -172,7 +178,7 @@ function weightedGrader(weights: Readonly<Record<string, number>>, byName: Reado
   }
 }
 
-/** Logs the first failure of each kind of a grader. */
+/** Wraps a grader so that its first failure of each kind is logged. */
 function loggingFailures(name: string, grader: Grader, logged: Set<string>, log: GradersOptions['log']): Grader {
   const warn = (task: string, how: string, why: string) => {
     if (logged.has(`${name} ${how}`)) return

@@ -32,7 +32,10 @@ export interface MathVerifyOptions {
   readonly maxWaiting?: number
 }
 
-/** Decides one pair with math-verify. @throws TroupeError verifier.overloaded, verifier.failed */
+/**
+ * Decides one pair with math-verify. @throws TroupeError verifier.overloaded if the queue is full, verifier.failed if
+ * math-verify is broken
+ */
 export type MathVerify = (answer: string, truth: string, signal?: AbortSignal) => Promise<MathVerdict>
 
 /**
@@ -109,8 +112,9 @@ export function mathVerify(
   }
 
   /**
-   * Takes the pairs that have waited longest, at most their number divided by the sandbox's workers, so that all
-   * workers stay busy.
+   * Takes the pairs that have waited longest: at most `maxBatch`, about `maxBatchChars` characters, and the number of
+   * waiting pairs divided by the sandbox's workers, so that all workers stay busy. A pair marked `alone` is taken
+   * alone.
    */
   function takeBatch(): Waiting[] {
     const most = Math.min(maxBatch, Math.ceil(waiting.length / sandbox.lanes))

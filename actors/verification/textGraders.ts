@@ -2,7 +2,8 @@
  * Graders that need only the text: `choice`, `exact` and `format`.
  *
  * in   a response, its task, and the place in the response that holds the answer        out  reward 0 or 1, and why
- * Invariant: pure; every response has a verdict. A truth that names no choice throws config.bad_truth.
+ * Invariant: pure; every response has a verdict, unless the task is at fault: `choice` rejects with config.bad_truth if
+ * the truth names no choice.
  */
 import { answerText, formatFault, namedChoice, normalizeInteger, normalizeUnicode, type TextPlace } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'

@@ -26,7 +26,7 @@ export interface Graded {
 /** Result of a grader that gives no reward. Asking the grader again would not help. */
 export interface Ungraded {
   readonly reward: null
-  /** Kind of the grader's failure, in one word. */
+  /** Kind of the grader's failure: one word, or the code or name of an error. */
   readonly how: string
   readonly why: string
 }

@@ -2,7 +2,8 @@
  * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process
  * has.
  *
- * in   requested rollouts, completed turns and tool calls        out  requests for turns and tool calls; decided groups
+ * in   requested rollouts, completed turns and tool calls, rewards
+ * out  requests for turns, tool calls and rewards; closed and decided groups
  */
 
 import type { Renderer } from '../../../backends/renderer/renderer'

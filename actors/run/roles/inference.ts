@@ -2,8 +2,8 @@
  * The role `inference`: one actor per engine, which owns the engine's process and the behaviour that drives it.
  *
  * in   assignments, published weights        out  generated turns
- * Invariant: a running engine takes part in the run; whenever its process was restarted, it leaves and joins the run
- * again under the same name.
+ * Invariant: a running engine takes part in the run, except while it pauses after failures (joinEngine.ts); whenever
+ * its process was restarted, it leaves and joins the run again under the same name.
  */
 import type { Engine } from '../../../backends/engines/engine'
 import { engines, type PlannedEngine } from '../../inference/engines'

@@ -174,7 +174,8 @@ const given = (limits: object = {}) =>
 
 /**
  * Returns the plans of the recipe's stages. A stage that measures its problems gets their number: `problems.count`, at
- * most the size of the task source. @throws TroupeError config.endless_problems
+ * most the size of the task source. @throws TroupeError config.endless_problems if a stage that measures names no count
+ * and the source is endless
  */
 function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly StagePlan[] {
   return stages.map(stage => {
