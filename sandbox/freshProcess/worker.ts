@@ -4,8 +4,8 @@
  *
  * in   a LaneTask      out  a LaneOutcome; the pids of the call, in the shared table, as soon as they are known
  * Invariant: when the promise of `run` resolves, the launcher has exited and the processes of the call have been
- * killed. The outcome comes from the launcher's report, which the code cannot write to, from the launcher's exit, the
- * pool's `stop` and timers; never from the code's output.
+ * killed, except those that escaped (see pool.ts). The outcome comes from the launcher's report, which the code cannot
+ * write to, from the launcher's exit, the pool's `stop` and timers; never from the code's output.
  *
  * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import only node: modules,
  * ./killProcesses and ../waitStatus.
@@ -32,7 +32,8 @@ export interface LaneSetup {
   readonly fileBytes: number
   readonly openFiles: number
   /**
-   * Int32 cells, three for each slot (see SLOT). The worker writes pids into them, and the pool reads the pids to kill.
+   * Int32 cells, three for each slot (see SLOT). The pool writes `stop`; the worker writes pids, which the pool reads
+   * to kill the processes.
    */
   readonly table: SharedArrayBuffer
 }

@@ -40,14 +40,15 @@ export interface Batch {
 }
 
 /**
- * An answer repeats a bad value: at most this many characters of each string in it, and four times as many in all.
+ * Upper bound on the characters of each string in a bad value that an answer repeats; the whole value has at most four
+ * times as many.
  */
 const ECHO_CHARS = 200
 /** Upper bound on the faults reported for one submission. */
 const MAX_FAULTS = 16
 /** Upper bound on the faults reported for a submission's `options`, so that faults of other fields have room. */
 const MAX_OPTION_FAULTS = 10
-/** Upper bound on the faults reported for a batch. After them each bad item gets one fault, without its value. */
+/** Number of faults after which a batch's bad items get only one fault each, without its value. */
 const MAX_BATCH_FAULTS = 4096
 /** Number of items checked in one turn of the event loop. */
 const ITEMS_A_TURN = 256

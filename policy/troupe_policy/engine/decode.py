@@ -1,7 +1,7 @@
 """Decode: one forward pass and one sampled token for every ready row.
 
-In: the ledger's rows. Out: row numbers, the token of each, its log-probability, and on request the entropy of its
-distribution.
+In: the ledger's rows. Out: row numbers; for each row the sampled token, its log-probability, and on request the
+entropy of the distribution that it was sampled from.
 Invariants: a token's random number depends only on its request's seed and its own position. In deterministic mode
 every operation has one shape, whatever runs.
 """
@@ -25,8 +25,8 @@ class Decode:
     def __init__(
         self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int, with_entropy: bool = False
     ) -> None:
-        """Runs decodes. width: lines of a forward pass in deterministic mode. with_entropy: also compute the sampled
-        distributions' entropies.
+        """Runs decodes. width: number of lines, one token each, of a forward pass in deterministic mode. with_entropy:
+        also compute the sampled distributions' entropies.
         """
         self._ledger, self._forward, self._prefill, self._width = ledger, forward, prefill, width
         self._with_entropy = with_entropy

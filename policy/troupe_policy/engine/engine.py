@@ -104,9 +104,9 @@ class Engine:
         return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
 
     def status(self) -> dict[str, float]:
-        """Counts as of the last iteration; KV tokens in whole blocks. It reads without posting an action, so it answers
-        during a long forward pass; only after eight reads that the engine's thread disturbed it waits for that
-        thread.
+        """Counts at the moment of the call, perhaps in the middle of an iteration; KV tokens in whole blocks. The read
+        posts no action, so it answers during a long forward pass. If the engine's thread disturbs eight reads in a
+        row, the counts are read on that thread, between two iterations.
         """
         for _ in range(8):
             try:

@@ -1,7 +1,8 @@
 """Actions that other threads post to the engine's thread.
 
 In: functions, from any thread. Out: they run in order on the thread that calls `run_all`.
-Invariant: each action runs once; the future of `ask` gets its result or its error.
+Invariant: an action runs at most once; it does not run if nobody calls `run_all` any more. The future of `ask` gets
+the action's result or its error.
 """
 
 from __future__ import annotations

@@ -138,7 +138,9 @@ class KvRows(Cache):
 
     @property
     def scratch(self) -> int:
-        """Number of the scratch row, into which padding is written; no pass attends to it."""
+        """Number of the scratch row, into which padding is written. Only the unused lines of `Forward.fixed` attend to
+        it, and nobody uses their logits.
+        """
         return self.rows
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):

@@ -1,8 +1,8 @@
 """The life of each request in the engine: refused or waiting, admitted, preempted, finished.
 
 In: requests, aborts, sampled tokens. Out: rows allocated and freed in the ledger, and events for the callers.
-Invariants: every request gets exactly one last event (Finished or Refused). A preempted sequence keeps its tokens and
-waits again; only its keys are computed again. All methods run on the engine's thread.
+Invariants: a request gets exactly one last event (Finished or Refused), unless the engine stops first. A preempted
+sequence keeps its tokens and waits again; only its keys are computed again. All methods run on the engine's thread.
 """
 
 from __future__ import annotations

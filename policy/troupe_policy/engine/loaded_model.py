@@ -1,7 +1,8 @@
 """A causal LM for inference: loaded with our attention, checked against a plain forward pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
-Invariant: an update is checked in full before the first weight changes. It changes values, never storage.
+Invariant: names and shapes of an update, and its digest if one is given, are checked before the first weight changes.
+An update changes values, never storage.
 """
 
 from __future__ import annotations

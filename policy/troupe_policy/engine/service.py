@@ -1,7 +1,8 @@
 """The Engine service of policy.proto, around one engine whose loop runs in its own thread.
 
-In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; requests of a
-lost stream are aborted. The events of one iteration cross from the engine's thread to the event loop in one call.
+In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; when a stream
+ends, its open requests are aborted. The events of one iteration cross from the engine's thread to the event loop in
+one call.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class _Stream:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[list[Event] | None] = asyncio.Queue()
-        # Per streaming request: its tokens so far, and the number of characters of their text that were sent.
+        # By id of a streaming request: the turn's tokens so far, and the number of characters of their text that were
+        # sent.
         self.partial: dict[str, tuple[list[int], int]] = {}
 
 

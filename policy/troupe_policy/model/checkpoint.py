@@ -2,8 +2,9 @@
 
 In: a model, its optimizer's state, tokenizer files. Out: a directory with safetensors weights, config, tokenizer
 files and manifest.json; if present also optimizer/state.safetensors and files below adapter/ and reference/.
-Invariants: the directory is published atomically (published_directory.py). Loading verifies the digest in the
-manifest. State that was saved and loaded is the same, bit for bit.
+Invariants: the directory is published atomically (published_directory.py). Loading a directory with a manifest
+verifies the digest of the weights; other files have no digest. State that was saved and loaded is the same, bit for
+bit.
 """
 
 from __future__ import annotations

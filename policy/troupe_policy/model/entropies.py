@@ -1,8 +1,10 @@
 """Computes entropies of recorded tokens on the command line, with one forward pass of a causal LM per sequence.
 
-In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin. Out: for each a line {"id", "logprobs", "entropies"} with one number
-per masked token, in nats, of the distribution that the token was sampled from at the given temperature.
-Invariant: nothing is tokenised; the recorded ids are used. A model that cannot be read gives one line on stderr and exit code 1.
+In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin. Out: for each a line {"id", "logprobs", "entropies"} with
+two numbers per masked token, the natural log of its probability and the entropy in nats of its distribution, both at
+the given temperature.
+Invariant: nothing is tokenised; the recorded ids are used. A model or an input line that cannot be read ends the
+process with one line on stderr and exit code 1.
 """
 
 from __future__ import annotations

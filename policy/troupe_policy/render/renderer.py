@@ -1,10 +1,10 @@
-"""Renders chat messages to token ids, once and as deltas: for the contexts of rollouts and for supervised fine-tuning
-(SFT).
+"""Renders chat messages to token ids, as a whole or as the addition to a context: for rollouts and for supervised
+fine-tuning (SFT).
 
 In: messages, tool schemas, tool responses; the model's Jinja chat template. Out: text, token ids, mask.
 Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses
-with the generation prompt, the model's turn …), each tokenised separately, exactly as a rollout appends them. So SFT
-trains on the same token sequences that RL samples.
+with the generation prompt, the model's turn …), each tokenised separately, exactly as a rollout appends them. So no
+token of SFT spans two pieces, as none does in RL.
 """
 
 from __future__ import annotations

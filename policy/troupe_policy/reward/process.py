@@ -1,7 +1,8 @@
 """`python -m troupe_policy.reward.process`: runs a user's reward function in its own process.
 
-In: lines {"id", "answer", "task"} on descriptor 3. Out: lines {"id", "score", "why"} or {"id", "fault", "why"} on
-descriptor 4.
+In: lines {"id", "answer", "task"} on descriptor 3. Out: lines on descriptor 4: first {"ready": true}, or {"ready":
+false, "why"} if the function cannot be imported; then for each input line {"id", "score", "why"} or {"id", "fault",
+"why"}.
 Invariants: every line is answered unless the function hangs or ends the process, which the parent sees. The
 function's prints go to stdout and stderr, never among the answers; its standard input is empty. The process ends with
 its parent.

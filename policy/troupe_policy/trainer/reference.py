@@ -22,8 +22,8 @@ class Reference:
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
         self._kept: dict[str, Tensor] = {}
-        # Number of references taken or loaded since the last `drop`; 0 means that there is none. A version that was
-        # saved is not saved again.
+        # Number of references taken or loaded since the last `drop`; 0 means that there is none. A checkpoint links
+        # the file of a version that was saved before, instead of writing it again.
         self.version = 0
 
     @property

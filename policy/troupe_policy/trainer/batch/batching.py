@@ -14,7 +14,7 @@ import torch
 # Number of batches whose sequences are sorted by length together: enough for little padding, few enough to stay mixed.
 SORT_WINDOW_BATCHES = 32
 
-# Upper bound on saved activations on a CPU, in bytes; twice the parameters' size if that is more. Larger micro-batches
+# Upper bound on saved activations on a CPU, in bytes, unless twice the parameters' size is more. Larger micro-batches
 # are not faster.
 CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
 
@@ -59,10 +59,12 @@ def epoch_batches(lengths: Sequence[int], batch_sequences: int, seed: int, epoch
 
 
 def cpu_micro_tokens(model: torch.nn.Module) -> int:
-    """Number of tokens whose saved activations take at most CPU_ACTIVATION_BYTES, or twice the parameters' bytes.
+    """Upper bound on the tokens of a micro-batch on a CPU: that many tokens save activations of at most
+    CPU_ACTIVATION_BYTES, or of twice the parameters' bytes if that is more.
 
     A layer saves about 18 vectors of the hidden size and 5 of the intermediate size per token (measured on Llama
-    models, within a tenth). For a model with other parts the estimate is off by a factor that the bound tolerates.
+    models, within a tenth). For a model with other parts the estimate is less exact, which costs speed or memory but
+    nothing else.
     """
     config = model.config.get_text_config()  # type: ignore[union-attr, operator]
     hidden = int(getattr(config, "hidden_size", 0) or 1024)
