@@ -1,5 +1,5 @@
 /**
- * Appends facts to a journal in batches of the size that the writer of an embedded bus takes at once.
+ * Appends facts to a journal in batches of 256 or more.
  *
  * in   facts        out  how many were written
  */
@@ -21,7 +21,7 @@ export function factWriter(journal: Journal) {
       batch.push(...facts)
       if (batch.length >= atOnce) await flush()
     },
-    /** Resolves when all facts are durable. */
+    /** Appends the facts of the unfinished batch. Resolves when all facts are durable. */
     flush,
     written: () => written,
   }

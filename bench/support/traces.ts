@@ -66,8 +66,8 @@ const words = [
 ]
 
 /**
- * Text of `count` words that lengthens a prompt. Texts of different seeds differ from the beginning, so they share no
- * prefix.
+ * Text of `count` words that lengthens a prompt. Texts of different seeds are drawn independently, so two of them share
+ * at most a few words at the start.
  */
 export function wordsOf(count: number, seed: number): string {
   const random = pcg32(deriveSeed('bench/words', seed))

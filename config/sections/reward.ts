@@ -2,8 +2,8 @@
  * The reward of an answer: a built-in reward or a user's function.
  *
  * A reward is a number, 0 for wrong, 1 for right, or between them. A rollout above `selection.positiveAbove` is a
- * positive for RoC; advantages use the rewards themselves. A reward that cannot judge an answer throws, which is
- * counted, never as zero.
+ * positive for RoC; advantages use the rewards themselves. A reward that cannot judge an answer throws: the failure is
+ * counted, and the rollout has no reward, not 0.
  */
 import { z } from 'zod'
 import { positive } from './numbers'

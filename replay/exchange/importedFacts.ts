@@ -2,9 +2,9 @@
  * Converts lines of other files to facts of a run: lines of `export --format jsonl`, and of verl's rollout dumps.
  *
  * in   parsed lines        out  the facts that a run would have had, in an order from which its state can be computed
- * Invariant: token ids, logprobs and rewards are never made up: a dump without ids gives turns without tokens, and a
- * missing reward gives no reward fact. Every line is checked before anything is written; the error names the wrong
- * line.
+ * Invariant: token ids and logprobs are never made up: a dump without ids gives turns without tokens. A missing reward
+ * gives no `reward.assigned`; in `group.selected`, which needs a number, it stands as 0. Every line is checked before
+ * any fact is returned; the error names the wrong line or trajectory.
  */
 import { createHash } from 'node:crypto'
 import { z } from 'zod'

@@ -4,8 +4,8 @@
  * in   a recorded run, and its newest checkpoint on disk from before the first wanted step
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
- * written only to a temporary directory, to compute their digest. On the run's own device and dtype the trainer gives
- * the same bits; another device adds floats in another order.
+ * written only to a temporary directory, to compute their digest. On the run's own device, with its dtype and its
+ * number of threads, the trainer gives the same bits; another device adds floats in another order.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -46,7 +46,8 @@ export interface CheckedStep {
 
 /**
  * Recomputes `wanted`: one step, or with `all` every completed step, one after another from the checkpoint.
- * @throws TroupeError replay.no_step, replay.no_checkpoint, config.invalid; errors of the trainer's process
+ * @throws TroupeError replay.no_step when `wanted` names no completed step; replay.no_checkpoint when none from before
+ * it is on disk; config.invalid; errors of the trainer's process
  */
 export async function* relearn(
   recorded: RecordedRun,

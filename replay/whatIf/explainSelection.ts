@@ -52,8 +52,8 @@ export interface SelectionReport {
 }
 
 /**
- * Explains the group that `asked` names: a group, or a part of its id; a trajectory names its group. Members are
- * selected by the recorded seed, so the same log gives the same report.
+ * Explains the group that `asked` names: a group, or a part of its id; a trajectory names its group. The random choices
+ * use the seed that follows from the run's seed and the group, so the same log gives the same report.
  * @throws TroupeError replay.no_match, replay.ambiguous, config.invalid
  */
 export async function explainSelection(recorded: RecordedRun, asked: string): Promise<SelectionReport> {

@@ -2,8 +2,8 @@
  * Starts a real vLLM server for a benchmark, on this machine's CPU with SmolLM2, and engines of Troupe's on it.
  *
  * in   how large its KV cache is, how many sequences run at once        out  engines, its counters, the venv's Python
- * Invariant: arms that are compared with each other share one server; before each round its prefix cache is emptied, so
- * that no arm finds prefixes that another arm has computed.
+ * Arms that are compared with each other share one server. Callers empty its prefix cache by `forgetPrefixes` before
+ * each round, so that no arm finds prefixes that another arm has computed.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

@@ -3,9 +3,9 @@
  * records.
  *
  * in   the topics that a run needs      out  topics with those partitions and at least that retention
- * Invariant: an existing topic is never changed. A refusal names the topic, the setting, the found and the wanted
- * value, and the command that changes it. In topics created here records get the broker's time, so that a wrong client
- * clock cannot expire them.
+ * Invariant: an existing topic is never changed. A refusal names the topic, the found and the wanted value, and for a
+ * setting also the setting and the command that changes it. In topics created here records get the broker's time, so
+ * that a wrong client clock cannot expire them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Admin, ITopicConfig } from 'kafkajs'

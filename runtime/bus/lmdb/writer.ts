@@ -3,8 +3,8 @@
  *
  * in   appends, commits, new topics, trims (drops of expired records)       out  lmdb transactions, one after the other
  * Invariants: offsets are final only when the transaction that stores their records succeeds, so a failed one leaves no
- * gap. A transaction is conditional on this process's lease: a writer whose lease was taken over writes nothing.
- * Waiting work is bounded.
+ * gap. A transaction is conditional on this process's lease: a writer whose lease was taken over writes nothing. The
+ * bytes of waiting appends are bounded.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
