@@ -17,7 +17,10 @@ export interface Random {
   uint32(): number
   /** Returns a uniform number in [0, 1) with 53 random bits, from two outputs: ((a >>> 5)·2^26 + (b >>> 6)) / 2^53. */
   uniform(): number
-  /** Returns a uniform integer in [0, n) without bias: outputs below 2^32 mod n are discarded. @throws RangeError for n < 1 */
+  /**
+   * Returns a uniform integer in [0, n) without bias: outputs below 2^32 mod n are discarded. @throws RangeError unless
+   * n is an integer from 1 to 2^32
+   */
   below(n: number): number
 }
 

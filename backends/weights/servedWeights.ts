@@ -49,7 +49,7 @@ export async function servedWeights(directory: string, digest: string): Promise<
 
 /**
  * Checks sha256 over the weight files' bytes in the order of their names, as troupe_policy computes it, and remembers a
- * success. @throws TroupeError engine.digest_differs
+ * success. @throws TroupeError engine.digest_differs if it is not `digest`
  */
 async function check(directory: string, weights: readonly string[], digest: string): Promise<void> {
   const hash = createHash('sha256')

@@ -11,8 +11,8 @@ export const answerOpen = '<answer>'
 export const answerClose = '</answer>'
 
 /**
- * Where an answer counts. answer-tag: only in the last `<answer>…</answer>` (as in the paper). anywhere: in the whole
- * response (as in the paper's released code).
+ * Place in a response where an answer counts. answer-tag: only in the last `<answer>…</answer>` (as in the paper).
+ * anywhere: in the whole response (as in the paper's released code).
  */
 export type AnswerPlace = 'answer-tag' | 'anywhere'
 

@@ -31,8 +31,9 @@ const reserveOfTurns = 0.5
 /** Lower bound on the load that the margin for a move is computed from: almost empty engines are about equally fast. */
 const leastMargin = 0.1
 /**
- * Overcommit added if every turn is the last of its trajectory. Such trajectories cannot be paused, but a full engine
- * preempts the newest one, which has little computed work to lose.
+ * Overcommit added if every turn is the last of its trajectory; less is added, in proportion, if more than half of the
+ * turns are. Such trajectories cannot be paused, but a full engine preempts the newest one, which has little computed
+ * work to lose.
  */
 const singleTurnOvercommit = 3
 /**

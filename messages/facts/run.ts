@@ -171,7 +171,10 @@ export interface TrajectoryForked {
   readonly parentRun?: RunId
 }
 
-/** How often the policy solved some of the recipe's problems: those from index `from` on, in the recipe's order. */
+/**
+ * The policy was measured on some of the recipe's problems: those from index `from` on, in the recipe's order. The fact
+ * holds how many answers to each problem were right.
+ */
 export interface TasksMeasured {
   readonly type: 'tasks.measured'
   readonly at: number

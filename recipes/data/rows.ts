@@ -25,6 +25,7 @@ const kinds = /\.(jsonl|json|ndjson|parquet)$/i
 
 /**
  * Returns the file itself, or a directory's data files in the order of their names. @throws TroupeError config.no_data
+ * if the path cannot be read, or the directory has no data file
  */
 export async function dataFiles(path: string): Promise<readonly string[]> {
   const absolute = resolve(path)

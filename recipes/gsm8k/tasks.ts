@@ -64,9 +64,9 @@ export function planOf(
   }
 
   const demonstrations: Demonstration[] = []
-  // Rows are ordered by how likely their groups have both right and wrong rollouts, which a group needs. After one pass
-  // over the demonstrations, a model of this size sometimes solves the rows that it imitated, hardly ever other rows,
-  // and never rows whose notes do not lead to the answer.
+  // Rows are ordered by how likely their groups have both right and wrong rollouts: a group of only one kind gives no
+  // gradient. After one pass over the demonstrations, a model of this size sometimes solves the rows that it imitated,
+  // hardly ever other rows, and never rows whose notes do not lead to the answer.
   const imitated: Gsm8kRow[] = []
   const odd: Gsm8kRow[] = []
   const others: Gsm8kRow[] = []

@@ -84,8 +84,9 @@ const statusTimeoutMs = 30_000
 const updateTimeoutMs = 600_000
 
 /**
- * Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout,
- * process.no_python, engine.lost, engine.timeout
+ * Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout and
+ * process.no_python as `startPolicyProcess`; engine.lost and engine.timeout if the started process does not describe
+ * itself
  */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options

@@ -13,7 +13,10 @@ import { badRequest } from '../server/request'
 
 const mostStops = 4
 
-/** Builds the body of a completion request. @throws TroupeError engine.bad_request */
+/**
+ * Builds the body of a completion request. @throws TroupeError engine.bad_request for top_k, min_p or more than four
+ * stops
+ */
 export function openaiBody(
   model: string,
   prompt: string,
@@ -46,7 +49,10 @@ interface Event {
   readonly choices?: readonly { readonly text?: unknown; readonly finish_reason?: unknown }[]
 }
 
-/** Parses one event of the stream. @throws TroupeError engine.failed */
+/**
+ * Parses one event of the stream. @throws TroupeError engine.failed if it is not an event of a completion, or reports
+ * an error
+ */
 export function completionOf(url: string, line: string): { text: string; finish: 'stop' | 'length' | null } {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]

@@ -40,6 +40,7 @@ export function unanswered(url: string, path: string, { status, text }: Reply): 
 
 /**
  * Returns true if the server accepted the request, false if it refused it (400, 422). @throws TroupeError engine.failed
+ * for any other status than 200
  */
 export function isTaken(url: string, path: string, reply: Reply): boolean {
   if (reply.status === 200) return true
@@ -62,7 +63,7 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
   throw garbage(url, `${path} returned no JSON object but '${reply.text.slice(0, 100)}'`)
 }
 
-/** Parses one event of a stream. @throws TroupeError engine.failed */
+/** Parses one event of a stream. @throws TroupeError engine.failed if it is not a JSON object */
 export function eventOf<E extends object>(url: string, line: string): E {
   let event: unknown
   try {
@@ -80,7 +81,10 @@ export type EventError = { readonly message?: string } | string | null
 export const eventErrorOf = (error: EventError): string =>
   (typeof error === 'string' ? error : error?.message) ?? JSON.stringify(error)
 
-/** Parses an event of /v1/completions, which may report a failed generation. @throws TroupeError engine.failed */
+/**
+ * Parses an event of /v1/completions. @throws TroupeError engine.failed if it is not a JSON object, or reports a failed
+ * generation
+ */
 export function completionEventOf<E extends { readonly error?: EventError }>(url: string, line: string): E {
   const event = eventOf<E>(url, line)
   const error = event.error ?? null

@@ -20,7 +20,7 @@ export function serverUpdate(kind: 'vLLM' | 'SGLang') {
     failed,
     /**
      * Sends a request that must be answered with 200. `what`: the failure in words.
-     * @throws TroupeError engine.update_failed; engine.lost, engine.timeout
+     * @throws TroupeError engine.update_failed for another status; engine.lost and engine.timeout if no answer comes
      */
     async must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
       const reply = await http.post(path, body, timeoutMs)

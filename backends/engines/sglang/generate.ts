@@ -100,8 +100,8 @@ interface Event {
 }
 
 /**
- * Parses one event; earlier events of the leg had `taken` tokens. @throws TroupeError engine.failed,
- * engine.context_exceeded
+ * Parses one event; earlier events of the leg had `taken` tokens. @throws TroupeError engine.context_exceeded if the
+ * server says that the context is too long; engine.failed if the event is not valid or reports another error
  */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)

@@ -111,6 +111,9 @@ async function idle(http: ServerHttp): Promise<void> {
   }
 }
 
-/** Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed */
+/**
+ * Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed if the server
+ * refuses
+ */
 export const goOn = (http: ServerHttp): Promise<void> =>
   must(http, '/continue_generation', {}, pauseMs, 'could not continue after a pause')

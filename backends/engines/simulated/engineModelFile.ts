@@ -44,7 +44,7 @@ const longestStepMs = 60_000
  */
 const longestPrefillMs = 2 ** 46
 
-/** Reads and checks the file. @throws TroupeError config.invalid */
+/** Reads and checks the file. @throws TroupeError config.invalid if the file has a fault */
 export function readEngineModel(path: string): EngineModel {
   const model = checkInput(modelSchema, parseJson(readText(path), path), path)
   if (model.blockTokens > model.kvTokens) {

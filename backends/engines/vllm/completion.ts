@@ -75,7 +75,7 @@ export interface Event {
   }[]
 }
 
-/** Parses one event of the stream. @throws TroupeError engine.failed */
+/** Parses one event of the stream. @throws TroupeError engine.failed if the event is not valid or reports an error */
 export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]

@@ -41,7 +41,10 @@ interface Parallel {
 
 const askMs = 30_000
 
-/** Reads the endpoints. @throws TroupeError engine.lost, engine.timeout, engine.failed */
+/**
+ * Reads the endpoints. @throws TroupeError engine.lost and engine.timeout if the server does not answer; engine.failed
+ * for an unexpected answer
+ */
 export async function vllmDevelopment(http: ServerHttp): Promise<VllmDevelopment> {
   const paused = await http.get('/is_paused', askMs)
   if (isMissing(paused)) return { takesWeights: false, isPaused: false, packsHeads: false }

@@ -63,6 +63,9 @@ export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded:
   await resume(http)
 }
 
-/** Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed */
+/**
+ * Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed if the server
+ * refuses
+ */
 export const resume = (http: ServerHttp): Promise<void> =>
   must(http, '/resume', {}, pauseMs, 'could not resume after a pause')

@@ -3,7 +3,7 @@
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have the form, but are
- * not wanted: they hold reasoning, no function to call, no Python code, or another category or language.
+ * not wanted: they hold reasoning, lack a function to call or Python code, or are of another category or language.
  */
 import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
