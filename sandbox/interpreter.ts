@@ -2,7 +2,7 @@
  * Finds the Python interpreter that runs the code, asks for its version and paths, and compiles the launcher for it.
  *
  * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`
- * out  the real executable, behind version managers' shims
+ * out  the real executable, behind version managers' shims; its version and paths; the compiled launcher
  * Invariant: the base interpreter of `python3` is used unless the caller or TROUPE_SANDBOX_PYTHON names an interpreter.
  * Packages of a project's virtual environment are not for code that a model wrote.
  */

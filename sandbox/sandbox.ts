@@ -83,7 +83,7 @@ export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
   /**
-   * Why the call was rejected, or why it was killed though its code did nothing wrong. For a call of a session that
+   * Reason for which the call was rejected, or killed though its code did nothing wrong. For a call of a session that
    * first had to run earlier cells again: names those of them that left no state, whose effects the call does not see.
    */
   readonly reason?: string

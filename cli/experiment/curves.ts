@@ -1,5 +1,6 @@
 /**
- * Computes learning curves of arms that were run with several seeds: points, and a picture of them.
+ * Computes learning curves of arms (variants of a recipe) that were run with several seeds: points, and a picture of
+ * them.
  *
  * in   steps of runs by arm and seed         out  the mean over seeds at each step, with its standard error as a band
  */
@@ -21,7 +22,10 @@ export interface CurvePoint {
   readonly high: number
 }
 
-/** Points up to the last step that all runs of an arm have: later steps would average over fewer seeds. */
+/**
+ * Points of each arm's curve, one for each step at which all runs of the arm have a value: elsewhere the mean would be
+ * over fewer seeds.
+ */
 export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => number | null): CurvePoint[] {
   const arms = [...new Set(runs.map(run => run.arm))]
   return arms.flatMap(arm => {

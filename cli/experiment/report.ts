@@ -2,7 +2,7 @@
  * Writes the report of an experiment: its question, method, findings and machine.
  *
  * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture, in a directory
- * Invariant: a report is written once, after the last measurement; its figures are those of the run.
+ * Invariant: nothing is written before the last measurement has ended and all pictures are drawn.
  */
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'

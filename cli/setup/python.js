@@ -128,7 +128,8 @@ function step(where, test) {
     try {
       await runTool('Python packages', python, ['-m', 'pip', 'install', '--no-input', ...wants, ...pipArgs], tool)
     } catch (error) {
-      // pip fetches all packages before it installs any, so a failure before the line below left the venv unchanged.
+      // pip fetches all packages before it installs any, so a failure before pip prints 'Installing collected packages'
+      // left the venv unchanged.
       if (!error.output?.includes('Installing collected packages')) fs.rmSync(marker, { force: true })
       throw error
     }

@@ -2,9 +2,10 @@
  * Reads traces that Azure publishes of its LLM services: `TIMESTAMP,ContextTokens,GeneratedTokens`, one request per
  * line.
  *
- * in   the text of such a CSV    out  one single-turn trajectory per request, in order, timed from the first request on
- * Invariant: a faulty line is refused with its number. A request that generated nothing is left out and counted, since
- * a trace has no way to describe a turn without tokens.
+ * in   the text of such a CSV    out  one single-turn trajectory per request, in the file's order, timed from the first
+ * request on
+ * Invariant: a file with a faulty line is refused, with the line's number. A request that generated nothing is left out
+ * and counted, since a trace has no way to describe a turn without tokens.
  */
 import type { TracedTrajectory } from '../../kernels'
 import { invalidInput } from '../../runtime/settings/inputFile'

@@ -2,7 +2,8 @@
  * Reads the traces for `troupe simulate`: JSON lines (DESIGN §9), or a CSV of Azure's LLM services.
  *
  * in   a path        out  the checked trace
- * Invariant: a file with a fault is refused as a whole; the error names the line, the field, and the fault.
+ * Invariant: a file with a fault is refused as a whole; the error names the fault, and its line and field if it lies in
+ * one.
  */
 import { z } from 'zod'
 import { type EngineModel, roomFault, type TracedTrajectory } from '../../kernels'

@@ -1,4 +1,7 @@
-/** Draws the policies on one load side by side: the makespan, and the share of tokens that were computed twice. */
+/**
+ * Draws the policies on one load side by side: the makespan with its lower bound, and the recomputed tokens relative to
+ * the generated ones.
+ */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import type { LowerBound, SimulationResult } from '../../kernels'
 

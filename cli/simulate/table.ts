@@ -1,4 +1,6 @@
-/** Formats the results of simulations as a table: one row per policy, with the distance to the lower bound. */
+/**
+ * Formats the results of simulations as a table, one row per policy; below it the least time that any schedule needs.
+ */
 import type { LowerBound, SimulationResult } from '../../kernels'
 
 type Column = readonly [title: string, of: (result: SimulationResult) => string]

@@ -6,7 +6,10 @@ import { painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
 
-/** Formats the comparison. `check`: largest allowed relative difference; a decisive metric above it is red. */
+/**
+ * Formats the comparison. `check`: largest allowed relative difference; a metric of `decisive` (those that must agree)
+ * with a larger difference is printed red.
+ */
 export function learnedLines(result: LearnedStep, check: number): string[] {
   const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
   const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]

@@ -2,8 +2,8 @@
 
 In: a model directory, and how it is trained (dtype, adapters, ranks). Out: micro-batches, log-probabilities with a
 graph, optimizer updates. grpo_step.py, fine_tuning.py and saved_state.py take this state as their first argument.
-Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. The
-same weights, inputs, thread count and rank count give the same bits.
+Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. On
+the CPUs of one machine, the same weights, inputs, thread count and rank count give the same bits.
 """
 
 from __future__ import annotations
