@@ -74,8 +74,9 @@ export interface LevelReport {
 
 /**
  * Opens a sandbox at `options.level`, else at the highest level that this machine reaches.
- * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform,
- * sandbox.bad_option
+ * @throws SandboxError sandbox.level_unmet (no allowed level is reached), sandbox.no_python (no usable interpreter),
+ * sandbox.start_failed (a module of `options.preload` cannot be imported), sandbox.unsupported_platform (not Linux),
+ * sandbox.bad_option (a number out of its bounds)
  */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
   checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)

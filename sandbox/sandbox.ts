@@ -60,7 +60,7 @@ export interface SessionCell {
  */
 export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
 
-/** Ending of code that was run. */
+/** Report on code that ran to its end: status, exit code or signal, captured output, time and memory used. */
 export interface RunEnding {
   readonly status: Exclude<RunStatus, 'rejected'>
   /** Exit code of the code; null if a signal ended it. */
@@ -78,7 +78,7 @@ export interface RunEnding {
   readonly maxRssBytes: number
 }
 
-/** Result of a call. */
+/** Result of a call. For a rejected call only `id`, `status` and `reason` say something. */
 export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus

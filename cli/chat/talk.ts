@@ -1,6 +1,6 @@
 /**
- * Reads the messages of a chat, either a single message or those that a person types at a terminal, and has each
- * answered.
+ * Reads the messages of a chat, either a single message or those that a person types at a terminal, and passes them on
+ * to be answered.
  *
  * in   messages, signals        out  an answer to each message; the command's exit code
  */
@@ -13,7 +13,8 @@ import { userLines } from './userLines'
 type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
 
 /**
- * Has one message answered and returns the exit code. The first signal ends the answer, the second ends the process.
+ * Passes one message to `answer` and returns the exit code. The first signal ends the answer, the second ends the
+ * process.
  */
 export async function answering(text: string, answer: Answer): Promise<number> {
   const stop = new AbortController()
@@ -33,8 +34,8 @@ export async function answering(text: string, answer: Answer): Promise<number> {
 }
 
 /**
- * Has a person's messages answered, one after the other. Ctrl-C ends a running answer; without one it discards a
- * half-written message; without either it ends the chat, as does the end of input.
+ * Passes the messages that a person types to `answer`, one after the other. Ctrl-C ends a running answer; when no
+ * answer runs, it discards a half-written message; when there is none, it ends the chat, as the end of input does.
  */
 export async function talking(
   answer: Answer,

@@ -9,7 +9,7 @@ import { openLog } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
 
 export type RecordedEvaluation =
-  /** The run does not exist, or its log has no `run.started`. */
+  /** No evaluation to resume: the run does not exist, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun'; readonly started: RunStarted }
   | {

@@ -13,7 +13,7 @@ import { openLog, type RecordedRun } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
 
 export type RecordedArm =
-  /** The run does not exist, or its log has no `run.started`. */
+  /** No run to resume: the run does not exist, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun' }
   | {

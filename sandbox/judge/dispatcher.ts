@@ -64,8 +64,8 @@ export class Dispatcher {
   }
 
   /**
-   * Returns whose bound on waiting submissions `calls` more would exceed: the client's or the whole server's; undefined
-   * if neither.
+   * Checks if `calls` more submissions of the client may wait. Returns undefined if they may, else the bound that they
+   * would exceed: the client's or the whole server's.
    */
   overLimit(client: Client, calls: number): 'client' | 'server' | undefined {
     if (this.#waiting + calls > this.limits.maxQueuedCalls) return 'server'

@@ -16,7 +16,9 @@ const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
 /**
- * Reply of a zygote. `id` is the call's number in the pool (not in `ready`); `pid` is the zygote's, in `ready` only.
+ * Reply of a zygote. ready: it serves. begun: a call's code has begun. done: a call has ended. failed: a call could not
+ * begin. pong: heartbeat. `id` is the call's number in the pool (not in `ready`); `pid` is the zygote's, in `ready`
+ * only.
  */
 export type Reply =
   | { readonly kind: 'ready' | 'begun' | 'pong'; readonly id: number; readonly pid: number }

@@ -2,7 +2,8 @@
 
 In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the
 recipe's schema has all of them; a message that lacks one is refused. The schema also refuses contradicting fields;
-Python checks only what it alone knows: the names that it implements, and the model's vocabulary and context.
+Python checks only what the schema cannot know: the names that this package implements, the arrays, and the model's
+vocabulary and context.
 """
 
 from __future__ import annotations
