@@ -13,8 +13,8 @@ export interface RewardAsk {
 
 export interface RewardContext {
   /**
-   * Aborted `timeoutMs` after the call, not counting time inside `python` and `aside`, or when the run no longer awaits
-   * the reward; a later result is ignored.
+   * Aborted once the function has used `timeoutMs` (time inside `python` and `aside` does not count), and when the run
+   * no longer awaits the reward. A result that comes after that is ignored.
    */
   readonly signal: AbortSignal
   readonly timeoutMs: number

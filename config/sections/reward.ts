@@ -15,7 +15,8 @@ export const rewardSection = z.strictObject({
    */
   name: z.string().default('math'),
   /**
-   * Place of the answer: inside the last `<answer>` (paper), in the last box anywhere (release), or the whole response.
+   * Place of the answer. answer-tag: inside the last `<answer>` (paper). anywhere: in the last box (release). response:
+   * the whole response.
    */
   place: z.enum(['answer-tag', 'anywhere', 'response']).default('answer-tag'),
   /**
@@ -26,8 +27,8 @@ export const rewardSection = z.strictObject({
   /** Deadline for judging one answer, ms. */
   timeoutMs: positive.default(10_000),
   /**
-   * For the reward `python`: a file, or a module of the environment, and its function: (answer, task) → number or
-   * {score, why}.
+   * For the reward `python`: `file`, or `module` of the Python environment, contains the function named `function`:
+   * (answer, task) → number or {score, why}.
    */
   file: z.string().min(1).optional(),
   module: z.string().min(1).optional(),

@@ -5,8 +5,9 @@ import { count, positive } from './numbers'
 export const selectionSection = z.strictObject({
   variant: z.enum(['paper', 'release', 'none']).default('paper'),
   /**
-   * Number of rollouts that are selected from a group for training (G in the paper); a group may also be kept whole, or
-   * rejected.
+   * Number of rollouts that are selected from a group for training (G in the paper). A group with exactly as many
+   * rewarded rollouts, or with fewer positives or negatives than the minima, is kept whole; a group with fewer rewarded
+   * rollouts, or (`rejectEqual`) with equal rewards, is rejected.
    */
   keep: positive.min(2).default(16),
   minPositive: count.default(2),
@@ -22,6 +23,6 @@ export const selectionSection = z.strictObject({
    * outweighs it by 6.
    */
   epsilon: z.number().positive().default(1e-6),
-  /** Upper bound on the groups that are requested in place of rejected ones, as a share of groupsPerStep. */
+  /** Upper bound on the groups that a step requests in place of rejected ones, as a share of groupsPerStep. */
   refillShare: z.number().nonnegative().default(1),
 })

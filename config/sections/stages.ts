@@ -11,8 +11,8 @@ const until = z
     /** Number of the stage's steps after which it ends. */
     steps: positive.optional(),
     /**
-     * Another end of the stage, beside or in place of `steps`: this metric is above or below a bound for `for`
-     * consecutive steps.
+     * Metric that ends the stage, before `steps` or without them: the stage ends when this metric is above `above`, or
+     * below `below`, in `for` consecutive steps.
      */
     metric: stepMetric.optional(),
     above: z.number().optional(),
@@ -69,7 +69,8 @@ export const stageSection = z.strictObject({
 export type StageConfig = z.output<typeof stageSection>
 
 /**
- * Lists contradictions between stages, or with the recipe's limits or the buffer of `train.overlong`: path and reason.
+ * Lists contradictions of the stages: between two stages, with the recipe's limits, with the buffer of
+ * `train.overlong`. Each has a path and a reason.
  */
 export function stageFaults(
   stages: readonly StageConfig[],

@@ -63,8 +63,8 @@ const fields = z.strictObject({
   /** Bounds the loss of a token with a negative advantage at this number times the absolute advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
   /**
-   * Coefficient of the KL to a reference: the policy that RL began with, or the one that a later stage set. 0: no
-   * reference.
+   * Coefficient of the KL to a reference policy; 0: no reference. The reference is the policy that RL began with, until
+   * a stage with `updateReference` sets another one.
    */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
@@ -89,8 +89,8 @@ const fields = z.strictObject({
   /** true: recomputes activations in the backward pass, which saves memory and takes a third more time. */
   checkpointing: z.boolean().default(false),
   /**
-   * Trains LoRA adapters; all other weights are frozen. They are published merged into the weights, and by themselves
-   * for engines that load adapters. targets: names of linear layers, or all-linear.
+   * Trains LoRA adapters; all other weights are frozen. The adapters are published merged into the weights, and also by
+   * themselves for engines that load adapters. `targets`: names of linear layers; all-linear: all of them.
    */
   lora: z
     .strictObject({

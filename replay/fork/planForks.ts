@@ -35,7 +35,7 @@ export interface ForkOptions {
   readonly editToolResult?: string
   /**
    * Policy version that the forks continue with; it must be on disk. Default: the version that sampled the last token
-   * of the turn, or the nearest on disk.
+   * of the turn; if that is not on disk, the nearest version that is.
    */
   readonly policy?: number
   /** Directory of the weights that the forks continue with, in place of a policy version. */
@@ -112,7 +112,8 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
 }
 
 /**
- * Names of the tools that the forks may call: all tools of `given`, another recipe, or by default the parent's tools.
+ * Returns the names of the tools that the forks may call: with `given` (another recipe) all of its tools, else the
+ * parent's tools.
  * @throws TroupeError replay.no_code when a tool or a reward is not in the recipe
  */
 async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | undefined): Promise<readonly string[]> {
@@ -136,8 +137,8 @@ async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | und
 }
 
 /**
- * Returns the weights that the fork continues with: the requested ones, else those of the version that sampled the last
- * token of the turn, or of the nearest version on disk.
+ * Returns the weights that the fork continues with: the directory or the version that the options name; without either,
+ * those of the version that sampled the last token of the turn, or of the version on disk that is nearest to it.
  */
 async function weightsOf(
   recorded: RecordedRun,

@@ -48,7 +48,10 @@ export interface TracedLineage {
 }
 
 export interface LineageQuery {
-  /** What to trace: a step (`3`, `step 3`), a group or a trajectory, or a part of its id. Default: the whole run. */
+  /**
+   * Step (`3`, `step 3`), group or trajectory to trace; a group or a trajectory also by a part of its id. Default: the
+   * whole run.
+   */
   readonly asked?: string
   /**
    * Selects the trajectories that have a tool call with this text in its arguments or its output, and of their calls

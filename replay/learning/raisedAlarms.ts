@@ -38,7 +38,8 @@ export interface RaisedAlarms {
 
 /**
  * Checks a recorded run for alarms. `given`: further alarms; one replaces the alarm of the same name.
- * @throws TroupeError replay.run_empty, config.invalid
+ * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
+ * the run's recipe
  */
 export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[] = []): Promise<RaisedAlarms> {
   const { selection, alarms: own } = await configOf(recorded)

@@ -9,7 +9,11 @@ import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 import { type Progress, progress, type StepReport } from './progress'
 
-/** Returns the folded progress of a recorded run. @throws TroupeError replay.run_empty, config.invalid */
+/**
+ * Returns the folded progress of a recorded run.
+ * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
+ * the run's recipe
+ */
 export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   const { positiveAbove } = (await configOf(recorded)).selection
   const folded = progress({ positiveAbove })

@@ -45,8 +45,9 @@ export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
   )
 
 /**
- * Replays every partition of the run, or with `groups` only the facts of these groups. @throws TroupeError
- * replay.run_empty, config.invalid
+ * Replays every partition of the run, or with `groups` only the facts of these groups.
+ * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
+ * the run's recipe
  */
 export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
   const { wants = () => true, groups, behaviour = ownerOf } = options
@@ -126,9 +127,10 @@ async function shower(recorded: RecordedRun, observer: Observer, { wants, whole 
 }
 
 /**
- * Replays the groups that `target` names: a trajectory, a group or a step, or a part of its id. Reads only the facts of
- * these groups and the claims (facts that change owners) of their partitions. When a decision is missing, unexpected or
- * still open, the whole log is replayed, so that it is compared among everything decided at that time.
+ * Replays the groups of the trajectory, group or step that `target` names; a group or a trajectory also by a part of
+ * its id. Reads only the facts of these groups and the claims (facts that change owners) of their partitions. If that
+ * finds a decision that is missing, unexpected or still open, the whole log is replayed, so that the decision is
+ * compared among everything decided at that time.
  * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {

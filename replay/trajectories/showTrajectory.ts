@@ -44,7 +44,8 @@ export async function showTrajectory(recorded: RecordedRun, asked: string): Prom
 
 /**
  * Returns the trajectory that the record at position `topic:partition:offset` belongs to.
- * @throws TroupeError replay.no_trajectory, replay.bad_place
+ * @throws TroupeError replay.no_trajectory when the record belongs to none; replay.bad_place when `at` is not a
+ * position
  */
 export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<TrajectoryId> {
   const { topic, partition, offset } = placeOf(at)

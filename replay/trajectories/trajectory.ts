@@ -64,7 +64,8 @@ export function selectionOf({ decision, request }: Trajectory) {
 
 /**
  * Reads the trajectory that `asked` names: an id, or a part of it that only one trajectory has.
- * @throws TroupeError replay.no_match, replay.ambiguous, replay.no_request
+ * @throws TroupeError replay.no_match, replay.ambiguous; replay.no_request when the record of its request cannot be
+ * read
  */
 export async function readTrajectory(recorded: RecordedRun, asked: string): Promise<Trajectory> {
   const id = resolveId(asked, await trajectoriesOf(recorded))

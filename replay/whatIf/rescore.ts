@@ -18,7 +18,10 @@ import { readTrajectories, responseOf, type Trajectory } from '../trajectories/t
 import { graderDeadlineMs, gradesAtOnce, openRecordedGrader } from './recordedGrader'
 
 export interface RescoreOptions {
-  /** What to grade: a trajectory, a group or a step, or a part of its id. Default: every rewarded trajectory. */
+  /**
+   * Trajectory, group or step to grade; a group or a trajectory also by a part of its id. Default: every rewarded
+   * trajectory.
+   */
   readonly target?: string
   /** Number of times that each response is graded. Default 1. */
   readonly times?: number

@@ -32,7 +32,10 @@ export interface LimitedLine {
   readonly turns: readonly [recorded: number, now: number | null]
   readonly sampledTokens: readonly [recorded: number, now: number | null]
   readonly reward: readonly [recorded: number | null, now: number | null]
-  /** kept, dropped or rejected; null when the group was not decided, or its selection is unknown. */
+  /**
+   * Recorded selection of the trajectory, and the one under the other limits: kept, dropped or rejected. The recorded
+   * one is null when the run did not decide the group; the other one is null when it is unknown.
+   */
   readonly selection: readonly [recorded: string | null, now: string | null]
   readonly advantage: readonly [recorded: number | null, now: number | null]
 }
@@ -43,8 +46,9 @@ export interface LimitsReport {
 }
 
 /**
- * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step, or a
- * part of its id; undefined: all. Responses that would have been cut are graded again; no token is generated.
+ * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step; a group
+ * or a trajectory also by a part of its id; undefined: all. Responses that would have been cut are graded again; no
+ * token is generated.
  * @throws TroupeError replay.no_limit when `change` is empty; replay.no_match, replay.ambiguous; the errors of
  * `openRecordedGrader`
  */

@@ -119,18 +119,21 @@ export interface ActorRef<M> {
    * undefined.
    */
   readonly ended: Promise<TroupeError | undefined>
-  /** Accepts the message, or returns false: there is no room (or other senders wait for it), or the actor has ended. */
+  /**
+   * Accepts the message. Returns false when there is no room, when senders already wait for room, or when the actor is
+   * stopping or has ended.
+   */
   tryTell(message: M): boolean
   /**
-   * Resolves when the mailbox has accepted the message. Rejects `actor.stopped`, `actor.overloaded`,
-   * `actor.tell_timeout`, `actor.aborted`.
+   * Resolves when the mailbox has accepted the message. Rejects with `actor.stopped`; `actor.overloaded` when too many
+   * senders wait for room already; `actor.tell_timeout` when the deadline passes; `actor.aborted`.
    */
   tell(message: M, options?: TellOptions): Promise<void>
   /**
-   * Sends a message that carries a Reply, and resolves with the answer. Rejects as `tell` does, with
-   * `actor.ask_timeout`, with the error that the handler passed to `fail`, or with `actor.handler_failed` (cause: the
-   * thrown error) when the actor has crashed on the message too often. A queued question whose asker has given up is
-   * not handled.
+   * Sends a message that carries a Reply, and resolves with the answer. Rejects as `tell` does; with
+   * `actor.ask_timeout` when the deadline passes; with the error that the handler passed to `fail`; with
+   * `actor.handler_failed` (cause: the thrown error) when the actor has crashed on the message too often. A queued
+   * question whose asker has given up is not handled.
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
   /**

@@ -23,8 +23,8 @@ export interface BlobStore {
   /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.write_failed */
   put(bytes: Uint8Array): Promise<BlobReference>
   /**
-   * Returns a copy of the stored bytes, which the receiver owns. @throws TroupeError blob.missing, blob.corrupt,
-   * blob.digest_invalid
+   * Returns a copy of the stored bytes, which the receiver owns. @throws TroupeError blob.missing; blob.corrupt when
+   * the stored bytes have another digest; blob.digest_invalid when `sha256` is not 64 hex digits
    */
   get(sha256: string): Promise<Uint8Array>
   has(sha256: string): Promise<boolean>

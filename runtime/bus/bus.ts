@@ -6,7 +6,7 @@
  * returned. Offsets of a partition grow by one and never change. Delivery to a consumer is at least once.
  */
 
-/** A topic: one to create, or one that exists. */
+/** Name, partition count and retention of a topic: of one to create, or as the bus reports them. */
 export interface TopicConfig {
   readonly topic: string
   readonly partitions: number
@@ -48,8 +48,8 @@ export interface SubscribeOptions {
   /** Name of the consumer group. Its members share the partitions; each partition belongs to one member. */
   readonly group: string
   /**
-   * Beginning of delivery in a partition without a committed offset of the group: the oldest record, or the next new
-   * one.
+   * Beginning of delivery in a partition for which the group has no committed offset. earliest: at the oldest record.
+   * latest: at the next new one.
    */
   readonly from: 'earliest' | 'latest'
   /** Upper bound on the records of a batch. Default 512. */
@@ -94,7 +94,7 @@ export interface Bus {
   /** Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb. */
   append(records: readonly NewRecord[]): Promise<readonly Position[]>
   /**
-   * Reads up to `max` records (default 512), or about 16 MiB, from `offset` on; empty at the partition's end.
+   * Reads records from `offset` on: at most `max` (default 512), and about 16 MiB. Empty at the partition's end.
    * @throws TroupeError bus.offset_out_of_range below the oldest offset
    */
   read(topic: string, partition: number, offset: number, max?: number): Promise<readonly BusRecord[]>

@@ -11,8 +11,7 @@ const maxPartitions = 65_536
 const maxHeaders = 255
 
 /**
- * Checks the size and the number of headers of a record to append. @throws TroupeError bus.record_too_large,
- * bus.record_invalid
+ * Checks a record to append. @throws TroupeError bus.record_too_large; bus.record_invalid when it has too many headers
  */
 export function checkRecord(record: NewRecord): void {
   let characters = record.key.length

@@ -72,7 +72,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly begin?: (topic: TopicName, partition: number) => number
   /**
    * Returns the offset from which a refold must begin to see everything that is open; undefined when nothing is open.
-   * Every tick commits it, or else the next offset, if that has changed.
+   * At every tick the host commits this offset (the next one to fold, when nothing is open), if it has changed.
    */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>

@@ -13,7 +13,8 @@ export function partitionsFor(topic: TopicSpec, wanted: number, own: number | un
 
 /**
  * Checks the names of the user's topics. @param distinct number of different names on the bus
- * @throws TroupeError config.topic_unknown, config.topics_collide
+ * @throws TroupeError config.topic_unknown for a topic that the journal does not have; config.topics_collide when two
+ * topics would have one name
  */
 export function checkTopicNames(names: TopicsOnBus, distinct: number): void {
   const common = { boundary: 'config', retriable: false } as const

@@ -68,7 +68,10 @@ export interface KafkaAddress {
   readonly settings: KafkaSettings
 }
 
-/** Parses an address and its settings. @throws TroupeError bus.address_invalid, config.invalid, config.no_kafka_file */
+/**
+ * Parses an address and its settings. @throws TroupeError bus.address_invalid; config.invalid for a wrong setting;
+ * config.no_kafka_file when the settings file cannot be read
+ */
 export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = process.env): KafkaAddress {
   const match = /^kafka:\/\/([^/?#]+)\/?(?:\?(.*))?$/.exec(address)
   if (!match) throw invalid(address, 'expected kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]')

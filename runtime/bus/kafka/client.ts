@@ -57,7 +57,8 @@ type CreateCluster = (options: {
 }) => KafkaCluster
 
 /**
- * Creates the client; opens no connection yet. @throws TroupeError config.no_secret, bus.tls_failed, bus.codec_missing
+ * Creates the client; opens no connection yet. @throws TroupeError config.no_secret; bus.tls_failed when a PEM file
+ * cannot be read; bus.codec_missing when zstd is set and this machine has none
  */
 export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaClient {
   const kafkajs = require('kafkajs') as typeof import('kafkajs')

@@ -28,7 +28,8 @@ const disconnectMs = 3000
 
 /**
  * Connects to the cluster.
- * @throws TroupeError bus.unreachable, bus.denied, bus.tls_failed, bus.address_invalid, config.invalid, bus.codec_missing
+ * @throws TroupeError bus.unreachable, bus.denied, bus.tls_failed; the errors of `parseKafkaAddress` and
+ * `createKafkaClient`
  */
 export async function openKafkaBus(address: string): Promise<Bus> {
   const { brokers, settings } = parseKafkaAddress(address)
@@ -55,7 +56,10 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   const partitionsOf = (topic: string): Promise<number> => topics.partitionsOf(topic)
   const context: ConsumerContext = { client, reader, tail, toWire, fromWire, partitionsOf }
   const consumers = new Set<KafkaConsumer>()
-  /** Number of appends that wait until the partition count of a topic is known, or behind such an append. */
+  /**
+   * Number of appends that are not sent yet, because the partition count of a topic is looked up for them or for an
+   * earlier append.
+   */
   let learning = 0
   let learned: Promise<unknown> = Promise.resolve()
   /** Serialises createTopics: two concurrent calls must not both find the same topic missing. */

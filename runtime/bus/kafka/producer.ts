@@ -58,7 +58,8 @@ export class KafkaProducer {
 
   /**
    * Appends records, whose topics are named as on the broker.
-   * @throws TroupeError bus.overloaded, bus.unreachable, bus.not_enough_replicas, bus.append_unanswered, …
+   * @throws TroupeError bus.overloaded when too many bytes wait already; bus.unreachable, bus.not_enough_replicas,
+   * bus.append_unanswered and others when a batch is given up
    */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]> {
     if (this.waitingBytes > maxWaitingBytes) throw busErrors.overloaded(this.waitingBytes)
