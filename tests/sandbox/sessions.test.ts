@@ -302,16 +302,19 @@ test('sessions fork and go their own ways', async () => {
   expect(sandbox.forkSession?.('nobody', 0, 'x')).toBe(false)
 })
 
-test('40 cells run at the pace of the first few: a turn does not depend on how many came before', async () => {
+test('of 40 cells none runs an earlier one again: the first sleeps, and the last ten do not wait for that', async () => {
   const id = fresh()
+  const sleepMs = 1000
   const times: number[] = []
   for (let n = 0; n < 40; n++) {
     const began = performance.now()
-    expect((await cell(id, n, n === 0 ? 'x = 0' : 'x += 1\nx')).status).toBe('ok')
+    expect(
+      (await cell(id, n, n === 0 ? `import time; time.sleep(${sleepMs / 1000}); x = 0` : 'x += 1\nx')).status,
+    ).toBe('ok')
     times.push(performance.now() - began)
   }
-  const median = (part: number[]) => part.sort((a, b) => a - b)[Math.floor(part.length / 2)]!
-  expect(median(times.slice(30))).toBeLessThan(3 * median(times.slice(1, 11)) + 5)
+  // The fastest of ten: a busy machine may delay some of them, an earlier cell that runs again would delay all.
+  expect(Math.min(...times.slice(30))).toBeLessThan(sleepMs)
 })
 
 test('a session whose zygote died is rebuilt from its cells', async () => {
