@@ -65,8 +65,8 @@ export interface DrawRequest {
   readonly step: number
   readonly groups: readonly GroupId[]
   /**
-   * Index of the first group's task among the source's training tasks (eval: its evaluation tasks; with `tasks`: a
-   * position in that list, modulo its length); later groups take the tasks after it.
+   * Index of the first group's task among the source's training tasks; for an evaluation, among its evaluation tasks;
+   * with `tasks`, a position in that list, modulo its length. Later groups take the tasks after it.
    */
   readonly cursor: number
   readonly order: number
@@ -232,8 +232,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * In a run without training: ends the next step once all of its groups are decided and enough of them are selected,
-   * or no more can be drawn.
+   * In a run without training: ends the next step once all of its groups are decided; if too few of them are selected,
+   * only once no more groups can be drawn.
    */
   function settle(state: CurriculumState): CurriculumState {
     const drawn = state.drawn.get(state.done + 1)

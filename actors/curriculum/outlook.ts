@@ -14,8 +14,8 @@ export interface OutlookPlan {
   readonly refillShare: number
   readonly evaluation: { readonly problems: number; readonly every: number }
   /**
-   * True if a learner trains on the steps. Otherwise a step is over when all of its groups are selected or rejected,
-   * and enough are selected or no more can be drawn.
+   * True if a learner trains on the steps. Otherwise a step is over when all of its groups are selected or rejected; if
+   * too few of them are selected, only when no more groups can be drawn.
    */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]

@@ -76,8 +76,8 @@ export async function joinEngine(
         await leaveFor(`it could not take version ${request.weights.version}: ${thrown.message}`)
         return undefined
       }
-      // A failed status request must not end the actor: the scheduler removes the silent engine, and its running turns
-      // go on.
+      // A failed status request must not end the actor and its running turns. If the engine stays silent, the scheduler
+      // removes it.
       if (request.kind !== 'status') throw thrown
       if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine did not answer the status request')
       silence = asError(thrown)

@@ -29,8 +29,8 @@ export interface FencedState<S> {
 
 /**
  * Wraps a behaviour so that it folds (applies to its state) only facts that count. `own`, the epoch of the behaviour's
- * own claim, is added to its facts of the kinds in `under`; once another process has claimed later, `pending` returns
- * nothing.
+ * own claim, is added to those of its facts that record an epoch (function `under`); once another process has claimed
+ * later, `pending` returns nothing.
  */
 export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour

@@ -57,8 +57,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
    */
   const clock = new ActiveClock()
   /**
-   * Time of the latest request made for each rollout state. The facts of that request may not be folded yet, so for
-   * `turnTimeoutMs` the coordinator does not emit them again.
+   * Time of the latest request made for each rollout state. The facts of that request may not be folded yet, so the
+   * coordinator does not repeat the request for `turnTimeoutMs`.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>

@@ -23,7 +23,7 @@ export interface RunOptions {
   /** Role of this process. Default: `all`. `startRun` sets it to `all`. */
   readonly role?: Role
   /**
-   * Number of partitions of new topics that may have several (`trajectories`, `verifications`, `assignments`,
+   * Number of partitions of each new topic that may have several (`trajectories`, `verifications`, `assignments`,
    * `inboxes`). Default: 1.
    */
   readonly partitions?: number

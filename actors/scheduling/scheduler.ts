@@ -166,7 +166,10 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
   return facts
 }
 
-/** Reports the difference, in tokens, between the scheduler's KV-cache ledger and the engine's latest status. */
+/**
+ * Reports, in tokens, how far the scheduler's KV-cache ledger differs from the engine's latest status (`driftTokens`),
+ * and how much of that cache other clients of the engine use (`foreignTokens`).
+ */
 function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
   const account = state.scheduler.ledger.engine(engine)
   if (account === undefined) return []
