@@ -5,7 +5,7 @@ export const adapterFolder = 'adapter'
 /** Pattern of the names that a served file may have. */
 export const plainName = /^\w[\w.-]*$/
 
-/** One file of a version in the list. */
+/** Entry of the list: the name and the size of one file of a version. */
 export interface WeightFile {
   readonly name: string
   readonly bytes: number

@@ -18,9 +18,10 @@ export type AnswerPlace = 'answer-tag' | 'anywhere'
 
 /**
  * Part of the response that is the answer.
- * answer-tag: the last `\boxed{}` in the last `<answer>`; without a `\boxed{}` there, the whole text of that
- * `<answer>`. anywhere: the last `\boxed{}` of the response; without one, the text of its last `<answer>`.
- * response: everything that the model wrote.
+ * - answer-tag: the last `\boxed{}` in the last `<answer>`, or the whole text of that `<answer>` if it has no
+ *   `\boxed{}`.
+ * - anywhere: the last `\boxed{}` of the response, or the text of its last `<answer>` if it has no `\boxed{}`.
+ * - response: everything that the model wrote.
  */
 export type TextPlace = AnswerPlace | 'response'
 

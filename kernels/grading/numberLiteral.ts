@@ -8,7 +8,7 @@
 import { normalizeInteger } from './integers'
 
 const maxChars = 1000
-/** The left side of an equation that names the unknown: it has a letter, as `x`, `f(3)` or `a + b` have. */
+/** Matches the left side of an equation that names the unknown: it has a letter, as `x`, `f(3)` or `a + b` have. */
 const named = /^[^=]*[A-Za-z][^=]*=/
 const relation = /^\s*(?:=|\\approx|\\equiv|≈|≡)\s*/
 const suffix = /\s*(?:\\?%|°|\^\s*\{?\s*\\circ\s*\}?|\\degree|\\pmod\s*(?:\{\s*\d+\s*\}|\d))\s*$/

@@ -28,7 +28,9 @@ const symbols = new Map([
   ...pairsOf('rad:radian deg:degree °:degree K:kelvin mph:mile/hour kph:kilometer/hour kmh:kilometer/hour KB:kilobyte'),
   ...pairsOf('USD:dollar EUR:euro GBP:pound ¢:cent €:euro £:pound'),
 ])
-/** Names of measures (meter, hour, dollar). Any other noun counts as a unit only if it is a plural. */
+/**
+ * Names of measures (meter, hour, dollar). Any other noun counts as a unit only if it is a plural, or the number is 1.
+ */
 const names = new Set([
   ...[...symbols.values()].filter(name => !name.includes('/')),
   ...setOf(

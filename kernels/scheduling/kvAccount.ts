@@ -48,7 +48,7 @@ export interface Holding {
   readonly sinceMs: number
 }
 
-/** Sums of one engine, in tokens and in trajectories. */
+/** Account of one engine: sums over the trajectories placed on it, as tokens or as numbers of trajectories. */
 export interface EngineAccount {
   readonly spec: EngineSpec
   readonly referencedTokens: number

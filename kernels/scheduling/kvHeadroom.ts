@@ -89,8 +89,8 @@ function begin(view: SchedulerView): Step | null {
 }
 
 /**
- * Chooses the trajectory to begin or continue: a paused one that has waited too long or one that lost its engine, then
- * one that has not begun, then a paused one.
+ * Chooses the trajectory to begin or continue. First comes one that lost its engine or has been paused for too long,
+ * then one that has not begun, then a paused one.
  */
 function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): WaitingTurn | undefined {
   if (homeless === undefined || fresh === undefined) return homeless ?? fresh

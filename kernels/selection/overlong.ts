@@ -15,8 +15,8 @@ export interface OverlongOptions {
 }
 
 /**
- * Returns the options with `responseTokens`, the rollout's own limit, as maxTokens. 0 means that the rollout has no own
- * limit: the options are returned unchanged.
+ * Returns the options with `responseTokens`, the rollout's own limit, as maxTokens, and bufferTokens cut to it. 0 means
+ * that the rollout has no own limit: the options are returned unchanged.
  */
 export function overlongWithin<T extends { readonly overlong?: OverlongOptions }>(
   options: T,

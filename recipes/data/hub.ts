@@ -24,7 +24,7 @@ export interface HubOptions {
   readonly cache: string
   /** Base URL of the hub. Default: HF_ENDPOINT, else https://huggingface.co */
   readonly endpoint?: string
-  /** Token sent as a bearer token. Default: HF_TOKEN. */
+  /** Access token of the hub, sent as a bearer token. Default: the value of HF_TOKEN. */
   readonly token?: string | undefined
   /** Milliseconds without a byte from the server after which a request is aborted. Default: 30,000. */
   readonly idleMs?: number

@@ -37,7 +37,7 @@ export interface PrepareOptions {
   readonly limit?: number | undefined
 }
 
-/** One line of the written file. */
+/** Problem as one line of the file that `troupe data` writes. */
 interface PreparedProblem {
   readonly id: string
   readonly problem: string

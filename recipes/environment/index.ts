@@ -37,7 +37,10 @@ export const environmentData = z.strictObject({
 
 type EnvironmentData = z.output<typeof environmentData>
 
-/** Exclusive upper bound of reasoning-gym's seeds. Two splits draw from this range, so their instances hardly ever overlap. */
+/**
+ * Exclusive upper bound of reasoning-gym's seeds. The training and the evaluation split each draw one from this range,
+ * so their instances hardly ever overlap.
+ */
 const seedRange = 2 ** 31
 
 /** Settings of the reward: the package's own reward function, run in the venv that has the package. */

@@ -141,7 +141,8 @@ const at32b = {
 const release = {
   name: 'rstar2-release',
   seed: 1,
-  // A model after SFT of one's own: the release starts RL there, and its weights are not published.
+  // The model must be one after the user's own SFT: the released code starts RL from such a model, whose weights are
+  // not published.
   model: { ...paper.model, path: 'models/Qwen3-14B-SFT' },
   data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
   engine: paper.engine,

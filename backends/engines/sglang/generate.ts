@@ -116,7 +116,7 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   if (reason?.type === 'abort' && typeof reason.status_code === 'number') {
     throw refusedBySglang(url, reason.status_code, reason.message ?? '')
   }
-  // A matched text instead of a token: SGLang ends a request so if its batch contains NaN.
+  // SGLang reports a matched text instead of a token if it ends a request because its batch contains NaN.
   if (reason?.type === 'stop' && typeof reason.matched === 'string') {
     throw garbage(url, `the answer stopped at the text '${reason.matched}', although the request has no stop texts`)
   }

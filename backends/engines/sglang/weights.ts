@@ -86,8 +86,8 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
 }
 
 /**
- * Allocates the freed memory again and lets the server continue. Freed weights are empty until `weights` are loaded
- * again.
+ * Allocates the freed memory again, loads `weights` into it if they are given, and lets the server continue. If the
+ * weights' memory was freed, it is empty until then.
  */
 export async function resumeSglang(
   http: ServerHttp,

@@ -10,7 +10,7 @@ MODULES = {"reasoning-gym": "reasoning_gym_source", "verifiers": "verifiers_sour
 
 
 class Source(Protocol):
-    """Functions of a module that wraps an environment package."""
+    """Functions that every module that wraps an environment package has."""
 
     def instances(
         self, name: str, options: dict[str, Any], split: str, seed: int, count: int
