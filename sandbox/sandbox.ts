@@ -22,7 +22,10 @@ export interface RunRequest {
    * session's cell it includes the memory of the cells before it.
    */
   readonly memoryMb?: number
-  /** Number of processes that the code may start, at levels `none` and `full`. Default 0; at level `none` 64. */
+  /**
+   * Number of processes that the code may start. Default 0; at level `none` 64. Level `degraded` and cells of sessions
+   * accept 0 only.
+   */
   readonly maxProcesses?: number
   /** Upper bound on the bytes captured of each stream. Default 65536. */
   readonly maxOutputBytes?: number

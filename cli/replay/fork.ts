@@ -102,7 +102,8 @@ function print(
   if (json) {
     for (const result of results) process.stdout.write(`${jsonText(result)}\n`)
     const of = { trajectory: parent.id, run: parentRun, reward }
-    // Policy version of all forks; null when they continue with several: then each value names its own.
+    // Policy version with which all forks continue; null when it differs by turn: then each entry of `values` has its
+    // own.
     const policyVersion = parts.length === 1 ? parts[0]!.weights.version : null
     process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion, values })}\n`)
     return

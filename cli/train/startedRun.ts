@@ -89,8 +89,8 @@ export async function refuseTaken(context: RunContext): Promise<void> {
 const brokerWaitMs = 30_000
 
 /**
- * Retries `ask` while the bus is unreachable, since a part of a run may be started together with its bus. Returns
- * undefined if aborted.
+ * Retries `ask` while the bus is unreachable, for at most `brokerWaitMs`, since a part of a run may be started together
+ * with its bus. Returns undefined if aborted.
  * @throws the last error of `ask`
  */
 export async function whenBusIsThere<T>(

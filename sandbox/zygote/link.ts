@@ -55,7 +55,7 @@ export class ZygoteLink<Job> {
     port1.once('close', () => {
       if (this.#closing) return
       this.#down('its worker thread died')
-      void piscina.destroy() // Without this, piscina would give work to the thread that died.
+      void piscina.destroy() // Ends the pool of the dead thread, since piscina would still give that thread work.
       this.#attach()
     })
     this.keepAlive(this.#held)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """kv_tokens: KV budget of running and kept sequences together, rounded down to blocks of `block_tokens`.
+    """kv_tokens: KV budget of running and kept sequences together, in tokens, rounded down to blocks of `block_tokens`.
 
-    max_sequences: rows decoded at once. context_tokens: upper bound on prompt and response together; 0 is the model's
-    own bound, at most 4096. prefill_tokens: upper bound on the padded tokens of one prefill. max_waiting: upper bound
-    on waiting requests; more are refused. deterministic: answers are equal to the bit, whatever else runs. entropies:
-    report the entropy of the distribution that each token was sampled from. version: policy version of the weights
-    that are loaded at start.
+    max_sequences: upper bound on the sequences that run at once, one row each. context_tokens: upper bound on prompt
+    and response together; 0 is the model's own bound, at most 4096. prefill_tokens: upper bound on the padded tokens
+    of one prefill. max_waiting: upper bound on waiting requests; more are refused. deterministic: answers are equal
+    to the bit, whatever else runs. entropies: report the entropy of the distribution that each token was sampled
+    from. version: policy version of the weights that are loaded at start.
     """
 
     kv_tokens: int = 65536

@@ -179,7 +179,7 @@ def _configured_stops(directory: Path) -> list[int]:
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators=None, sort_keys=False) -> str:
-    # Replaces Jinja's own filter, which escapes for HTML; a prompt must not be escaped.
+    # Replaces Jinja's filter `tojson`, which escapes for HTML; a prompt must not be escaped.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
