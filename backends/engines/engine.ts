@@ -77,7 +77,7 @@ export interface Generation {
   readonly timing: TurnTiming
 }
 
-/** Tokens, logprobs and segments that existed when the engine failed in the middle of a generation. */
+/** Part of a generation that the engine had sampled when it failed: tokens, logprobs and segments. */
 export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segments'>
 
 /**

@@ -14,7 +14,7 @@ export type PolicyName = 'static' | 'static-async' | 'least-requests' | 'kv-head
 
 export interface SchedulerOptions extends Partial<PolicyOptions>, LedgerOptions, GrowthOptions {}
 
-/** A request for one turn. */
+/** Request to generate one turn of a trajectory. */
 export interface TurnAsk {
   readonly trajectory: TrajectoryId
   readonly group: GroupId

@@ -3,7 +3,8 @@
  *
  * in   moves of single trajectories, as the scheduler orders them
  * out  the queues, the engines' states, evictions
- * Invariant: a member's phase, its queue, its holding in the ledger and its entry in a forecast always agree.
+ * Invariant: between two calls of the scheduler, a member's phase, its queue, its holding in the ledger and its entry
+ * in a forecast agree.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerDecision, SchedulerOptions, TurnAsk } from './contract'

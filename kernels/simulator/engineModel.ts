@@ -30,7 +30,7 @@ export const familyNames = ['vllm', 'sglang'] as const
 /** Inference server whose rules of admission, batching and preemption an engine follows. */
 export type EngineFamily = (typeof familyNames)[number]
 
-/** Content of an engine model file. */
+/** Model of an engine, as an engine model file holds it: its sizes, its family, and the duration of its steps. */
 export interface EngineModel {
   readonly name: string
   readonly family: EngineFamily

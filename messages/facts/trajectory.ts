@@ -266,7 +266,7 @@ export interface DroppedMember {
   readonly penalty: number
 }
 
-/** RoC selected the members of a group to train on. The fact holds everything that is needed to repeat the decision. */
+/** RoC selected the members of a group to train on. With the recipe, the fact suffices to repeat the decision. */
 export interface GroupSelected {
   readonly type: 'group.selected'
   readonly at: number

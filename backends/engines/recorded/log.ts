@@ -18,7 +18,7 @@ import { openJournal } from '../../../runtime/journal/openJournal'
 import type { Log } from '../../../runtime/log'
 import { runDirectory, runsOf } from '../../../runtime/runDirectory'
 
-/** Location of the log of the current run, whose engine answers from the recording. */
+/** Log of the current run, whose engine answers from the recording: the run's name, bus, blobs and directory. */
 export interface OwnLog {
   readonly run: RunId
   readonly bus: Bus

@@ -34,7 +34,7 @@ export interface ServerRequestsOptions {
   readonly firstTokenMs: number | undefined
 }
 
-/** One request whose answer is a stream. */
+/** Request to a server whose answer is a stream: path, body, the error for a refusal, and what may end it. */
 export interface ServerQuestion {
   readonly path: string
   readonly body: object

@@ -13,7 +13,7 @@ import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
 
 export type OnTokens = ((tokens: Int32Array) => void) | undefined
 
-/** End of a generation as the server reports it. */
+/** End of a generation as the server reports it: its finish reason and its counts. */
 export interface ServerRunEnd extends Pick<Generation, 'finish' | 'cachedTokens' | 'preemptions'> {
   /** Milliseconds that the request waited in the server's queue; 0 if the server does not report it. */
   readonly queuedMs: number
