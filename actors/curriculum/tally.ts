@@ -57,7 +57,7 @@ export interface TallyState {
    * position.
    */
   readonly refused: Persistent<string, number>
-  /** Number of refused records that a step's tally has already counted. */
+  /** Number of refused records that the tallies of earlier steps have counted. */
   readonly refusedTold: number
   readonly steps: ReadonlyMap<number, StepTally>
 }

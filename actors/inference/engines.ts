@@ -52,8 +52,8 @@ export interface PlannedEngines {
 }
 
 /**
- * Restart policy for a server that somebody else runs: Troupe cannot restart it, so it tries to connect again after 1
- * s, later up to 30 s, for ever.
+ * Restart policy for a server that somebody else runs: Troupe cannot restart it, so it tries to connect again for ever,
+ * first after 1 s, then after longer pauses of up to 30 s.
  */
 const waitForServer: Partial<RestartPolicy> = {
   maxRestarts: Number.MAX_SAFE_INTEGER,

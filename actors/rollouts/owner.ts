@@ -43,8 +43,8 @@ export function owner(
 }
 
 /**
- * Returns the offset of the earliest record of any group that is open in either behaviour; a refold (rebuilding the
- * state from the log) starts there.
+ * Returns the offset of the earliest record of any group that is open in either behaviour, where a refold (rebuilding
+ * the state from the log) starts; undefined if no group is open.
  */
 export function oldestOpen(state: OwnerState): number | undefined {
   const offsets = [...state.coordinator.groups.values(), ...state.grouper.groups.values()].map(g => g.firstOffset)

@@ -95,7 +95,7 @@ export function newRollout(request: RolloutRequested): Rollout {
 const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
 
 /**
- * Returns the number of tokens that the rollout may still grow by, at most 0 if none; tokens that interrupted attempts
+ * Returns the number of tokens that the rollout may still grow by, 0 or less if none; tokens that interrupted attempts
  * of the current turn sampled are already subtracted.
  */
 export function tokensLeft(rollout: Rollout): number {

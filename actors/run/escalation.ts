@@ -10,8 +10,9 @@
 import { TroupeError } from '../../runtime/errors'
 
 /**
- * Plan for a child that gives up. rest: the child pauses if a sibling does the same work (engines, sandboxes).
- * escalate: nothing else does the child's work (behaviours, renderer, trainer).
+ * Plan for a child that gives up. rest: the child pauses if a sibling can do its work (engines, sandboxes), else the
+ * supervisor escalates. escalate: the supervisor escalates, since nothing else does the child's work (behaviours,
+ * renderer, trainer).
  */
 export type WhenGivenUp = 'rest' | 'escalate'
 

@@ -17,8 +17,8 @@ import type { Branch, Scope } from './scope'
 export interface InferenceOptions {
   readonly model: ModelOnDisk
   /**
-   * First part of the engines' names `<name>-<k>`; default: the kind of the recipe's engines. It must be unique among
-   * the run's processes.
+   * First part of the engines' names `<name>-<k>`; default: the kind of the recipe's engines. No two processes of the
+   * run may have the same first part.
    */
   readonly name?: string
 }
