@@ -145,7 +145,7 @@ function compare<A, B>(ours: Arm<A>, bare: Arm<B>): Figures {
 
 const bytesOf = (array: Int32Array | Float32Array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength)
 
-/** Copies bytes at any offset into a new ArrayBuffer. */
+/** Copies bytes, which may begin at any offset of a larger buffer, into an ArrayBuffer of their own. */
 const copied = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer
 
 function measure(messages: readonly Message[]): Readonly<Record<'encode' | 'decode' | 'decodeToViews', Figures>> {

@@ -99,7 +99,7 @@ export function reportOf({ summary, peakBytes }: Trained): BenchReport {
       atMost('pass@1 before', evalBefore?.passAt1 ?? Number.NaN, 0.5),
       atLeast('pass@1 after', evalAfter?.passAt1 ?? Number.NaN, 0.9),
       atLeast('problems not trained on', evalAfter?.n ?? Number.NaN, 256),
-      // The ratio is last / first, so that a last rate of 0 still gives a number.
+      // The ratio of the error rates is last / first, so that a last rate of 0 still gives a number.
       atMost('tool errors in positives, last over first', last / first, 1 / errorsFallBy),
       atMost('peak memory, GB', peakBytes / 1e9, 3),
     ],

@@ -42,5 +42,5 @@ export interface Recipe {
   demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>
 }
 
-/** Types a recipe literal; nothing is checked yet. */
+/** Returns the given recipe unchanged, so that TypeScript checks it. The recipe's data is checked when it is loaded. */
 export const defineRecipe = (recipe: Recipe): Recipe => recipe

@@ -4,7 +4,7 @@ import type { RecipeConfig } from './schema'
 
 /** Input of a reward function. */
 export interface RewardAsk {
-  /** Everything that the model wrote: its turns joined, with special tokens. */
+  /** Everything that the model wrote: the texts of its turns, joined by line breaks, special tokens included. */
   readonly response: string
   /** Answer extracted from the response, as `reward.place` says; null if there is none. */
   readonly answer: string | null

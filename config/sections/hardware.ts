@@ -14,7 +14,10 @@ export const hardwareSection = z.strictObject({
   tensorParallel: positive.default(1),
   /** Share of a GPU's memory that an engine may use. */
   engineMemoryShare: z.number().positive().max(1).default(0.8),
-  /** Assumed share of the peak FLOP/s in training, and of the bandwidth in generation. */
+  /**
+   * `trainUtilization`: assumed share of the peak FLOP/s that training reaches. `generationUtilization`: assumed share
+   * of the memory bandwidth that generation reaches.
+   */
   trainUtilization: z.number().positive().max(1).default(0.35),
   generationUtilization: z.number().positive().max(1).default(0.5),
 })

@@ -8,7 +8,7 @@ import { limitsOverride, type limitsSection } from './rollout'
 
 const until = z
   .strictObject({
-    /** Number of the stage's steps after which it ends. */
+    /** Number of steps after which the stage ends. */
     steps: positive.optional(),
     /**
      * Metric that ends the stage, before `steps` or without them: the stage ends when this metric is above `above`, or

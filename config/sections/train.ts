@@ -13,7 +13,7 @@ type LossNorm = (typeof lossNorms)[number]
 interface LossDefaults {
   /** Loss of each token; the norm then reduces the tokens' losses to one number. */
   readonly objective: 'clip' | 'gspo' | 'cispo'
-  /** Norms that this loss supports; the first is the default. */
+  /** Values of `lossNorm` that this loss supports; the first is the default. */
   readonly norms: readonly LossNorm[]
   readonly clipLow: number
   readonly clipHigh: number

@@ -62,7 +62,7 @@ export async function forkTrajectory(
   return { plan, results: await forkResults(forks).finally(() => forks.close()) }
 }
 
-/** Resolves with the signal's reason; never without a signal. */
+/** Resolves with the signal's reason, as text, once the signal is aborted; without a signal it never resolves. */
 function aborted(signal: AbortSignal | undefined): Promise<string> {
   return new Promise(resolve => {
     if (signal?.aborted) resolve(String(signal.reason))

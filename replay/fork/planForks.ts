@@ -25,7 +25,7 @@ import { type ForkFacts, forkFacts, turnsOf } from './forkFacts'
 export interface ForkOptions {
   /** First turn that the forks do not share with their parent; `all`: forks at every turn. */
   readonly fromTurn: number | 'all'
-  /** Number of forks of each turn. Default 1. */
+  /** Number of forks that begin at each turn. Default 1. */
   readonly times?: number
   /** Seed from which each fork's seed is derived. Default: the parent's seed. */
   readonly seed?: number

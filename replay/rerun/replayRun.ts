@@ -78,7 +78,7 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
   } catch (thrown) {
     if (!(thrown instanceof Enough)) throw thrown
     recorded.notice('the replay was stopped here: later facts were not replayed')
-    // A decision after the stop does not count as missing.
+    // The replay did not reach the rest of the log, so decisions that are open here do not count as missing.
     done = false
   }
   const results = [...partitions.values()].map(p => p.result(done))

@@ -27,14 +27,14 @@ export interface TokenSide {
   readonly where: string
   /** Token id at the difference; null when the sequence ended there. */
   readonly token: number | null
-  /** Natural-log probability of that token; null when it was not sampled. */
+  /** Natural-log probability of the token at the difference; null when that token was not sampled. */
   readonly logprob: number | null
   readonly policyVersion: number | null
   /** Token ids around the difference: up to 8 before it, and 8 from it on. */
   readonly window: readonly number[]
 }
 
-/** Compares the token ids of two trajectories; null when all are equal. */
+/** Compares the token ids of two trajectories. Returns their first difference; null when all ids are equal. */
 export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference | null {
   const [left, right] = [sequenceOf(a), sequenceOf(b)]
   const shorter = Math.min(left.tokens.length, right.tokens.length)

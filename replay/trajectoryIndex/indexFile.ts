@@ -216,7 +216,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
   }
 }
 
-/** Returns the first row whose text ends after byte `at`. */
+/** Returns the first row whose id ends after byte `at` of the column of ids. `ends`: where each row's id ends in it. */
 function rowEndingAfter(ends: Uint32Array, at: number): number {
   let [low, high] = [0, ends.length - 1]
   while (low < high) {

@@ -37,7 +37,7 @@ import { IndexRows } from './rows'
 
 /** Number of records from which an index is cached: a smaller log is scanned in less than a tenth of a second. */
 const keptFrom = 10_000
-/** Share of new records from which the cached file is written again. */
+/** Share of all records that must be new before the cached file is written again. */
 const rewrittenFrom = 0.05
 const maxFiles = 64
 /** Upper bound on the faults of a cached index; checking more of them again takes longer than a full scan. */

@@ -24,13 +24,13 @@ export interface RecordedGrader {
 }
 
 export interface RecordedGraderOptions {
-  /** Name or file of the recipe whose rewards grade. Default: the run's own. */
+  /** Name or file of the recipe whose rewards grade the responses. Default: the run's own. */
   readonly recipe?: string
   /** Part of the response that must hold the answer. Default: the recipe's. */
   readonly place?: RewardConfig['place']
   /** true: where the truth is an integer, only a number in digits is right. Default: the recipe's. */
   readonly literal?: boolean
-  /** Deadline of one grade, ms. Default: the recipe's. */
+  /** Deadline of one grade, ms. Default: the recipe's reward.timeoutMs. */
   readonly timeoutMs?: number
 }
 

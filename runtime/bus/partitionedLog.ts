@@ -15,9 +15,12 @@ export interface PartitionedLog {
   readonly kind: Bus['kind']
   topic(name: string): TopicConfig | undefined
   topics(): readonly TopicConfig[]
-  /** Creates topics. The configs are valid, and none of the topics exists. */
+  /** Creates topics. The caller has checked the configs, and that none of the topics exists. */
   createTopics(configs: readonly TopicConfig[]): Promise<void>
-  /** Appends all records or none; resolves once they are durable. Topics and partitions exist, and sizes are within bounds. */
+  /**
+   * Appends all records or none; resolves once they are durable. The caller has checked that the topics and partitions
+   * exist, and the sizes.
+   */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]>
   /** Reads at most `max` records, fewer if they exceed `maxBytes`, but at least one if the partition has one there. */
   read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[]
