@@ -23,8 +23,8 @@ interface ExecOptions {
 }
 
 /**
- * Upper bound on an input line, in bytes: JSON escapes turn a byte of code into at most six, and stdin may be as long
- * as the code.
+ * Upper bound on an input line, in bytes (128 MiB): the longest code with six bytes of JSON for each of its bytes (48
+ * MiB), and the longest stdin (64 MiB) if little of it is escaped.
  */
 const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
 /**

@@ -1,6 +1,6 @@
 /**
- * `troupe replay roc G`: prints what each selection would keep of a group; exits with 1 when today's code decides
- * otherwise.
+ * `troupe replay roc G`: prints what each selection would keep of a group; exits with 1 when today's code selects
+ * otherwise than the log says.
  */
 import type { Command } from 'commander'
 import {

@@ -56,7 +56,7 @@ NUMBER, ARCH, ARGUMENT = 0, 4, 16
 X86_64, X32 = 0xC000003E, 0x40000000
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
-FILE_BYTES = 64 << 20  # upper bound on the file size that truncate and fallocate may set, in bytes; a stream may grow further by writes
+FILE_BYTES = 64 << 20  # upper bound on a file size set by truncate or fallocate, in bytes; writes may exceed it
 # Allowed: TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # Allowed: PR_SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA

@@ -46,7 +46,7 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
-            # Gradients are summed, not averaged, and gloo has no averaging reduction.
+            # Reductions sum: the loss is divided by a count of the whole batch, and gloo has no averaging reduction.
             module.set_force_sum_reduction_for_comms(True)
     for _, value in model.named_buffers():
         value.data = value.data.to(device)
