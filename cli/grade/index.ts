@@ -3,10 +3,10 @@
  *
  * in   {id?, answer, truth} on stdin
  * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also {second, differ}: the verdict
- *      of arithmetic alone, null if undecidable
- * Invariant: every line read gets an answer, unless the reader of stdout goes away. Backpressure: at most `maxOpen`
- * answers with `maxOpenBytes` in all are open; beyond that, stdin is not read. Answers that need no math-verify start
- * no Python.
+ * of arithmetic alone, null if undecidable
+ * Invariant: every line that was read and is not blank gets an answer, unless the reader of stdout goes away or a
+ * second signal comes. Backpressure: stdin is read only while fewer than `maxOpen` answers are open and their lines
+ * have at most `maxOpenBytes`. Answers that need no math-verify start no Python.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'

@@ -1,5 +1,6 @@
-"""Isolates the zygote itself, once, so that its children have few steps left: at level `full` user, namespaces and root
-directory, at level `degraded` a Landlock ruleset.
+"""Isolates the zygote itself, once, so that its children have few steps left. Level `full`: gives the zygote a user,
+namespaces and a root directory. Level `degraded`: only makes the Landlock ruleset, which each child applies to
+itself.
 
 in   the directories that code may read
 out  `full`: a process in an empty network, with a read-only root of those directories; `degraded`: the ruleset
