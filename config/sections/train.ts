@@ -78,7 +78,8 @@ const fields = z.strictObject({
     })
     .optional(),
   /**
-   * DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens.
+   * DAPO's soft punishment of long answers: over the last `bufferTokens` of responseTokens, the reward of a rollout
+   * falls with its length, by up to `penalty`.
    */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
   /** Number of optimizer updates on the same batch. */

@@ -247,7 +247,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     else agreed.set(group, (agreed.get(group) ?? new Map<string, Fact>()).set(key, fact))
   }
 
-  /** Takes an open decision of today's code about the same trajectory or group out of the open ones; null: none. */
+  /** Removes and returns an open decision of today's code about the same trajectory or group; null: none. */
   function nearest(fact: TrajectoryFact): Fact | null {
     const near = open.find(e => aboutOf(e.fact) === aboutOf(fact))
     if (near === undefined) return null

@@ -17,8 +17,8 @@ export interface RunLock {
 const electedRoles: readonly ElectedRole[] = ['learner', 'scheduler']
 
 /**
- * Takes the lock. @throws TroupeError bus.run_held; or the error that keeps this process out of the election:
- * bus.denied, …
+ * Takes the lock. @throws TroupeError bus.run_held when another process leads a role; or the error that keeps this
+ * process out of the election: bus.denied, …
  */
 export async function lockRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<RunLock> {
   const elections: Election[] = []

@@ -130,7 +130,7 @@ export const spinners = async (interpreter: string): Promise<Part> => {
         const { reason } = await judge.post<Result>('/run', python(spins ? 'while True: pass' : 'print(1)'))
         if ((reason === 'worker_timeout') !== spins) wrong++
       })
-      return latencies.filter((_, index) => index % 20 !== 0) // leaves out every 20th call in both loads: in one of them these calls spin
+      return latencies.filter((_, index) => index % 20 !== 0) // leaves out the calls that may spin
     }
     const without = await measure(Number.POSITIVE_INFINITY)
     const withThem = await measure(20)

@@ -141,7 +141,10 @@ export class KafkaReader {
     return await this.retrying(doing, ask, until)
   }
 
-  /** Retries transient faults with growing pauses until the deadline. @throws TroupeError */
+  /**
+   * Retries transient faults with growing pauses until the deadline. @throws TroupeError for a permanent fault at once,
+   * for a transient one at the deadline
+   */
   async retrying<T>(doing: string, act: () => Promise<T>, until = systemEffects.elapsed() + deadlineMs): Promise<T> {
     if (this.closed) throw busErrors.closed()
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
