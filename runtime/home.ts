@@ -1,4 +1,4 @@
-/** Directory for files that belong to the user and not to a run: TROUPE_HOME, else the user's cache. */
+/** Path of the directory for files that belong to the user and not to a run: TROUPE_HOME, else ~/.cache/troupe. */
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 

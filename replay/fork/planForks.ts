@@ -68,8 +68,8 @@ const maxToolResultBytes = 256 * 1024
 
 /**
  * Plans the forks of the trajectory that `asked` names: its id, or a part of its id.
- * @throws TroupeError replay.no_match, replay.ambiguous; replay.no_turn, replay.no_tool_result; replay.no_code when no
- * recipe has a tool or reward that the parent names; replay.no_weights when the weights are not on disk;
+ * @throws TroupeError replay.no_match, replay.ambiguous; replay.no_turn, replay.no_tool_result; replay.no_code when the
+ * recipe lacks a tool or a reward that the forks need; replay.no_weights when the weights are not on disk;
  * replay.too_large, replay.cannot_read for the file of the edited tool result; config.no_recipe, config.invalid
  */
 export async function planForks(recorded: RecordedRun, asked: string, options: ForkOptions): Promise<ForkPlan> {

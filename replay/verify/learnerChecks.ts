@@ -1,6 +1,6 @@
 /**
  * Checks the facts of the learner: steps end in order, each trains on trajectories that were kept, and each policy
- * version is published once.
+ * version is published with one content.
  *
  * in   the facts of the topic `learner`, in the log's order        out  for each fact: a problem, or why the fold
  * ignores it
