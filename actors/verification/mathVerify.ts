@@ -176,7 +176,10 @@ function inMathMode(text: string): string {
  * unit: `2ab` would be 2, and `x + 2s` would be x + 2. Braces around the letters prevent that.
  */
 const lastLetters = /(?<=[\d}\s])(?<!\\(?!pi\b)[A-Za-z]{1,20}\s?)(?!i$)([A-Za-z]{1,4})$/
-/** Matches the imaginary unit. math-verify recognises it only between blanks, so both texts get the blanks. */
+/**
+ * Matches an imaginary unit directly next to a digit (`2i`). math-verify recognises it only with blanks around it, so
+ * they are added in the answer and in the truth.
+ */
 const loneI = /(?<=\d)i(?![A-Za-z])|(?<![A-Za-z\\_^])i(?=\d)/g
 
 /** Removes the outer braces of `{…}`, a TeX group without meaning, if they belong together. */

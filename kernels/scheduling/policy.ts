@@ -4,7 +4,7 @@
  * in   a view        out  one step, or null if there is none
  * The scheduler carries out a step in its ledger and asks the policy again until it returns null, so a decision never
  * uses stale sums.
- * Invariant: the same view gives the same step. A view is read-only, has no clock and no randomness, and lists engines
+ * Invariant: the same view gives the same step. A view is read-only, reads no clock (`nowMs` is fixed), has no randomness, and lists engines
  * in the order in which they joined. A policy reads only the heads of queues, at most O(engines) per step.
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'

@@ -78,7 +78,7 @@ export function jsonFault(text: string): string | null {
           continue
         }
     }
-    // The character at `at` begins a value.
+    // A value must begin here, at `at`.
     if (c === '{' || c === '[') {
       if (open.length >= maxDepth) return `nested deeper than ${maxDepth} levels at character ${at}`
       open.push(c)

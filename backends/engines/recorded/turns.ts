@@ -174,7 +174,7 @@ export class RecordedTurns {
   }
 
   /**
-   * Updates the trajectory's open turn by one fact, by the coordinator's rules: a decision of a partition owner that
+   * Updates the trajectory's open turn by one fact, by the coordinator's rules: a message of a partition owner that
    * was replaced, and an answer to an older attempt, change nothing.
    */
   #take(

@@ -3,8 +3,8 @@
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
  * Invariant: the gate is closed while this engine has paused the server, so no generation is sent. If the server can
- * load weights, a token of weights that this engine did not load is an error; the weights that the server was started
- * with have version -1 until an update names it.
+ * load weights, a token of weights that this engine did not load is an error. The weights that the server was started
+ * with have version -1; if the server cannot load weights, an update loads nothing and only sets their version.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'

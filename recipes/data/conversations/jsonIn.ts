@@ -5,7 +5,10 @@
  * Invariant: pure and never throws; text after the last value is ignored.
  */
 
-/** Returns the consecutive JSON values from the first `open` on; only blanks and commas may stand between them. */
+/**
+ * Returns the JSON values that begin with `open`, from the first `open` on, as long as only blanks and commas stand
+ * between them.
+ */
 export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] {
   const values: unknown[] = []
   for (let begin = text.indexOf(open); begin >= 0; begin = nextOf(text, begin, open)) {
