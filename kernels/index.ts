@@ -75,6 +75,7 @@ export { type SchedulerEvent, type SimulationOptions, type SimulationResult, sim
 export { type EndedTurn, SimulatedEngine } from './simulator/simulatedEngine'
 export * from './simulator/trace'
 export { baseShape, type WorkloadShape, workload } from './simulator/workload'
+export { standardError } from './standardError'
 export { parseExactJson, withNumbers } from './toolCalls/exactJson'
 export * from './toolCalls/toolCalls'
 export * from './toolCalls/toolText'

@@ -83,7 +83,7 @@ function redact(value: unknown, depth: number): unknown {
 
 function errorFields(error: Error): object {
   const { name, message, stack, cause } = error
-  // Of a chain of causes, only the innermost error's stack is logged.
+  // Logs only the stack of the innermost error in a chain of causes.
   return { ...error, name, message, ...(cause === undefined ? { stack } : { cause }) }
 }
 

@@ -12,7 +12,7 @@
  * of the mean over its samples; for one sample of one problem, unknown (null).
  */
 import { OrderedMap } from 'immutable'
-import { expectedBest } from '../../kernels'
+import { expectedBest, standardError } from '../../kernels'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
@@ -164,7 +164,7 @@ function resultOf(
   return {
     name: 'held-out',
     passAt1,
-    standardError: standardErrorOf(n === 1 ? [...byProblem.values()][0]! : perProblem),
+    standardError: standardError(n === 1 ? [...byProblem.values()][0]! : perProblem),
     n,
     samples: Math.max(0, ...[...byProblem.values()].map(v => v.length)),
     metrics: {
@@ -180,14 +180,6 @@ function resultOf(
     },
     asked,
   }
-}
-
-/** Standard error of the mean, with n − 1; null for fewer than two values. */
-function standardErrorOf(values: readonly number[]): number | null {
-  const n = values.length
-  if (n < 2) return null
-  const centre = mean(values)
-  return Math.sqrt(values.reduce((sum, v) => sum + (v - centre) ** 2, 0) / (n - 1) / n)
 }
 
 /**

@@ -88,7 +88,8 @@ export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>)
  * more than one sample.
  */
 function passAtRows({ metrics, samples }: EvaluationCompleted): (readonly [string, string])[] {
-  const powers = Array.from({ length: 16 }, (_, i) => 2 ** (i + 1)).filter(k => metrics[`passAt${k}`] !== undefined)
+  const powers = Object.keys(metrics).flatMap(name => /^passAt(\d+)$/.exec(name)?.[1] ?? [])
+  powers.sort((a, b) => Number(a) - Number(b))
   const rows = powers.map(k => [`pass@${k}`, percent(metrics[`passAt${k}`]!)] as const)
   return samples > 1 ? [...rows, [`pass@${samples}`, percent(metrics.passAtK ?? 0)]] : rows
 }

@@ -88,7 +88,7 @@ function lastBoxed(text: string): string | null {
     } else if (c === '{') open.push(null)
     else if (c === '}') {
       const start = open.pop()
-      // Of nested \boxed commands the inner one counts: its content begins last.
+      // The inner one of nested \boxed commands counts: its content begins last.
       if (start !== undefined && start !== null && (found === null || start > found.start)) found = { start, end: at }
     }
   }

@@ -3,6 +3,7 @@
  *
  * in   a recorded run that `runForks` wrote        out  one result a fork; one mean with its standard error a turn
  */
+import { standardError } from '../../kernels'
 import { factsOf, type RecordedRun } from '../log/recordedRun'
 import { readTrajectories } from '../trajectories/trajectory'
 
@@ -47,12 +48,11 @@ export function turnValue(turn: number, results: readonly ForkResult[]): TurnVal
   const rewards = results.flatMap(r => (r.reward === null ? [] : [r.reward]))
   const n = rewards.length
   const mean = n === 0 ? null : rewards.reduce((a, b) => a + b, 0) / n
-  const spread = mean === null || n < 2 ? null : rewards.reduce((sum, r) => sum + (r - mean) ** 2, 0) / (n - 1)
   return {
     turn,
     forks: results.length,
     rewarded: n,
     mean,
-    standardError: spread === null ? null : Math.sqrt(spread / n),
+    standardError: standardError(rewards),
   }
 }

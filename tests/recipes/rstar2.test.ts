@@ -1,4 +1,4 @@
-/** What all recipes of the paper and its release have in common. */
+/** Properties that all recipes of the paper and of its release share. */
 import { rstar2 } from '../../recipes/rstar2'
 
 test.each([...rstar2])(

@@ -20,7 +20,7 @@ import { sglangLoads } from './loads'
 const { must, failed } = serverUpdate('SGLang')
 
 /**
- * What a pause does to running requests. `abort`: ends them; the engine sends them again with their tokens. `retract`:
+ * Effect of a pause on running requests. `abort`: ends them; the engine sends them again with their tokens. `retract`:
  * puts them back into the queue and computes their KV cache again. `in_place`: freezes them with their KV cache.
  */
 export type SglangPause = 'abort' | 'retract' | 'in_place'

@@ -162,6 +162,12 @@ test('a report puts the result beside the paper', () => {
   expect(text).toMatch(/\| rStar2-Agent-14B +\| 80\.6 +\| 9340/)
   expect(besideThePaper(benchmarks.get('gsm8k')!, result)).toBe('')
   expect(text).toMatch(/\| failed tool calls +\| 25\.0 % +\|/)
+  const scored = { ...result, metrics: { ...result.metrics, passAt8: 0.4, passAt2: 0.2 } }
+  expect(
+    reportOf(benchmarks.get('aime24')!, scored)
+      .match(/pass@\d+ +\| [\d.]+/g)
+      ?.map(row => row.replace(/ +/g, ' ')),
+  ).toEqual(expect.arrayContaining(['pass@2 | 20.0', 'pass@8 | 40.0', 'pass@16 | 50.0']))
   const uncalled = { ...result, metrics: { ...result.metrics, toolCalls: 0, toolErrorRate: 0 } }
   expect(reportOf(benchmarks.get('aime24')!, uncalled)).toMatch(/\| failed tool calls +\| – +\|/)
 })
