@@ -225,6 +225,8 @@ export interface ActorStatus {
   readonly restarts: number
   /** Message of the actor's latest failure. */
   readonly reason?: string
+  /** Names of the GPUs that the actor's process has leased; absent: none. */
+  readonly devices?: readonly string[]
   /** Id of the supervision tree: one per process. `host` and `pid` name that process. */
   readonly tree: string
   readonly host: string

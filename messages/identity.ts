@@ -20,6 +20,7 @@ export function factKey(fact: Fact): string {
     case 'curriculum.claimed':
       return `partition-${fact.partition}#${fact.type}#${fact.owner}`
     case 'rollout.requested':
+    case 'rollout.started':
     case 'rollout.finished':
       return `${fact.trajectory}#${fact.type}`
     case 'turn.asked':
@@ -48,6 +49,7 @@ export function factKey(fact: Fact): string {
     case 'weights.published':
       return `version-${fact.version}#${fact.type}`
     case 'checkpoint.saved':
+    case 'checkpoint.removed':
       return `checkpoint-${fact.name}#${fact.type}`
     case 'stage.changed':
       return `step-${fact.step}#${fact.type}#${fact.stage}`
@@ -58,6 +60,8 @@ export function factKey(fact: Fact): string {
       return `run#${fact.type}#${fact.at}`
     case 'engine.joined':
     case 'engine.left':
+    case 'engine.slept':
+    case 'engine.woke':
       return `${fact.engine}#${fact.type}#${fact.at}`
     case 'weights.applied':
       return `${fact.engine}#${fact.type}#${fact.version}#${fact.at}`
@@ -89,6 +93,21 @@ export function stripTimes(message: Message): Readonly<Record<string, unknown>> 
   return Object.fromEntries(
     rest.map(([name, value]) => [name, name === 'metrics' || name === 'summary' ? withoutTimes(value) : value]),
   )
+}
+
+/** Fields that later versions of the code added to decisions, by the decision's type. */
+const laterFields: Readonly<Partial<Record<Fact['type'], readonly string[]>>> = {
+  'rollout.finished': ['responseTokens'],
+}
+
+/**
+ * Returns a decision of today's code without those `laterFields` that the recorded decision lacks, because an earlier
+ * version of the code took it; so the two can be compared. The remaining values are shared.
+ */
+export function asOfRecord<F extends Fact>(decision: F, recorded: Fact): F {
+  const missing = (laterFields[decision.type] ?? []).filter(name => !(name in recorded))
+  if (missing.length === 0) return decision
+  return Object.fromEntries(Object.entries(decision).filter(([name]) => !missing.includes(name))) as unknown as F
 }
 
 function withoutTimes(values: unknown): unknown {

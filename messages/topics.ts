@@ -63,6 +63,8 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'run.finished':
     case 'engine.joined':
     case 'engine.left':
+    case 'engine.slept':
+    case 'engine.woke':
     case 'weights.applied':
     case 'evaluation.completed':
     case 'curriculum.advanced':
@@ -82,6 +84,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'group.selected':
     case 'group.rejected':
       return { topic: 'trajectories', key: message.group }
+    case 'rollout.started':
     case 'turn.asked':
     case 'turn.completed':
     case 'turn.interrupted':
@@ -98,6 +101,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'step.rejected':
     case 'weights.published':
     case 'checkpoint.saved':
+    case 'checkpoint.removed':
     case 'stage.changed':
       return { topic: 'learner', key: run }
     case 'turn.generate':

@@ -1,6 +1,6 @@
 /**
- * Time, randomness and ids: the source of them for code that takes a run's decisions. Behaviours get an `Effects`, so
- * that a replay can provide its own.
+ * Time, timers, randomness and ids: the source of them for code that takes a run's decisions. Behaviours get an
+ * `Effects`, so that a replay can provide its own, and a rehearsal a clock that runs faster.
  * Invariant: a value that matters for a decision is recorded in a fact; values from here may differ in a replay.
  */
 import { createHash, randomUUID } from 'node:crypto'
@@ -12,6 +12,27 @@ export interface Effects {
   elapsed(): number
   /** Returns a name that no other call returns. */
   unique(): string
+  /**
+   * Calls `run` once, `ms` later on this clock; returns a function that cancels the call. Absent: the clock is the
+   * system's, and timers of the process serve.
+   */
+  readonly after?: (ms: number, run: () => void) => () => void
+  /** Calls `run` every `ms` on this clock, until the returned function is called. Absent: as for `after`. */
+  readonly every?: (ms: number, run: () => void) => () => void
+}
+
+/** Calls `run` once, `ms` later on the clock of `fx`; returns a function that cancels the call. */
+export function afterOn({ after }: Pick<Effects, 'after'>, ms: number, run: () => void): () => void {
+  if (after !== undefined) return after(ms, run)
+  const timer = setTimeout(run, ms)
+  return () => clearTimeout(timer)
+}
+
+/** Calls `run` every `ms` on the clock of `fx`, until the returned function is called. */
+export function everyOn({ every }: Pick<Effects, 'every'>, ms: number, run: () => void): () => void {
+  if (every !== undefined) return every(ms, run)
+  const timer = setInterval(run, ms)
+  return () => clearInterval(timer)
 }
 
 export const systemEffects: Effects = {

@@ -55,6 +55,21 @@ export function policyDirectory(): string {
 }
 
 /**
+ * Returns the venv of the vLLM server, which cli/setup/vllm.js makes at the same path (`troupe setup vllm`).
+ */
+export function vllmVenv(env: NodeJS.ProcessEnv = process.env): string {
+  if (env.TROUPE_VLLM_VENV) return resolve(env.TROUPE_VLLM_VENV)
+  if (isCheckout()) return join(packageRoot(), '.venv-vllm')
+  return join(troupeHome(env), 'venv-vllm')
+}
+
+/** Returns the path of the interpreter with vLLM; undefined if `troupe setup vllm` has not run. */
+export function vllmPythonPath(env: NodeJS.ProcessEnv = process.env): string | undefined {
+  const python = join(vllmVenv(env), 'bin/python')
+  return isExecutable(python) ? python : undefined
+}
+
+/**
  * Returns the venv of the environment packages, which cli/setup/environments.js makes at the same path (`troupe setup
  * environments`).
  */

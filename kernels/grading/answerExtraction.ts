@@ -1,26 +1,30 @@
 /**
- * Finds the answer in a model's response: in its `<answer>` tags, in its `\boxed{}`, or in the whole text.
+ * Finds the answer in a model's response: in its `<answer>` tags, in its `\boxed{}`, as a number, or in the whole text.
  *
  * in   the text of the model's turns, and where an answer counts        out  the answer as text; null if there is none
  * A pair of tags is an `<answer>` and the next `</answer>` after it. A tag without its partner does not count. If two
  * opening tags precede one closing tag, the inner opening tag counts.
  * Invariant: linear time, never throws.
  */
+import { lastNumber, numberAfterHashes } from './numericAnswer'
 
 export const answerOpen = '<answer>'
 export const answerClose = '</answer>'
 
 /**
  * Place in a response where an answer counts. answer-tag: only in the last `<answer>…</answer>` (as in the paper).
- * anywhere: in the whole response (as in the paper's released code).
+ * anywhere: in the whole response (as in the paper's released code). hashes and last-number: GSM8K's strict and lenient
+ * rule (numericAnswer.ts).
  */
-export type AnswerPlace = 'answer-tag' | 'anywhere'
+export type AnswerPlace = 'answer-tag' | 'anywhere' | 'hashes' | 'last-number'
 
 /**
  * Part of the response that is the answer.
  * - answer-tag: the last `\boxed{}` in the last `<answer>`, or the whole text of that `<answer>` if it has no
  *   `\boxed{}`.
  * - anywhere: the last `\boxed{}` of the response, or the text of its last `<answer>` if it has no `\boxed{}`.
+ * - hashes: the number after the last `####`.
+ * - last-number: the last number of the response.
  * - response: everything that the model wrote.
  */
 export type TextPlace = AnswerPlace | 'response'
@@ -51,10 +55,13 @@ export function lastAnswer(text: string): string | null {
 }
 
 /**
- * Returns the trimmed content of the last closed `\boxed{…}`; null if there is none. `place` says where it looks:
- * `answer-tag` between the last answer tags, `anywhere` in the whole response.
+ * Returns the answer in the given place; null if there is none. For `answer-tag` it is the trimmed content of the last
+ * closed `\boxed{…}` between the last answer tags; for `anywhere`, of the last one in the whole response; for `hashes`
+ * and `last-number`, a number.
  */
 export function extractAnswer(response: string, place: AnswerPlace): string | null {
+  if (place === 'hashes') return numberAfterHashes(response)
+  if (place === 'last-number') return lastNumber(response)
   const text = place === 'anywhere' ? response : lastAnswer(response)
   return text === null ? null : lastBoxed(text)
 }
@@ -64,6 +71,7 @@ export function extractAnswer(response: string, place: AnswerPlace): string | nu
  */
 export function answerText(response: string, place: TextPlace): string | null {
   if (place === 'response') return withoutSpecialTokens(response)
+  if (place === 'hashes' || place === 'last-number') return extractAnswer(response, place)
   const tagged = lastAnswer(response)
   if (place === 'anywhere') return extractAnswer(response, 'anywhere') ?? tagged?.trim() ?? null
   return tagged === null ? null : (extractAnswer(tagged, 'anywhere') ?? tagged.trim())

@@ -1,12 +1,12 @@
 /**
  * Computes DAPO's soft overlong punishment (arXiv 2503.14476 eq. 13).
  *
- * in   the number of sampled tokens, and its limit       out  a term for the reward, from −penalty to 0
+ * in   the number of a response's tokens, and its limit       out  a term for the reward, from −penalty to 0
  * Invariant: the term is continuous and never rises with the length, so the reward does not jump at the limit.
  */
 
 export interface OverlongOptions {
-  /** L_max: upper bound on a response's sampled tokens. */
+  /** L_max: upper bound on a response's tokens, those of tool responses included. */
   readonly maxTokens: number
   /** L_cache: number of tokens before L_max over which the punishment grows. */
   readonly bufferTokens: number

@@ -20,21 +20,22 @@ export interface GroupMember {
   readonly answerTags: number
   /** Number of generations in the rollout. */
   readonly turns: number
-  /** Number of tokens that the model sampled. Required by the option `overlong`. */
-  readonly sampledTokens?: number
+  /** Number of tokens after the prompt, those of tool responses included. Required by the option `overlong`. */
+  readonly responseTokens?: number
 }
 
 /**
  * Method of selection. paper: as in the paper. release: as in its released code. none: G of the rewarded members,
- * uniformly by seed, so that a run without RoC has batches of the same size.
+ * uniformly by seed, so that a run without RoC has batches of the same size. all: every rewarded member, as the released
+ * code without down-sampling.
  */
-export type SelectionVariant = 'paper' | 'release' | 'none'
+export type SelectionVariant = 'paper' | 'release' | 'none' | 'all'
 
 export interface SelectionOptions {
   readonly variant: SelectionVariant
-  /** Number of members to keep (G in the paper). */
+  /** Number of members to keep (G in the paper). The variant `all` keeps all, and needs two for an advantage. */
   readonly keep: number
-  /** Seed of the random draws, a uint32. The variant `release` draws nothing. */
+  /** Seed of the random draws, a uint32. The variants `release` and `all` draw nothing. */
   readonly seed: number
   /** Least number of negatives, and of positives, to keep. Default 2; 0 or -1 turns this floor off. */
   readonly minNegative?: number
@@ -88,7 +89,7 @@ export interface SelectionExplained {
   readonly negatives: number
   /**
    * Numbers of positives (k1) and negatives (k0) to keep; null if the group was not divided (rejected, whole, variant
-   * none).
+   * none or all).
    */
   readonly keptPositives: number | null
   readonly keptNegatives: number | null
@@ -106,9 +107,9 @@ export type Selection =
       readonly kind: 'whole'
       /**
        * Reason to keep the whole group. exactly-keep: exactly G members were rewarded. below-floors: positives and
-       * negatives would both fall below their floor.
+       * negatives would both fall below their floor. all: the variant says so.
        */
-      readonly reason: 'exactly-keep' | 'below-floors'
+      readonly reason: 'exactly-keep' | 'below-floors' | 'all'
       readonly kept: readonly SelectedMember[]
       readonly dropped: readonly WeighedMember[]
       readonly explain: SelectionExplained
@@ -218,10 +219,12 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
     }
   }
 
-  if (all.length < keep) return { kind: 'rejected', reason: 'too-few-rewarded', explain: explain(new Set(), null) }
+  const least = options.variant === 'all' ? 2 : keep
+  if (all.length < least) return { kind: 'rejected', reason: 'too-few-rewarded', explain: explain(new Set(), null) }
   if ((options.rejectEqual ?? true) && all.every(one => one.reward === all[0]!.reward)) {
     return { kind: 'rejected', reason: 'equal-rewards', explain: explain(new Set(), null) }
   }
+  if (options.variant === 'all') return { kind: 'whole', reason: 'all', ...divided(all, null) }
   if (all.length === keep) return { kind: 'whole', reason: 'exactly-keep', ...divided(all, null) }
 
   const random = pcg32(options.seed)
@@ -274,7 +277,7 @@ function withAdvantages(
   members: readonly GroupMember[],
   { advantage, overlong }: SelectionOptions,
 ): readonly SelectedMember[] {
-  const lengths = new Map(members.map(({ member, sampledTokens = 0 }) => [member, sampledTokens]))
+  const lengths = new Map(members.map(({ member, responseTokens = 0 }) => [member, responseTokens]))
   const shaped = kept.map(({ member, reward }) =>
     overlong === undefined ? reward : reward + overlongPunishment(lengths.get(member)!, overlong),
   )

@@ -7,6 +7,7 @@ import type { LearnerFact } from './learner'
 import type { RunFact } from './run'
 import type { TrajectoryFact } from './trajectory'
 
+export * from './claims'
 export * from './learner'
 export * from './request'
 export * from './run'

@@ -69,6 +69,8 @@ export interface WeightsPublished {
   /** sha256 over the published weight files, hex. */
   readonly digest: string
   readonly bytes: number
+  /** Type of the published floating-point weights, `float32` or `bfloat16`; absent in old logs: float32. */
+  readonly dtype?: string
   /**
    * Digest and size of the adapters, which lie in `adapter/` below the weights, for engines that have the base model;
    * absent unless the run trains adapters.
@@ -86,8 +88,28 @@ export interface CheckpointSaved {
   readonly version: PolicyVersion
   /** Name of the checkpoint's directory, relative to the run's checkpoints. */
   readonly name: string
-  /** sha256 over the checkpoint's files, hex. */
+  /** sha256 over the files of the checkpoint's weights, hex. */
   readonly digest: string
+  /** sha256 of the checkpoint's manifest.json, which has the sha256 of every other file; absent in old logs. */
+  readonly manifest?: string
+  /** Size of all files in bytes; absent in old logs. */
+  readonly bytes?: number
+  /**
+   * Number of optimizer updates after which a cold start wrote this checkpoint; a cold start that is cut off goes on from
+   * it. `step` and `version` are 0 then, and the digest is '', since no engine loads the weights. Absent for the checkpoint
+   * of a step.
+   */
+  readonly updates?: number
+  readonly epoch?: Epoch
+}
+
+/** A checkpoint was removed, as `train.keepCheckpoints` says: steps can no longer be computed again from it. */
+export interface CheckpointRemoved {
+  readonly type: 'checkpoint.removed'
+  readonly at: number
+  readonly step: number
+  /** Name of the checkpoint's directory, as in its `checkpoint.saved`. */
+  readonly name: string
   readonly epoch?: Epoch
 }
 
@@ -116,4 +138,5 @@ export type LearnerFact =
   | StepRejected
   | WeightsPublished
   | CheckpointSaved
+  | CheckpointRemoved
   | StageChanged

@@ -1,7 +1,8 @@
 /**
- * `rollout.requested`, the first fact of a trajectory: the task, the sampling parameters and the budget of the rollout.
+ * The first facts of a trajectory. `rollout.requested`: the task, the sampling parameters and the budget of the rollout.
+ * `rollout.started`: its first turn went to an engine.
  */
-import type { Epoch, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
+import type { EngineId, Epoch, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
 
 /**
  * The use of a rollout. eval: an evaluation, or a measurement before a stage. fork: continues a recorded trajectory.
@@ -92,13 +93,29 @@ export interface RolloutRequested {
   /** Oldest policy version that may sample the rollout. */
   readonly minVersion: PolicyVersion
   /**
-   * Milliseconds, from the group's first request or a later claim of its partition, after which the group is closed
-   * without the members that have not ended. Has no effect on evaluations.
+   * Milliseconds after which the group is closed without the members that have not ended. `deadlineFrom` says from
+   * when; a later claim of the partition restarts the count. Has no effect on evaluations.
    */
   readonly deadlineMs: number
+  /**
+   * start: the deadline counts from the latest `rollout.started` of the group's members, and not before each member has
+   * started or ended. Absent: from the group's first request.
+   */
+  readonly deadlineFrom?: 'start'
   /**
    * Epoch of the curriculum that asks: the offset of its process's `learner.claimed`. A request without one always
    * counts, whichever curriculum is active.
    */
   readonly learnerEpoch?: Epoch
+}
+
+/**
+ * The scheduler gave a rollout's first turn to an engine. A new scheduler, which does not know the turns assigned before
+ * its claim, writes it again; so does a run that continues an imported or forked trajectory. The first one counts.
+ */
+export interface RolloutStarted {
+  readonly type: 'rollout.started'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  readonly engine: EngineId
 }

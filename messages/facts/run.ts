@@ -101,6 +101,23 @@ export interface WeightsApplied {
   readonly digest: string
 }
 
+/**
+ * An engine freed its GPU memory for the trainer (`hardware.plan` colocated): it takes no turns, and its KV cache is
+ * gone.
+ */
+export interface EngineSlept {
+  readonly type: 'engine.slept'
+  readonly at: number
+  readonly engine: EngineId
+}
+
+/** An engine that slept has its GPU memory again, and weights to sample from. */
+export interface EngineWoke {
+  readonly type: 'engine.woke'
+  readonly at: number
+  readonly engine: EngineId
+}
+
 /** An evaluation ended: its score under one policy. */
 export interface EvaluationCompleted {
   readonly type: 'evaluation.completed'
@@ -228,6 +245,8 @@ export type RunFact =
   | EngineJoined
   | EngineLeft
   | WeightsApplied
+  | EngineSlept
+  | EngineWoke
   | EvaluationCompleted
   | CurriculumAdvanced
   | DrawsClaimed

@@ -8,39 +8,8 @@
  * fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
-import type { RolloutRequested, Sampling } from './request'
-
-/** A process took over a partition. The offset of this fact is the partition's epoch from here on. */
-export interface PartitionClaimed {
-  readonly type: 'partition.claimed'
-  readonly at: number
-  readonly partition: number
-  /** Name of the process that took over. */
-  readonly owner: string
-}
-
-/**
- * A process took over as scheduler. It does not know the turns asked before this fact, so coordinators ask again for
- * those without an answer.
- */
-export interface SchedulerClaimed {
-  readonly type: 'scheduler.claimed'
-  readonly at: number
-  readonly partition: number
-  /** Name of the process that took over. */
-  readonly owner: string
-}
-
-/** A process took over as curriculum. Requests of an earlier curriculum after this fact are ignored in this partition. */
-export interface CurriculumClaimed {
-  readonly type: 'curriculum.claimed'
-  readonly at: number
-  readonly partition: number
-  /** Name of the process that took over. */
-  readonly owner: string
-  /** Offset of the process's `learner.claimed`. A late claim with a lower epoch than an earlier one has no effect. */
-  readonly learnerEpoch: Epoch
-}
+import type { CurriculumClaimed, PartitionClaimed, SchedulerClaimed } from './claims'
+import type { RolloutRequested, RolloutStarted, Sampling } from './request'
 
 /**
  * The coordinator asked for one generation. Attempts of a turn count from 0; a request counts only if its attempt is
@@ -206,6 +175,11 @@ export interface RolloutFinished {
   readonly turns: number
   /** Number of tokens that the model sampled. */
   readonly sampledTokens: number
+  /**
+   * Number of tokens after the prompt, which `limits.responseTokens` bounds: sampled ones, and those of tool responses
+   * with their template. Absent in facts of earlier versions.
+   */
+  readonly responseTokens?: number
   readonly toolCalls: number
   /** Number of tool calls with another status than `ok`. */
   readonly toolErrors: number
@@ -304,6 +278,7 @@ export type TrajectoryFact =
   | SchedulerClaimed
   | CurriculumClaimed
   | RolloutRequested
+  | RolloutStarted
   | TurnAsked
   | TurnCompleted
   | TurnInterrupted

@@ -116,6 +116,7 @@ export const commandShapes = {
       },
       restarts: 'int',
       reason: { optional: 'string' },
+      devices: { optional: { each: 'string' } },
       tree: 'string',
       host: 'string',
       pid: 'int',

@@ -52,6 +52,8 @@ export const runShapes = {
     version: 1,
     fields: { at: 'number', engine: 'string', reason: 'string', retryAfterMs: { optional: 'number' } },
   },
+  'engine.slept': { version: 1, fields: { at: 'number', engine: 'string' } },
+  'engine.woke': { version: 1, fields: { at: 'number', engine: 'string' } },
   'weights.applied': { version: 1, fields: { at: 'number', engine: 'string', version: 'int', digest: 'string' } },
   'evaluation.completed': {
     version: 1,

@@ -41,9 +41,11 @@ export const trajectoryShapes = {
       seed: 'int',
       minVersion: 'int',
       deadlineMs: 'number',
+      deadlineFrom: { optional: { oneOf: { start: true } } },
       learnerEpoch: { optional: 'int' },
     },
   },
+  'rollout.started': { version: 1, fields: { at: 'number', trajectory: 'string', engine: 'string' } },
   'turn.asked': {
     version: 1,
     fields: {
@@ -144,6 +146,7 @@ export const trajectoryShapes = {
       reason: 'string',
       turns: 'int',
       sampledTokens: 'int',
+      responseTokens: { optional: 'int' },
       toolCalls: 'int',
       toolErrors: 'int',
       answerTags: 'int',

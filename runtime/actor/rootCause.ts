@@ -1,6 +1,6 @@
 /**
  * Finds the original error below the actor errors that wrapped it on its way up the tree.
- * in   an error of an actor      out  its first cause that is not an actor error
+ * in   an error of an actor      out  its first cause that is not an actor error; without one, the deepest actor error
  */
 import { TroupeError } from '../errors'
 

@@ -32,7 +32,10 @@ export interface BusRecord {
   readonly timestamp: number
   readonly key: string
   readonly headers: Readonly<Record<string, string>>
-  /** The record's bytes, a copy that the receiver owns. */
+  /**
+   * The record's bytes. Later appends and reads do not change them. Consumers of one process may share them, so no
+   * consumer may write to them.
+   */
   readonly value: Uint8Array
 }
 

@@ -80,7 +80,7 @@ export const busErrors = {
     new TroupeError('bus.partition_not_owned', {
       boundary: 'bus',
       retriable: false,
-      message: `this member of group ${group} cannot commit on ${topic}/${partition}: another member owns it`,
+      message: `this member of group ${group} cannot commit an offset of ${topic}/${partition}: it does not own the partition (any more)`,
     }),
 
   handlerFailed: (topic: string, partition: number, cause: Error): TroupeError =>

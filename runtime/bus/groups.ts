@@ -13,6 +13,7 @@ import type { BatchHandler, Position, SubscribeOptions, Subscription } from './b
 import { busErrors } from './busErrors'
 import { PartitionDelivery } from './partitionDelivery'
 import type { PartitionedLog } from './partitionedLog'
+import { SharedReads } from './sharedReads'
 
 const defaultMaxBatch = 512
 /** Upper bound on the bytes of a batch, whatever maxBatch says; a single record may exceed it. */
@@ -48,6 +49,7 @@ class Group {
   constructor(
     private readonly name: string,
     private readonly log: PartitionedLog,
+    private readonly reads: SharedReads,
   ) {}
 
   wake(key: string): void {
@@ -143,7 +145,7 @@ class Group {
       owned.delivery = new PartitionDelivery({
         begin,
         lingerMs: member.options.lingerMs ?? 0,
-        read: offset => this.log.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
+        read: offset => this.reads.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
         handler: member.handler,
         onFailure: thrown => this.fail(member, this.withCode(thrown, at)),
       })
@@ -174,7 +176,11 @@ export class ConsumerGroups {
 
   private listening = false
 
-  constructor(private readonly log: PartitionedLog) {}
+  private readonly reads: SharedReads
+
+  constructor(private readonly log: PartitionedLog) {
+    this.reads = new SharedReads(log)
+  }
 
   async subscribe(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
     for (const topic of options.topics) if (!this.log.topic(topic)) throw busErrors.topicUnknown(topic)
@@ -182,7 +188,7 @@ export class ConsumerGroups {
     this.listening = true
     let group = this.groups.get(options.group)
     if (!group) {
-      group = new Group(options.group, this.log)
+      group = new Group(options.group, this.log, this.reads)
       this.groups.set(options.group, group)
     }
     return await group.join(options, handler)

@@ -12,7 +12,7 @@ import { type Message, routeOf, type TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import type { RestartPolicy } from '../actor/restartPolicy'
 import type { ActorRef, ActorSystem } from '../actor/system'
-import type { Effects } from '../effects'
+import { type Effects, everyOn } from '../effects'
 import { TroupeError } from '../errors'
 import type { Entry, Feed, Following, Journal } from '../journal/journal'
 import type { Log } from '../log'
@@ -304,12 +304,12 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     },
     entries => ref.tell({ kind: 'entries', entries, isQueued: false }, { deadlineMs: tellDeadlineMs }),
   )
-  const ticking = setInterval(() => ref.tryTell({ kind: 'tick' }), options.tickMs ?? 250)
+  const stopTicking = everyOn(fx, options.tickMs ?? 250, () => ref.tryTell({ kind: 'tick' }))
 
   return {
     live,
     async close({ drainMs = 0 } = {}) {
-      clearInterval(ticking)
+      stopTicking()
       neverLive(closing)
       await following.close()
       await ref.stop({ drain: true, deadlineMs: 10_000 })

@@ -28,6 +28,11 @@ export interface Feed {
    * appended from now on.
    */
   readonly from: 'oldest' | 'committed' | 'latest'
+  /**
+   * Delivers only records of this key; records of other keys are not decoded. For a topic of commands with many
+   * followers, such as one for each engine. Default: all records.
+   */
+  readonly key?: string
 }
 
 export interface FollowOptions {

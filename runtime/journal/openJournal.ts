@@ -186,6 +186,7 @@ export function openJournal(
       // Feeds with the same beginning share a subscription. The beginning is part of the group's name, so that commits do not mix.
       for (const from of new Set(options.feeds.map(f => f.from))) {
         const feeds = options.feeds.filter(f => f.from === from)
+        const keys = new Map(feeds.flatMap(f => (f.key === undefined ? [] : [[onBus(f.topic), f.key] as const])))
         subscriptions.set(
           from,
           await bus.subscribe(
@@ -207,7 +208,8 @@ export function openJournal(
               onError: options.onError,
             },
             async records => {
-              const entries = await toEntries(records)
+              const wanted = keys.get(records[0]!.topic)
+              const entries = await toEntries(wanted === undefined ? records : records.filter(r => r.key === wanted))
               if (entries.length > 0) await handler(entries)
               const { topic, partition, offset } = records.at(-1)!
               reached.set(`${topic}#${partition}`, offset + 1)

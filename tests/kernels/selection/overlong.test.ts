@@ -39,14 +39,14 @@ test('the punishment changes advantages, and neither who is positive nor who is 
     toolErrors: 0,
     answerTags: 1,
     turns: 2,
-    sampledTokens: 15_000 + member * 1000,
+    responseTokens: 15_000 + member * 1000,
   }))
   const options = { variant: 'paper', keep: 4, seed: 7 } as const
   const plain = selectGroup(members, options)
   const shaped = selectGroup(members, { ...options, overlong: dapo })
   if (plain.kind !== 'selected' || shaped.kind !== 'selected') throw new Error('both are selected')
   expect(shaped.kept.map(k => [k.member, k.reward])).toEqual(plain.kept.map(k => [k.member, k.reward]))
-  const rewards = shaped.kept.map(k => k.reward + overlongPunishment(members[k.member]!.sampledTokens!, dapo))
+  const rewards = shaped.kept.map(k => k.reward + overlongPunishment(members[k.member]!.responseTokens!, dapo))
   expect(shaped.kept.map(k => k.advantage)).toEqual(advantages(rewards))
   expect(shaped.kept.map(k => k.advantage)).not.toEqual(plain.kept.map(k => k.advantage))
 })

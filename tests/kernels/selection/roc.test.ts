@@ -240,3 +240,19 @@ test('a reward above positiveAbove is a positive, whatever its size; advantages 
   expect(chosen.kept.map(k => k.reward > 0.5).sort()).toEqual([false, true])
   expect(chosen.kept.map(k => k.advantage)).toEqual(advantages(chosen.kept.map(k => k.reward)))
 })
+
+test('all keeps every rewarded member, however many, and still rejects equal rewards', () => {
+  const select = (members: readonly GroupMember[], rest: Partial<SelectionOptions> = {}) =>
+    selectGroup(members, { ...base, variant: 'all', keep: 16, ...rest })
+  for (const size of [2, 16, 32]) {
+    const whole = select(group(1, size))
+    expect(whole).toMatchObject({ kind: 'whole', reason: 'all', dropped: [] })
+    expect(whole.kind === 'whole' && whole.kept.map(k => k.member)).toEqual(Array.from({ length: size }, (_, i) => i))
+    expect(whole.kind === 'whole' && whole.kept.map(k => k.advantage)).toEqual(
+      advantages([1, ...Array.from({ length: size - 1 }, () => 0)]),
+    )
+  }
+  expect(select(group(1, 1))).toMatchObject({ kind: 'rejected', reason: 'too-few-rewarded' })
+  expect(select(group(32, 32))).toMatchObject({ kind: 'rejected', reason: 'equal-rewards' })
+  expect(select(group(32, 32), { rejectEqual: false })).toMatchObject({ kind: 'whole' })
+})

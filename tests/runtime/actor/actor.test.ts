@@ -21,15 +21,21 @@ function gated(system: ReturnType<typeof createActorSystem>, capacity: number, w
   const gate = new Promise<void>(resolve => {
     open = resolve
   })
+  let begin!: () => void
+  /** Resolves when the first message is being handled. */
+  const begun = new Promise<void>(resolve => {
+    begin = resolve
+  })
   const ref = system.spawn<number>({
     name: 'gated',
     mailbox: { capacity, ...(waiting !== undefined && { waiting }) },
     start: () => async message => {
+      begin()
       await gate
       handled.push(message)
     },
   })
-  return { ref, handled, open }
+  return { ref, handled, open, begun }
 }
 
 describe('a mailbox', () => {
@@ -252,9 +258,9 @@ describe('stop', () => {
 
   test('gives up at its deadline: it says so, and the actor has ended', async () => {
     const { system, letters } = world()
-    const { ref } = gated(system, 2)
+    const { ref, begun } = gated(system, 2)
     await ref.tell(1)
-    await sleep(5)
+    await begun
     await expect(ref.stop({ deadlineMs: 10 })).rejects.toMatchObject({ code: 'actor.stop_timeout' })
     expect(await ref.ended).toMatchObject({ code: 'actor.stop_timeout' })
     expect(letters).toMatchObject([{ message: 1, reason: 'stopped' }])

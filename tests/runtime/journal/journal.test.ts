@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Fact, StageChanged } from '../../../messages/facts'
-import { runId } from '../../../messages/ids'
+import { engineId, groupId, runId, trajectoryId } from '../../../messages/ids'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import type { Bus, BusRecord } from '../../../runtime/bus/bus'
 import { openLmdbBus } from '../../../runtime/bus/lmdb/lmdbBus'
@@ -185,3 +185,31 @@ test('a log is read to its end though a broker does not know of it yet; one that
     message: expect.stringContaining('has offsets 0 to 2, so offset 5 is out of range'),
   })
 }, 30_000)
+
+test('a follower that names a key gets the commands of that key only, in order', async () => {
+  const bus = memoryBus()
+  const journal = journalOn(bus)
+  await journal.create(1)
+  const seen: string[] = []
+  const following = await journal.follow(
+    {
+      group: 'engine-1',
+      feeds: [{ topic: 'assignments', from: 'oldest', key: 'engine-1' }],
+      onError: error => seen.push(`error ${error.message}`),
+    },
+    async entries => {
+      for (const { message, offset } of entries)
+        if (message.type === 'trajectory.evict') seen.push(`${message.engine} ${offset}`)
+    },
+  )
+  cleanups.push(() => following.close())
+  const evict = (k: number) =>
+    ({
+      type: 'trajectory.evict',
+      trajectory: trajectoryId(groupId('g'), k),
+      engine: engineId(`engine-${k % 3}`),
+    }) as const
+  await journal.append([0, 1, 2, 3, 4, 5, 6, 7].map(evict))
+  await until(() => seen.length >= 3)
+  expect(seen).toEqual(['engine-1 1', 'engine-1 4', 'engine-1 7'])
+})

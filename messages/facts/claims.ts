@@ -1,0 +1,37 @@
+/**
+ * Claims in the `trajectories` topic: a process took over a part that exists once. What the former owner writes after a
+ * claim is ignored.
+ */
+import type { Epoch } from '../ids'
+
+/** A process took over a partition. The offset of this fact is the partition's epoch from here on. */
+export interface PartitionClaimed {
+  readonly type: 'partition.claimed'
+  readonly at: number
+  readonly partition: number
+  /** Name of the process that took over. */
+  readonly owner: string
+}
+
+/**
+ * A process took over as scheduler. It does not know the turns asked before this fact, so coordinators ask again for
+ * those without an answer.
+ */
+export interface SchedulerClaimed {
+  readonly type: 'scheduler.claimed'
+  readonly at: number
+  readonly partition: number
+  /** Name of the process that took over. */
+  readonly owner: string
+}
+
+/** A process took over as curriculum. Requests of an earlier curriculum after this fact are ignored in this partition. */
+export interface CurriculumClaimed {
+  readonly type: 'curriculum.claimed'
+  readonly at: number
+  readonly partition: number
+  /** Name of the process that took over. */
+  readonly owner: string
+  /** Offset of the process's `learner.claimed`. A late claim with a lower epoch than an earlier one has no effect. */
+  readonly learnerEpoch: Epoch
+}
