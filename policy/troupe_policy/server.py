@@ -21,15 +21,15 @@ import grpc
 
 from .child_process import announce, die_with_parent, exit_now, fail, socket_address
 from .generated import policy_pb2_grpc as rpc
-from .trainer.ranks.torchrun import in_torchrun, run_ranks
+from .trainer.ranks.torchrun import Places, in_torchrun, run_ranks
 
 MESSAGE_BYTES = 256 * 1024 * 1024
 logger = logging.getLogger("troupe_policy")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of the service that --serve names. The trainer's options have no defaults here: the recipe's
-    schema has them.
+    """Parses the options of the service that --serve names. The trainer's required options (below) have no defaults here:
+    the recipe's schema has them.
     """
     parser = argparse.ArgumentParser(prog="troupe_policy.server")
     parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
@@ -40,13 +40,18 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:1 …")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--threads", type=int, help="CPU threads that torch uses; 0: torch's own choice")
-    trainer = parser.add_argument_group("trainer (required: device, dtype, threads, seed, ranks)")
+    trainer = parser.add_argument_group("trainer (required: device, dtype, published-dtype, threads, seed, ranks)")
+    trainer.add_argument("--published-dtype", choices=("auto", "float32", "bfloat16"), help="dtype of the weights that engines load")
     trainer.add_argument("--seed", type=int, help="seed of the trainer's random numbers")
+    trainer.add_argument("--gradient-reduction", choices=("micro-batch", "update"), default="micro-batch", help="when ranks sum their gradients")
     trainer.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
     trainer.add_argument("--lora-rank", type=int, help="train adapters of this rank instead of the whole model")
     trainer.add_argument("--lora-alpha", type=float)
     trainer.add_argument("--lora-targets", help="names of linear layers, separated by commas, or all-linear")
     trainer.add_argument("--ranks", type=int, help="number of processes, which torchrun starts")
+    trainer.add_argument("--nodes", type=int, default=1, help="number of hosts that the ranks are spread over")
+    trainer.add_argument("--node-number", type=int, default=0, help="number of this host, 0 for the one that serves")
+    trainer.add_argument("--rendezvous", help="HOST:PORT on host 0 where the ranks of several hosts find each other")
     trainer.add_argument("--rank-timeout", type=float, default=600.0, help="seconds that a rank waits for another")
     engine = parser.add_argument_group("engine")
     engine.add_argument("--kv-tokens", type=int, default=65536)
@@ -62,7 +67,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     if given.serve == "trainer":
         lora = ("lora_rank", "lora_alpha", "lora_targets")
         adapted = lora if any(vars(given)[name] is not None for name in lora) else ()
-        needed = ("device", "dtype", "threads", "seed", "ranks", *adapted)
+        needed = ("device", "dtype", "published_dtype", "threads", "seed", "ranks", *adapted)
         missing = [f"--{name.replace('_', '-')}" for name in needed if vars(given)[name] is None]
         if missing:
             parser.error(f"a trainer needs {', '.join(missing)}")
@@ -110,7 +115,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     it.
     """
     if given.ranks > 1 and not in_torchrun():
-        run_ranks(given.ranks)
+        run_ranks(Places(given.ranks, given.nodes, given.node_number, given.rendezvous))
     # late: torchrun's parent does not need torch and transformers
     from .trainer.service import TrainerService, follow, load_trainer
 

@@ -36,6 +36,7 @@ class Driver:
             self.engine.step()
             ledger = self.engine.ledger
             assert ledger.kept_blocks() + int((-(-ledger.filled[ledger.running] // 16)).sum()) <= ledger.total_blocks
+            assert ledger.tables.used <= ledger.total_blocks
 
     def drain(self) -> dict[str, Event]:
         """Steps the engine until every request is answered. Returns the last event of each, by request id."""

@@ -284,7 +284,8 @@ def test_a_row_that_is_not_finite_is_refused_alone_and_its_neighbours_answers_st
         driver.engine.submit(request(name))
     driver.steps(5)
     row = next(row for row in driver.engine.ledger.running if driver.engine.ledger.owner[row].request.request_id == "a")
-    driver.engine._store.keys[0][row, :, :4] = float("nan")
+    block = driver.engine.ledger.tables.table[row, 0]
+    driver.engine._store.keys[0][block, :, :4] = float("nan")
     ended = driver.drain()
     assert isinstance(ended["a"], Refused) and ended["a"].code == "engine.not_finite"
     assert ended["b"].tokens.tolist() == alone.tokens.tolist()

@@ -84,6 +84,50 @@ def test_a_rollouts_pieces_are_the_conversation_that_sft_sees(directory: Path) -
     assert renderer.decode(whole.tokens) == whole.text
 
 
+TEMPLATES = Path(__file__).parents[3] / "recipes/templates"
+
+
+def forcing(directory: Path) -> Renderer:
+    return Renderer(directory, TEMPLATES / "rstar2.jinja")
+
+
+def test_the_template_of_rstar2_is_hermes_with_a_generation_prompt_that_opens_the_reasoning(directory: Path) -> None:
+    hermes, tools = Renderer(directory, TEMPLATES / "hermes.jinja"), _tools(json.dumps([TOOL]))
+    system = {"role": "system", "content": "Think first."}
+    for messages in (TALK[:1], [system, *TALK[:1]], TALK[:4], [system, *TALK[:3]]):
+        for given in (None, tools):
+            assert forcing(directory).prompt(messages, given).text == hermes.prompt(messages, given).text + "<reason>"
+    following = hermes.tool_responses(["408\n", ""])
+    assert following.text.endswith("<|im_start|>assistant\n")
+    assert forcing(directory).tool_responses(["408\n", ""]).text == following.text + "<reason>"
+
+
+def test_what_a_generation_prompt_forces_is_context_in_a_rollout_and_in_sft(directory: Path) -> None:
+    renderer = forcing(directory)
+    talk = [dict(m, content=f"<reason>so</reason>{m['content']}") if m["role"] == "assistant" else m for m in TALK]
+    said = [m["content"].removeprefix("<reason>") + "<|im_end|>" for m in talk if m["role"] == "assistant"]
+    rollout: list[Piece] = [renderer.prompt(talk[:1], None)]
+    for number, text in enumerate(said):
+        ids = renderer.tokens.encode(text)
+        rollout.append(Piece(text, ids, [1] * len(ids)))
+        if number == 0:
+            rollout.append(renderer.tool_responses(["408\n", ""]))
+    whole = renderer.conversation(talk, None)
+    assert whole.text == "".join(piece.text for piece in rollout)
+    assert whole.tokens == [token for piece in rollout for token in piece.tokens]
+    assert whole.mask == [bit for piece in rollout for bit in piece.mask]
+    assert whole.text.count("assistant\n<reason>so</reason>") == 2
+
+
+def test_a_demonstration_without_the_forced_text_is_learned_as_it_is(directory: Path) -> None:
+    mixed = [*TALK[:4], {"role": "assistant", "content": "<reason>so</reason>It is 408."}]
+    hermes = Renderer(directory, TEMPLATES / "hermes.jinja")
+    assert forcing(directory).conversation(TALK, None) == hermes.conversation(TALK, None)
+    whole = forcing(directory).conversation(mixed, None)
+    assert whole.text == hermes.conversation(mixed, None).text
+    assert whole.text.count("<reason>") == 1 and "assistant\n<tool_call>" in whole.text
+
+
 def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
     renderer = Renderer(directory)
     text = "<|im_start|>assistant\n<tool_call>ü  x</tool_call><|im_end|>"

@@ -11,7 +11,7 @@ from trainer_support import Trainer, grpo_options, sft_options
 from troupe_policy.trainer.trainer import GrpoOptions, LoraOptions, SftExample
 from troupe_policy.trainer.ranks.shards import whole
 
-OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, tis_cap=1.5, max_grad_norm=0.5)
+OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, correction_high=1.5, max_grad_norm=0.5)
 OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)
 SFT = sft_options(learning_rate=1e-3, epochs=2, batch_sequences=7)
 
@@ -22,8 +22,15 @@ CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
     "one sequence": (1, OPTIONS, {}),
     "uneven": (3, OTHER, {}),
     "gspo": (6, dataclasses.replace(OPTIONS, objective="gspo", loss_norm="sequences", inner_steps=2), {}),
+    "geometric mask": (
+        7,
+        dataclasses.replace(OPTIONS, correction="geometric-mask", correction_low=0.2, correction_high=1.0, inner_steps=2),
+        {},
+    ),
+    "mini-batches": (11, dataclasses.replace(OPTIONS, mini_batches=2, inner_steps=2), {}),
     "reference": (6, dataclasses.replace(OPTIONS, kl_coef=0.1, inner_steps=2), {}),
     "checkpointing": (11, OPTIONS, {"checkpointing": True}),
+    "reduced once": (11, OPTIONS, {"gradient_reduction": "update"}),
     "lora": (6, OPTIONS, {"lora": LoraOptions(4, 8.0, ("all-linear",))}),
 }
 

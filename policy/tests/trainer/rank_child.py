@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from tiny_models import random_sequences
 from trainer_support import Trainer
 from troupe_policy.model.checkpoint import CheckpointError
@@ -34,6 +35,19 @@ def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str
     metrics = trainer.step(sequences, options)
     del trainer.update
     return kept, metrics
+
+
+def counted_reductions() -> list[None]:
+    """A list that grows by one entry for every reduce-scatter of FSDP2."""
+    seen: list[None] = []
+    reduce = _fsdp_param_group.foreach_reduce
+
+    def counting(*args, **kwargs):
+        seen.append(None)
+        return reduce(*args, **kwargs)
+
+    _fsdp_param_group.foreach_reduce = counting
+    return seen
 
 
 def refused(call) -> str:
@@ -82,20 +96,31 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = Ranks.from_environment(timeout_s=60)
     results: dict[str, object] = {}
+    reductions = counted_reductions()
     for name, (count, options, made) in CASES.items():
         trainer = Trainer(folder / "model", ranks=ranks, **made)
+        reductions.clear()
         gradient, metrics = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
         results[name] = (gradient, metrics)
+        results[f"reductions, {name}"] = len(reductions)
         if name == "token mean":
             results["held"] = most_held_while_saving(trainer, folder / "two")
         if name == "reference":
             results["held, reference"] = most_held_while_saving(trainer, folder / "two-reference")
-            results["reference saved twice"] = trainer.save(folder / "two-reference-again", True)[0]
+            results["reference saved twice"] = trainer.save(folder / "two-reference-again", True)["digest"]
         if name == "lora":
             results["held, lora"] = most_held_while_saving(trainer, folder / "two-lora")
+    count, options, made = CASES["reduced once"]
+    trainer = Trainer(folder / "model", ranks=ranks, **made)
+    answers = iter([False, True])
+    results["cancelled between two micro-batches"] = refused(
+        lambda: trainer.step(random_sequences(count, seed=4), options, lambda: next(answers))
+    )
+    results["reduced once, after a cancelled step"] = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
     trainer = Trainer(folder / "model", ranks=ranks)
     results["sft"] = trainer.sft(examples_of(20), SFT)
     trainer.load(folder / "one")
+    trainer.save(folder / "one-two", True)
     results["resumed"] = after_resume(trainer)
     before = {name: whole(p.detach()).clone() for name, p in trainer.parameters.items()}
     results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
@@ -105,6 +130,7 @@ def main(folder: Path) -> None:
     results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
+    results["bfloat16"] = Trainer(folder / "model", ranks=ranks, published_dtype="bfloat16").save(folder / "half", False)["digest"]
     lora.load(folder / "one-lora")
     results["lora resumed"] = after_resume(lora)
     if ranks.is_leader:

@@ -7,19 +7,25 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 from test_trainer import OPTIONS, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
-from trainer_support import Trainer
+from trainer_support import Trainer, save_format_1
 from transformers import AutoModelForCausalLM
-from troupe_policy.model import checkpoint
 from troupe_policy.model.checkpoint import CheckpointError, weights_digest
 from troupe_policy.model.published_directory import published_directory
+from troupe_policy.trainer import checkpoint_writer
+from troupe_policy.trainer.ranks.sharded_files import HashedStream
 
 torch.set_num_threads(1)
+
+
+def published(manifest: dict) -> tuple[str, int]:
+    return manifest["digest"], manifest["bytes"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def test_a_checkpoint_without_optimizer_starts_a_fresh_one(model_dir, tmp_path) 
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)
     trainer.save(tmp_path / "c", False)
-    assert not (tmp_path / "c" / checkpoint.OPTIMIZER).exists()
+    assert not (tmp_path / "c" / "training").exists()
     trainer.load(tmp_path / "c")
     assert state_of(trainer) == {} and trainer.optimizer.updates == 0
 
@@ -67,29 +73,30 @@ def test_a_checkpoint_whose_optimizer_is_gone_is_refused_and_changes_nothing(mod
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)
     trainer.save(tmp_path / "c", True)
-    (tmp_path / "c" / checkpoint.OPTIMIZER).unlink()
+    (tmp_path / "c" / "training/__0_0.distcp").unlink()
     other = Trainer(model_dir)
     other.step(random_sequences(6, 1), OPTIONS)
     before, state = weights(other), state_of(other)
-    with pytest.raises(CheckpointError, match=r"optimizer/state\.safetensors") as raised:
+    with pytest.raises(CheckpointError, match=r"training/__0_0\.distcp") as raised:
         other.load(tmp_path / "c")
     assert raised.value.code == "trainer.checkpoint_corrupt"
     assert same(weights(other), before) and same(state_of(other), state) and other.optimizer.updates == 1
 
 
-def test_a_checkpoint_of_an_earlier_version_has_the_optimizer_beside_the_weights(model_dir, tmp_path) -> None:
+@pytest.mark.parametrize("optimizer", ["optimizer/state.safetensors", "optimizer.safetensors"])
+def test_training_goes_on_from_a_checkpoint_of_an_earlier_version_which_has_whole_tensors(model_dir, tmp_path, optimizer) -> None:
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)
-    directory = tmp_path / "c"
-    trainer.save(directory, True)
-    (directory / checkpoint.OPTIMIZER).rename(directory / "optimizer.safetensors")
-    manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["optimizer"]["file"] = "optimizer.safetensors"
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    trainer.reset(optimizer=False, reference=True)
+    save_format_1(trainer, tmp_path / "c", optimizer)
     other = Trainer(model_dir)
-    other.load(directory)
+    other.load(tmp_path / "c")
     assert same(weights(other), weights(trainer)) and same(state_of(other), state_of(trainer))
-    assert other.optimizer.updates == 1
+    assert other.optimizer.updates == 1 and other.reference.is_taken
+    other.save(tmp_path / "d", True)
+    third = Trainer(model_dir)
+    third.load(tmp_path / "d")
+    assert same(state_of(third), state_of(trainer)) and same(third.reference.sharded(), trainer.reference.sharded())
 
 
 def test_transformers_loads_a_checkpoint_and_the_tokenizer_files_are_the_ones_given(model_dir, tmp_path) -> None:
@@ -104,13 +111,13 @@ def test_transformers_loads_a_checkpoint_and_the_tokenizer_files_are_the_ones_gi
 
 def test_the_digest_is_the_sha256_of_the_weight_files_and_names_the_weights(model_dir, tmp_path) -> None:
     trainer = Trainer(model_dir)
-    digest, size = trainer.save(tmp_path / "a", True)
+    digest, size = published(trainer.save(tmp_path / "a", True))
     content = (tmp_path / "a" / "model.safetensors").read_bytes()
     assert (digest, size) == (hashlib.sha256(content).hexdigest(), len(content))
-    assert trainer.save(tmp_path / "b", False) == (digest, size)
+    assert published(trainer.save(tmp_path / "b", False)) == (digest, size)
     assert weights_digest(tmp_path / "b") == (digest, size)
     trainer.step(random_sequences(6, 0), OPTIONS)
-    assert trainer.save(tmp_path / "a", True)[0] != digest  # overwrites the old checkpoint
+    assert trainer.save(tmp_path / "a", True)["digest"] != digest  # overwrites the old checkpoint
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -119,12 +126,14 @@ def test_a_process_that_dies_between_writing_and_renaming_leaves_the_old_checkpo
     target = tmp_path / "c"
     trainer = Trainer(model_dir)
     if existing:
-        digest, _ = trainer.save(target, True)
+        digest = trainer.save(target, True)["digest"]
     script = (
         "import os, sys\n"
         "from troupe_policy.model import published_directory\n"
         "from trainer_support import Trainer\n"
-        "published_directory._publish = lambda temporary, target: os._exit(9)\n"
+        "publish = published_directory._publish\n"
+        "die = lambda *of: os._exit(9) if of[1].name == 'c' else publish(*of)\n"
+        "published_directory._publish = die\n"
         "trainer = Trainer(sys.argv[1])\n"
         "trainer.parameters['model.norm.weight'].data += 1\n"
         "trainer.save(sys.argv[2], True)\n"
@@ -179,11 +188,118 @@ def test_a_directory_that_is_not_there_is_named(model_dir, tmp_path) -> None:
     assert raised.value.code == "trainer.no_checkpoint"
 
 
-def test_the_manifest_says_what_is_there(model_dir, tmp_path) -> None:
+def test_the_manifest_has_the_sha256_of_every_file_and_says_what_is_there(model_dir, tmp_path) -> None:
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)
-    digest, size = trainer.save(tmp_path / "c", True)
+    trainer.reset(optimizer=False, reference=True)
+    digest, size = published(trainer.save(tmp_path / "c", True))
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
+    files = manifest.pop("files")
     assert manifest == {
-        "format": 1, "digest": digest, "bytes": size, "optimizer": {"file": "optimizer/state.safetensors", "updates": 1},
+        "format": 2, "digest": digest, "bytes": size, "dtype": "float32",
+        "optimizer": {"directory": "training", "updates": 1, "ranks": 1}, "reference": {"directory": "reference"},
     }  # fmt: skip
+    there = [file for file in (tmp_path / "c").rglob("*") if file.is_file() and file.name != "manifest.json"]
+    assert files == {
+        file.relative_to(tmp_path / "c").as_posix(): {
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "bytes": file.stat().st_size,
+        } for file in there
+    }  # fmt: skip
+    assert {"model.safetensors", "training/__0_0.distcp", "training/.metadata", "reference/.metadata"} <= files.keys()
+
+
+def test_a_damaged_file_of_the_state_is_refused_and_changes_nothing(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    trainer.save(tmp_path / "c", True)
+    for name in ("training/__0_0.distcp", "training/.metadata"):
+        file = tmp_path / "c" / name
+        content = file.read_bytes()
+        file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+        other = Trainer(model_dir)
+        before = weights(other)
+        with pytest.raises(CheckpointError) as raised:
+            other.load(tmp_path / "c")
+        assert raised.value.code == "trainer.checkpoint_corrupt"
+        assert same(weights(other), before)
+        file.write_bytes(content)
+
+
+def test_a_checkpoint_holds_the_state_at_its_beginning_though_training_goes_on_while_it_is_written(
+    model_dir, tmp_path, monkeypatch
+) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    trainer.save(tmp_path / "weights", False)
+    before = weights(trainer)
+    state = {name: value.clone() for name, value in state_of(trainer).items()}
+    gate, writing = threading.Event(), threading.Event()
+    write = checkpoint_writer.write_shards
+
+    def slow(*given):
+        writing.set()
+        assert gate.wait(60)
+        return write(*given)
+
+    monkeypatch.setattr(checkpoint_writer, "write_shards", slow)
+    saving = trainer.checkpoint(tmp_path / "c", tmp_path / "weights")
+    assert writing.wait(60)
+    trainer.step(random_sequences(6, 1), OPTIONS)  # a whole step, while the writer stands still
+    assert not saving.done() and not (tmp_path / "c").exists()
+    gate.set()
+    saved = saving.result(60)
+    assert saved.manifest == hashlib.sha256((tmp_path / "c/manifest.json").read_bytes()).hexdigest()
+    other = Trainer(model_dir)
+    other.load(tmp_path / "c")
+    assert same(weights(other), before) and same(state_of(other), state)
+    assert not same(weights(trainer), before)
+
+
+def test_an_update_waits_until_the_checkpoint_has_its_copy(model_dir, tmp_path, monkeypatch) -> None:
+    trainer = Trainer(model_dir)
+    trainer.save(tmp_path / "weights", False)
+    before = weights(trainer)
+    gate = threading.Event()
+    copy = checkpoint_writer.host_copy
+
+    def slow(tensors):
+        assert gate.wait(60)
+        return copy(tensors)
+
+    monkeypatch.setattr(checkpoint_writer, "host_copy", slow)
+    saving = trainer.checkpoint(tmp_path / "c", tmp_path / "weights")
+    stepping = threading.Thread(target=lambda: trainer.step(random_sequences(6, 1), OPTIONS))
+    stepping.start()
+    stepping.join(0.5)
+    assert stepping.is_alive() and same(weights(trainer), before)
+    gate.set()
+    stepping.join(60)
+    saving.result(60)
+    other = Trainer(model_dir)
+    other.load(tmp_path / "c")
+    assert same(weights(other), before) and not same(weights(trainer), before)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_and_the_next_one_is(model_dir, tmp_path, monkeypatch) -> None:
+    trainer = Trainer(model_dir)
+    trainer.save(tmp_path / "weights", False)
+    with monkeypatch.context() as broken:
+        broken.setattr(HashedStream, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises((OSError, CheckpointError), match="disk full"):
+            trainer.checkpoint(tmp_path / "c", tmp_path / "weights").result(60)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["weights"]
+    trainer.checkpoint(tmp_path / "c", tmp_path / "weights").result(60)
+    assert Trainer(model_dir).load(tmp_path / "c") is None
+
+
+def test_weights_are_published_in_bfloat16_and_training_goes_on_in_float32(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir, published_dtype="bfloat16")
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    manifest = trainer.save(tmp_path / "c", True)
+    assert manifest["dtype"] == "bfloat16"
+    assert json.loads((tmp_path / "c/config.json").read_text())["dtype"] == "bfloat16"
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "c", dtype="auto")
+    assert same({n: p.detach() for n, p in loaded.named_parameters()}, {n: p.bfloat16() for n, p in weights(trainer).items()})
+    other = Trainer(model_dir)
+    other.load(tmp_path / "c")
+    assert same(weights(other), weights(trainer)) and same(state_of(other), state_of(trainer))

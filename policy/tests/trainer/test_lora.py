@@ -88,6 +88,7 @@ def test_a_checkpoint_from_before_the_adapters_were_pefts_is_read(model_dir, tmp
     file.unlink()
     described = json.loads(manifest.read_text())
     del described["adapter"]["file"]
+    described |= {"format": 1, "optimizer": None}
     manifest.write_text(json.dumps(described))
     other = Trainer(model_dir, lora=LORA, seed=9)
     other.load(tmp_path / "c")

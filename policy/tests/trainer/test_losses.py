@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from troupe_policy.trainer.losses.importance_weight import icepop_weight, tis_weight
+from troupe_policy.trainer.losses.importance_weight import truncated_weight
 from troupe_policy.trainer.losses.kl import KL_ESTIMATORS, kl_k1, kl_k2, kl_k3
 from troupe_policy.trainer.losses.loss_norm import sequence_denominators
 from troupe_policy.trainer.losses.policy_loss import policy_loss, sequence_mean
@@ -80,7 +80,7 @@ def ours(data: dict[str, list], norm: str, cuts: list[list[int]], *, low: float,
             clip_low=low,
             clip_high=high,
             denominator=spread(denominators),
-            weight=tis_weight(join("old"), join("engine"), cap) if cap else None,
+            weight=truncated_weight(join("old"), join("engine"), cap) if cap else None,
             dual_clip=dual,
         )
         result.loss.backward()
@@ -142,15 +142,6 @@ def test_what_stands_at_a_token_that_is_not_trained_on_never_reaches_the_loss() 
     ones = torch.ones(2)
     result = policy_loss(logp, -ones, ones, torch.tensor([1.0, 0.0]), denominator=1.0)
     assert result.loss.item() == pytest.approx(-1.0)
-
-
-def test_the_importance_weight_is_capped_and_has_no_gradient() -> None:
-    old = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
-    weight = tis_weight(old, torch.tensor([-1.0, -3.0, -0.5]), 2.0)
-    assert weight.tolist() == pytest.approx([1.0, 2.0, math.exp(-0.5)])
-    assert not weight.requires_grad
-    with pytest.raises(ValueError, match="cap"):
-        tis_weight(old, old, 0.0)
 
 
 def test_kl_estimators_average_to_the_kl_they_claim() -> None:
@@ -256,16 +247,6 @@ def test_with_the_old_policy_as_it_is_every_objective_has_the_plain_policy_gradi
     if objective == "gspo":  # each token's gradient is the mean of clip's gradients over the sequence
         plain = sequence_mean(plain, data["mask"], data["sequence"]) * (data["mask"] > 0)
     assert torch.allclose(logp.grad, plain, atol=1e-12)
-
-
-def test_icepop_leaves_out_tokens_outside_its_band_and_weighs_the_others_by_their_ratio() -> None:
-    old = torch.tensor([-1.0, -1.0, -1.0, -1.0], requires_grad=True)
-    engine = old.detach() - torch.tensor([0.4, 0.51, 1.0, 5.1]).log()
-    weight = icepop_weight(old, engine, 0.5, 5.0)
-    assert weight.tolist() == pytest.approx([0.0, 0.51, 1.0, 0.0], abs=1e-6)
-    assert not weight.requires_grad
-    with pytest.raises(ValueError, match="band"):
-        icepop_weight(old, engine, 2.0, 0.5)
 
 
 def test_the_constant_norm_divides_by_the_budget_of_all_sequences_whatever_their_lengths() -> None:

@@ -13,6 +13,7 @@ from test_trainer import OPTIONS, same, weights
 from tiny_models import random_sequences, tiny_model_dir
 from trainer_support import Trainer
 from troupe_policy.model.checkpoint import CheckpointError
+from troupe_policy.trainer.reference import Reference
 from troupe_policy.trainer.trainer import TrainerError
 
 torch.set_num_threads(1)
@@ -59,7 +60,7 @@ def test_training_with_a_reference_goes_on_from_a_checkpoint_bit_for_bit(model_d
     first.step(random_sequences(6, 1), KL)
     first.save(tmp_path / "c2", True)
     # The reference did not change, so the second checkpoint links the first one's file.
-    files = [tmp_path / name / "reference/weights.safetensors" for name in ("c1", "c2")]
+    files = [tmp_path / name / "reference/__0_0.distcp" for name in ("c1", "c2")]
     assert files[0].stat().st_ino == files[1].stat().st_ino
     resumed = Trainer(model_dir)
     resumed.load(tmp_path / "c2")
@@ -91,7 +92,7 @@ def test_a_name_that_the_package_does_not_implement_is_refused(model_dir, change
     "change",
     [
         {"objective": "gspo", "loss_norm": "sequences"}, {"objective": "cispo", "clip_low": 1.0},
-        {"tis_cap": 0.0, "icepop_low": 0.5, "icepop_high": 5.0}, {"loss_norm": "constant", "constant_tokens": 64},
+        {"correction": "icepop", "correction_low": 0.5, "correction_high": 5.0}, {"loss_norm": "constant", "constant_tokens": 64},
     ],
 )  # fmt: skip
 def test_micro_batches_change_no_loss_by_more_than_rounding(model_dir, change) -> None:
@@ -107,6 +108,30 @@ def test_a_checkpoint_whose_reference_is_gone_is_refused(model_dir, tmp_path) ->
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), KL)
     trainer.save(tmp_path / "c", True)
-    (tmp_path / "c/reference/weights.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"reference/weights\.safetensors"):
+    (tmp_path / "c/reference/__0_0.distcp").unlink()
+    with pytest.raises(CheckpointError, match=r"reference/__0_0\.distcp"):
         Trainer(model_dir).load(tmp_path / "c")
+
+
+def test_a_reference_taken_after_another_checkpoint_was_loaded_is_written_and_not_the_earlier_one_linked(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.save(tmp_path / "without", True)
+    trainer.step(random_sequences(6, 0), KL)
+    trainer.save(tmp_path / "c1", True)
+    trainer.load(tmp_path / "without")
+    assert not trainer.reference.is_taken
+    trainer.step(random_sequences(6, 1), OPTIONS)
+    trainer.step(random_sequences(6, 2), KL)
+    trainer.save(tmp_path / "c2", True)
+    other = Trainer(model_dir)
+    other.load(tmp_path / "c2")
+    assert same(other.reference.sharded(), trainer.reference.sharded())
+
+
+def test_a_checkpoint_takes_the_reference_from_the_host_and_moves_nothing_to_the_device() -> None:
+    weight = torch.randn(3, 4)
+    parameters = {"w": torch.nn.Parameter(weight.clone())}
+    reference = Reference(parameters)
+    reference.take()
+    parameters["w"] = torch.nn.Parameter(torch.empty(3, 4, device="meta"))  # stands for a device other than the host
+    assert torch.equal(reference.sharded()["w"], weight)

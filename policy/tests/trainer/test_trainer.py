@@ -28,7 +28,7 @@ from troupe_policy.trainer.trainer import (
 from troupe_policy.trainer.options import options_of
 
 torch.set_num_threads(1)
-OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=128, temperature=0.7, tis_cap=1.5, max_grad_norm=0.0)
+OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=128, temperature=0.7, correction_high=1.5, max_grad_norm=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def reference_gradients(directory: Path, sequences: list[TrainSequence], options
         for t in range(1, len(s.tokens)):
             if s.mask[t]:
                 logp = table[t - 1, s.tokens[t]]
-                w = min(math.exp(logp.item() - float(s.engine_logp[t])), options.tis_cap)
+                w = min(math.exp(logp.item() - float(s.engine_logp[t])), options.correction_high)
                 loss = loss - w * s.advantage * torch.exp(logp - logp.detach()) / divisor
     loss.backward()
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
@@ -124,7 +124,7 @@ def test_a_step_raises_the_probability_of_what_had_an_advantage_and_reports_its_
     sequences = [dataclasses.replace(good, advantage=1.0), dataclasses.replace(bad, advantage=-1.0)]
     first = trainer.step(sequences, OPTIONS)
     for _ in range(5):
-        last = trainer.step(sequences, dataclasses.replace(OPTIONS, tis_cap=0.0))
+        last = trainer.step(sequences, dataclasses.replace(OPTIONS, correction="none"))
     assert last["loss"] == pytest.approx(first["loss"], abs=5.0) and last["tisMean"] == 1.0
     expected = {
         "loss", "gradNorm", "clipFraction", "klEngine", "tisMean", "tisCapped", "entropy", "trainedTokens", "sequences",
@@ -251,7 +251,7 @@ def test_a_trainer_refuses_a_message_that_lacks_an_option_and_has_no_default_for
 def test_a_trainer_process_has_no_default_of_what_the_recipe_states(capsys, name) -> None:
     given = {
         **{"device": "cpu", "dtype": "float32", "threads": "1", "seed": "3", "ranks": "1"},
-        **{"lora-rank": "4", "lora-alpha": "8", "lora-targets": "q_proj"},
+        **{"published-dtype": "float32", "lora-rank": "4", "lora-alpha": "8", "lora-targets": "q_proj"},
     }
     argv = ["--serve", "trainer", "--model", "m"]
     assert vars(arguments([*argv, *(f"--{key}={value}" for key, value in given.items())]))["lora_targets"] == "q_proj"

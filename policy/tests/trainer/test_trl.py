@@ -20,7 +20,7 @@ trl = pytest.importorskip("trl", reason="TRL is installed with requirements-test
 torch.set_num_threads(1)
 
 PROMPT, BUDGET = 2, 48
-BASE = grpo_options(learning_rate=1e-3, tis_cap=0.0, max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
+BASE = grpo_options(learning_rate=1e-3, correction="none", max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
 
 # our options, and the equivalent options of TRL
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -45,7 +45,24 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss_norm": "sequences", "kl_coef": 0.04, "kl_estimator": "k3-unbiased"},
         {"loss_type": "grpo", "beta": 0.04},
     ),
-    "dapo with an importance weight": ({"tis_cap": 1.2}, {"loss_type": "dapo", "epsilon_high": 0.2}),
+    "dapo with truncated importance weights": (
+        {"correction": "truncated", "correction_high": 1.2},
+        {"loss_type": "dapo", "vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 1.2},
+    ),
+    "dapo with masked importance weights": (
+        {"correction": "masked", "correction_low": 0.8, "correction_high": 1.2},
+        {
+            "loss_type": "dapo", "vllm_importance_sampling_mode": "token_mask",
+            "vllm_importance_sampling_clip_min": 0.8, "vllm_importance_sampling_clip_max": 1.2,
+        },
+    ),
+    "cispo with the engine's logprobs as the old policy": (
+        {"objective": "cispo", "clip_low": 1.0, "clip_high": 0.3, "correction": "engine-logprobs"},
+        {"loss_type": "cispo", "epsilon_high": 1.3},
+    ),
+    "grpo with the engine's logprobs as the old policy": (
+        {"loss_norm": "sequences", "correction": "engine-logprobs"}, {"loss_type": "grpo"},
+    ),
 }
 
 
@@ -119,7 +136,11 @@ def theirs(directory: Path, sequences, old, reference, engine, changes) -> tuple
     if engine is not None:
         trainer.use_vllm, trainer.vllm_importance_sampling_correction = True, True
         ratio = torch.exp(padded(old, torch.float32) - padded(engine, torch.float32))
-        inputs["importance_sampling_ratio"] = ratio.clamp(max=1.2)
+        low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
+        if args.vllm_importance_sampling_mode == "token_mask":
+            inputs["importance_sampling_ratio"] = ratio.masked_fill((ratio < low) | (ratio > high), value=0.0)
+        else:
+            inputs["importance_sampling_ratio"] = ratio.clamp(min=low, max=high)
     loss = trainer._compute_loss(trainer.model, inputs)
     loss.backward()
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
@@ -139,7 +160,8 @@ def ours(directory: Path, sequences, old, reference, engine, options) -> tuple[f
     loss = 0.0
     others = [micros(rows if rows is not None else old) for rows in (reference, engine)]
     for micro, refers, engines in zip(micros(old), *others, strict=True):
-        micro.old_logp, micro.engine_logp = micro.engine_logp, engines.engine_logp
+        micro.old_logp = None if options.correction == "engine-logprobs" else micro.engine_logp
+        micro.engine_logp = engines.engine_logp
         micro.reference_logp = refers.engine_logp if options.kl_coef > 0 else None
         loss += grpo_micro(trainer, micro, options, dict.fromkeys(("clipped",), 0.0), first=False)
     return loss, {name: p.grad for name, p in trainer.parameters.items()}
@@ -151,9 +173,12 @@ def test_loss_and_gradient_are_those_of_trl(name: str, tmp_path: Path) -> None:
     directory = tiny_model_dir(tmp_path / "m", seed=5)
     sequences, model = batch(), tiny_model(seed=5)
     old, reference = near(sequences, model, 1), near(sequences, model, 2)
-    engine = near(sequences, model, 4) if "tis_cap" in mine else None
     options = dataclasses.replace(BASE, **mine)
-    want_loss, want = theirs(directory, sequences, old, reference, engine, their_changes)
+    by_engine = options.correction == "engine-logprobs"
+    engine = None if options.correction == "none" else near(sequences, model, 4)
+    # Where the engine's log-probabilities are π_old, TRL gets them as such and has no importance weight.
+    given = (engine, reference, None) if by_engine else (old, reference, engine)
+    want_loss, want = theirs(directory, sequences, *given, their_changes)
     loss, got = ours(directory, sequences, old, reference, engine, options)
     assert loss == pytest.approx(want_loss, abs=1e-5)
     assert want_loss != 0.0

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from troupe_policy.model.checkpoint import weights_digest
+
 import troupe_policy.trainer.trainer as package
-from troupe_policy.trainer.trainer import GrpoOptions, SftOptions
+from troupe_policy.trainer.trainer import GrpoOptions, SftOptions, TrainSequence
 
 
 class Trainer(package.Trainer):
@@ -16,6 +23,20 @@ class Trainer(package.Trainer):
         super().__init__(
             model_dir, **{"device": "cpu", "dtype": "float32", "seed": 0, "lora": None, "checkpointing": False, **changes}
         )
+
+
+def save_format_1(trainer: package.Trainer, directory: Path, optimizer: str = "optimizer/state.safetensors") -> None:
+    """Writes a checkpoint as Troupe did before its state lay in shards: whole tensors, a manifest of format 1."""
+    trainer.model.save_pretrained(directory)
+    (directory / optimizer).parent.mkdir(exist_ok=True)
+    digest, size = weights_digest(directory)
+    save_file(dict(trainer.optimizer.named_state()), directory / optimizer)
+    manifest = {"format": 1, "digest": digest, "bytes": size, "optimizer": {"file": optimizer, "updates": trainer.optimizer.updates}}
+    if trainer.reference.is_taken:
+        (directory / "reference").mkdir()
+        save_file(trainer.reference.sharded(), directory / "reference/weights.safetensors")
+        manifest["reference"] = {"file": "reference/weights.safetensors"}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
 def grpo_options(**changes: Any) -> GrpoOptions:
@@ -28,16 +49,19 @@ def grpo_options(**changes: Any) -> GrpoOptions:
             "inner_steps": 1,
             "micro_batch_tokens": 8192,
             "temperature": 1.0,
-            "tis_cap": 2.0,
             "max_grad_norm": 1.0,
             "objective": "clip",
             "dual_clip": 0.0,
             "constant_tokens": 0,
             "kl_coef": 0.0,
             "kl_estimator": "k3",
-            "icepop_low": 0.0,
-            "icepop_high": 0.0,
             "warmup_updates": 0,
+            "correction": "truncated",
+            "correction_low": 0.0,
+            "correction_high": 2.0,
+            "mini_batches": 1,
+            "mini_batch_unit": "groups",
+            "mini_batch_seed": 0,
             **changes,
         }
     )
@@ -55,3 +79,17 @@ def sft_options(**changes: Any) -> SftOptions:
             **changes,
         }
     )
+
+
+def sampled_by(model: torch.nn.Module, sequences: list[TrainSequence], *, noise: float = 0.0) -> list[TrainSequence]:
+    """The sequences with the model's own log-probabilities as the engine's, plus normal noise of this standard deviation."""
+    draw = np.random.default_rng(1)
+    found = []
+    for s in sequences:
+        ids = torch.tensor(s.tokens.astype(np.int64))[None]
+        with torch.no_grad():
+            table = torch.log_softmax(model(input_ids=ids).logits[0], -1)
+        own = table[:-1].gather(1, ids[0, 1:, None])[:, 0].numpy()
+        logp = np.concatenate([[0.0], own + draw.normal(size=len(own)) * noise])
+        found.append(dataclasses.replace(s, engine_logp=logp.astype(np.float32)))
+    return found

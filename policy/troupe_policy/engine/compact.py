@@ -1,41 +1,31 @@
-"""Compaction: moves running sequences to low rows, since a decode computes every row up to the highest running one.
+"""Compaction: moves the blocks of running rows to the low end of the storage, because a decode reads every block up to the
+highest one that it needs.
 
-In: the ledger, the KV storage. Out: the same sequences in lower rows.
-Invariant: tokens, keys and values of a sequence move together.
+In: the block tables, the KV storage, the rows that decode now, each with a block or more. Out: the same keys and
+values under other block numbers.
+Invariant: blocks change places in pairs, so a kept row's keys and values are never lost.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from .kv import KvRows
-from .ledger import Kept, Ledger
+from .blocks import BlockTables
+from .kv import KvBlocks
 
-
-def compact(ledger: Ledger, store: KvRows) -> None:
-    """Moves running sequences from the highest rows into gaps, while a decode would compute more than 2 idle rows and
-    more than a fourth as many idle rows as running ones.
-    """
-    running = ledger.running
-    while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
-        high = int(running[-1])
-        low = int(np.setdiff1d(np.arange(high), running)[0])
-        with torch.inference_mode():
-            if isinstance(ledger.owner[low], Kept):
-                _swap_kept(ledger, store, low, high)
-            else:
-                store.copy(high, low, int(ledger.filled[high]))
-                ledger.move(high, low)
-        running = ledger.running
+# Blocks move when a decode would read more than this many other blocks for each block that it needs.
+SPARE_SHARE = 1 / 4
 
 
-def _swap_kept(ledger: Ledger, store: KvRows, low: int, high: int) -> None:
-    """Swaps a kept row with a running one, by way of the scratch row."""
-    length = int(ledger.filled[low])
-    store.copy(low, store.scratch, length)
-    kept, tokens = ledger.detach(low)
-    store.copy(high, low, int(ledger.filled[high]))
-    ledger.move(high, low)
-    store.copy(store.scratch, high, length)
-    ledger.attach(kept, high, tokens)
+def compact(tables: BlockTables, store: KvBlocks, rows: np.ndarray) -> None:
+    """Exchanges blocks of `rows` with lower blocks of other rows, or free ones, if the rows' blocks lie too far apart."""
+    mine = np.zeros(len(tables.count) + 1, bool)
+    mine[rows] = True
+    needed = mine[tables.owner]  # a free block's owner is -1, which indexes the last entry
+    count = int(tables.count[rows].sum())
+    if int(np.flatnonzero(needed)[-1]) + 1 <= count * (1 + SPARE_SHARE):
+        return
+    high = count + np.flatnonzero(needed[count:])
+    low = np.flatnonzero(~needed[:count])
+    store.exchange(low, high)
+    tables.exchange(low, high)

@@ -32,19 +32,14 @@ class Decode:
         self._with_entropy = with_entropy
 
     def plain(self) -> Sampled | None:
-        """Runs one forward pass over the rows up to the highest ready one. Returns None if no row is ready."""
+        """Runs one forward pass over the ready rows. Returns None if no row is ready."""
         ledger = self._ledger
         rows = self._ready()
         if not len(rows):
             return None
-        top = int(rows[-1]) + 1
-        active = np.zeros(top, bool)
-        active[rows] = True
-        last = np.maximum(ledger.size[:top] - 1, 0)
-        logits = self._forward.decode(top, ledger.tokens[np.arange(top), last], last, active)
+        last = ledger.size[rows] - 1
+        logits = self._forward.decode(rows, ledger.tokens[rows, last], last)
         with torch.inference_mode():
-            if len(rows) < top:
-                logits = logits[torch.from_numpy(rows).to(logits.device)]
             return rows, *self._draw(logits, rows)
 
     def fixed(self) -> Sampled | None:

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .compact import compact
 from .decode import Decode
 from .forward import Forward
 from .inbox import Inbox
-from .kv import KvRows
+from .kv import KvBlocks
 from .ledger import Ledger
 from .lifecycle import Lifecycle
 from .loaded_model import LoadedModel, update_weights
@@ -33,7 +32,6 @@ from .requests import Event, Request
 DEFAULT_CONTEXT_TOKENS = 4096
 # Number of lines of a forward pass in deterministic mode is a multiple of this.
 FIXED_WIDTH_STEP = 32
-CAPACITY_STEP = 32
 
 
 class Engine:
@@ -50,14 +48,14 @@ class Engine:
         self.loaded, self.options = loaded, options
         positions = loaded.positions
         self.context_tokens = min(options.context_tokens or min(positions, DEFAULT_CONTEXT_TOKENS), positions)
-        capacity = _rounded_up(self.context_tokens, CAPACITY_STEP)
         kept_rows = max(options.max_sequences, options.kv_tokens // max(1, self.context_tokens))
         rows = options.max_sequences + kept_rows
         self.ledger = Ledger(
             rows, self.context_tokens, options.block_tokens, options.kv_tokens, options.entropies
         )
-        self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
-        forward = Forward(loaded, self._store)
+        blocks, tables = self.ledger.total_blocks, self.ledger.tables
+        self._store = KvBlocks(loaded.shapes, blocks, options.block_tokens, loaded.dtype, loaded.device)
+        forward = Forward(loaded, self._store, tables)
         self._prefill = Prefill(
             self.ledger, self._store, forward, options.prefill_tokens, copies=not options.deterministic
         )
@@ -80,6 +78,11 @@ class Engine:
     @property
     def preemptions(self) -> int:
         return self._lifecycle.preemptions
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all tensors that hold keys and values: the storage, and the scratch at its largest so far."""
+        return self._store.storage_bytes + self._store.scratch_bytes
 
     # ---- methods that any thread may call ----
     def submit(self, request: Request, sink: Any = None) -> None:
@@ -137,7 +140,6 @@ class Engine:
                 sampled = self._decode.fixed()
             else:
                 self._prefill.run()
-                compact(self.ledger, self._store)
                 sampled = self._decode.plain()
             if sampled is not None:
                 self._append(*sampled)

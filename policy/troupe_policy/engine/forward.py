@@ -1,7 +1,8 @@
 """Forward passes of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic
 mode.
 
-In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing when only the cache is filled.
+In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing when only the cache is filled. A pass
+gives its rows the blocks that it writes.
 Invariant: in `fixed`, a token's logits and keys depend only on the tokens up to it, to the bit.
 """
 
@@ -10,71 +11,104 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .kv import KvRows, Pass
+from .blocks import BlockTables
+from .compact import compact
+from .kv import Decode, Gather, KvBlocks, Pass
 from .loaded_model import LoadedModel
-
-# Lengths are rounded up to a multiple of this number of tokens, so that allocations of a few sizes are reused.
-LENGTH_STEP = 32
 
 
 class Forward:
-    def __init__(self, loaded: LoadedModel, store: KvRows) -> None:
-        self._loaded, self._store = loaded, store
+    def __init__(self, loaded: LoadedModel, store: KvBlocks, tables: BlockTables) -> None:
+        self._loaded, self._store, self._tables = loaded, store, tables
         base = loaded.model.base_model
         # The model without its head, for prefills, which need no logits.
         self._body = base if base is not loaded.model else loaded.model
 
-    def decode(self, top: int, tokens: np.ndarray, positions: np.ndarray, active: np.ndarray) -> torch.Tensor:
-        """Decodes one token for each of the rows 0 to top - 1. Returns logits [top, vocabulary] in the model's dtype.
-
-        tokens, positions: int [top]; active: bool [top]. Inactive rows are computed, but their keys are not written.
+    def decode(self, rows: np.ndarray, tokens: np.ndarray, positions: np.ndarray) -> torch.Tensor:
+        """Decodes one token for each row. rows, tokens, positions: int [n]. Returns logits [n, vocabulary] in the model's
+        dtype.
         """
-        positions = np.where(active, positions, 0)
-        capacity = self._store.capacity
-        write = np.where(active, np.arange(top), self._store.scratch)[:, None]
-        length = min(capacity, -(-int(positions.max() + 1) // LENGTH_STEP) * LENGTH_STEP)
-        out = self._run(self._loaded.model, write, top, positions[:, None], length, tokens[:, None])
+        self._tables.grow_all(rows, positions + 1)
+        with torch.inference_mode():
+            compact(self._tables, self._store, rows)
+        slots = self._tables.slots(rows, positions)
+        out = self._run(self._loaded.model, slots, None, positions[:, None], self._reads(rows, positions), tokens[:, None])
         return out.logits[:, -1]
+
+    def _reads(self, rows: np.ndarray, positions: np.ndarray) -> Decode:
+        """All blocks up to the highest of these rows'."""
+        tables, n = self._tables, len(rows)
+        line_of_row = np.full(len(tables.count) + 1, n, np.int64)
+        line_of_row[rows] = np.arange(n)
+        line = line_of_row[tables.owner]  # a free block's owner is -1, which indexes the last entry
+        top = int(np.flatnonzero(line < n)[-1]) + 1
+        start = tables.index[:top] * tables.block_tokens
+        return Decode(self._tensor(line[:top]), self._tensor(start), self._tensor(np.append(positions, -1)))
 
     def prefill(self, rows: np.ndarray, starts: np.ndarray, pieces: list[np.ndarray]) -> None:
         """Writes the keys of pieces[i] (int32 [n]) into row rows[i] from position starts[i] on. Either all starts are 0
         or none is.
         """
-        count, width = len(rows), max(len(piece) for piece in pieces)
-        capacity = self._store.capacity
+        lengths = np.array([len(piece) for piece in pieces])
+        count, width = len(rows), int(lengths.max())
         tokens = np.zeros((count, width), np.int64)
         at = np.arange(width)
-        real = at[None, :] < np.array([len(piece) for piece in pieces])[:, None]
+        real = at[None, :] < lengths[:, None]
         tokens[real] = np.concatenate(pieces)
-        positions = np.minimum(starts[:, None] + at[None, :], capacity - 1)
-        write = np.where(real, rows[:, None], self._store.scratch)
-        fresh = bool((starts == 0).all())
-        length = width if fresh else min(capacity, -(-int(positions.max() + 1) // LENGTH_STEP) * LENGTH_STEP)
-        self._run(self._body, write, None if fresh else rows, positions, length, tokens)
+        ends = starts + lengths
+        # Padding repeats the last position, so that it never asks for a position beyond the model's.
+        positions = np.minimum(starts[:, None] + at[None, :], ends[:, None] - 1)
+        self._tables.grow_all(rows, ends)
+        of_token = np.broadcast_to(rows[:, None], real.shape)
+        slots = self._tables.slots(of_token[real], positions[real])
+        index = None if real.all() else np.nonzero(real.reshape(-1))[0]
+        reads = None if (starts == 0).all() else self._gathers(rows, positions)
+        self._run(self._body, slots, index, positions, reads, tokens)
+
+    def _gathers(self, rows: np.ndarray, positions: np.ndarray) -> list[Gather]:
+        """The rows in parts whose blocks fit the scratch; a longer row is a part of its own. positions: [b, t]."""
+        blocks = positions[:, -1] // self._tables.block_tokens + 1
+        gathers: list[Gather] = []
+        first = 0
+        while first < len(rows):
+            end = first + 1
+            while end < len(rows) and blocks[first : end + 1].max() * (end + 1 - first) <= self._store.scratch_blocks:
+                end += 1
+            gathers.append(self._gather(first, rows[first:end], positions[first:end]))
+            first = end
+        return gathers
+
+    def _gather(self, first: int, rows: np.ndarray, positions: np.ndarray) -> Gather:
+        table = self._tables.table[rows]
+        count = positions[:, -1] // self._tables.block_tokens + 1
+        width = int(count.max())
+        blocks = np.where(np.arange(width) < count[:, None], table[:, :width], table[:, :1])
+        return Gather(first, self._tensor(blocks), self._tensor(positions))
 
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
-        """Computes any mixture of prefill and decode with one token per line, always `width` lines over the whole
-        capacity.
+        """Computes any mixture of prefill and decode with one token per line, always `width` lines. Each line attends by
+        itself, over as many blocks as its own position needs.
 
         rows, positions, tokens: int [n], n ≤ width; several lines may belong to one row. Returns logits [width,
         vocabulary].
         """
-        def padded(values: np.ndarray, fill: int) -> np.ndarray:
-            return np.concatenate([values.astype(np.int64), np.full(width - len(values), fill, np.int64)])
+        n = len(rows)
 
-        rows, positions = padded(rows, self._store.scratch), padded(positions, 0)
-        tokens = padded(tokens, 0)[:, None]
-        out = self._run(self._loaded.model, rows[:, None], rows, positions[:, None], self._store.capacity, tokens)
+        def padded(values: np.ndarray) -> np.ndarray:
+            return np.concatenate([values, np.zeros(width - n, np.int64)]).astype(np.int64)[:, None]
+
+        self._tables.grow_all(rows, positions + 1)
+        slots = self._tables.slots(rows, positions)
+        reads = [self._gather(i, rows[i : i + 1], positions[i : i + 1, None]) for i in range(n)]
+        real = None if n == width else np.arange(n)
+        out = self._run(self._loaded.model, slots, real, padded(positions), reads, padded(tokens))
         return out.logits[:, -1]
 
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self._loaded.device)
+
     @torch.inference_mode()
-    def _run(self, model, write, rows, positions, length, tokens):
-        device = self._loaded.device
-
-        def tensor(values: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
-
-        if isinstance(rows, np.ndarray):
-            rows = tensor(rows)
-        current = Pass(tensor(write), rows, tensor(positions), length, self._loaded.dtype)
-        return self._store.run(model, current, tensor(tokens))
+    def _run(self, model, slots, real, positions, reads, tokens):
+        written = None if real is None else self._tensor(real)
+        current = Pass(self._tensor(slots), written, self._tensor(positions), reads)
+        return self._store.run(model, current, self._tensor(tokens))

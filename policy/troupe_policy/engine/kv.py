@@ -1,12 +1,12 @@
-"""KV storage: one row per sequence, allocated once, plugged into transformers as a `Cache` and an attention function.
+"""KV storage: blocks of keys and values, allocated once, plugged into transformers as a `Cache`.
 
-In: a `Pass`, which gives the row and position of each token of a forward pass. Out: keys and values written in place,
-and attention over rows with our mask instead of the model's.
-Invariants: no forward pass concatenates or reallocates a cache. Positions beyond a row's length are never attended
-to.
+In: a `Pass`, which gives the slot of each new token and the blocks that the pass reads. Out: keys and values written
+in place.
+Invariants: the storage is the blocks of the budget and nothing more, whatever the context. Beside it, the scratch holds
+copies of a few blocks of one layer, or of all blocks of one row if the row has more. No forward pass reallocates the
+storage.
 
-Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, into which padding is
-written. A decode over the rows 0 to n - 1 is a view of that storage. On Linux, pages that were never written take no
+Keys and values of a layer are [blocks, heads, block_tokens, dim]. On Linux, pages that were never written take no
 memory.
 """
 
@@ -17,167 +17,162 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache
-from transformers.modeling_utils import AttentionInterface
 
 from ..model.unsupported import UnsupportedModel
 
-ATTENTION = "troupe_rows"
+# Bounds on the scratch, as a share of the storage and in bytes; the smaller one holds. A row that is larger than the
+# scratch makes it grow to the row's size.
+SCRATCH_SHARE = 1 / 16
+SCRATCH_BYTES = 64 << 20
 _local = threading.local()
+
+
+@dataclass
+class Decode:
+    """Blocks 0 to m - 1, which a decode of n rows, one token each, reads in place.
+
+    line: int64 [m], index of the row that owns the block, n for a block that no row of this pass owns. start: int64
+    [m], position of the block's first token in its row. positions: int64 [n + 1], of the rows' tokens; -1 at index n.
+    """
+
+    line: torch.Tensor
+    start: torch.Tensor
+    positions: torch.Tensor
+
+
+@dataclass
+class Gather:
+    """Rows whose blocks are copied together for one attention: lines first to first + c - 1 of the pass.
+
+    blocks: int64 [c, w], block numbers in the order of positions; rows shorter than w repeat their first block.
+    positions: int64 [c, t]; a token attends to positions up to its own.
+    """
+
+    first: int
+    blocks: torch.Tensor
+    positions: torch.Tensor
 
 
 @dataclass
 class Pass:
     """One forward pass over [b, t] tokens.
 
-    write: int64 [b, t], the row into which each token's keys are written, at its position.
-    rows: the rows that are attended to: None when the tokens attend only to one another, an int n for the rows 0 to n - 1 in
-        order, or int64 [b].
-    positions: int64 [b, t]; a token attends to positions up to its own.
-    length: positions 0 to length - 1 of a row are read.
+    slots: int64 [n], the slots into which new keys are written. real: int64 [n], indices of these tokens among the b · t
+    ones, or None if all are written. positions: int64 [b, t].
+    reads: None when the tokens attend only to one another, else the blocks that are read.
+    layer: the layer that attends now; `KvBlocks.update` sets it.
     """
 
-    write: torch.Tensor
-    rows: torch.Tensor | int | None
+    slots: torch.Tensor
+    real: torch.Tensor | None
     positions: torch.Tensor
-    length: int
-    dtype: torch.dtype
-    _bias: dict[int | None, torch.Tensor] = field(default_factory=dict)
-    _targets: dict[int, torch.Tensor] = field(default_factory=dict)
+    reads: Decode | list[Gather] | None
+    store: KvBlocks | None = None
+    layer: int = 0
+    cache: dict = field(default_factory=dict)
 
-    def targets(self, heads: int, capacity: int) -> torch.Tensor:
-        """Indices of keys [b, heads, t, dim] in storage viewed as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
-        found = self._targets.get(heads)
-        if found is None:
-            head = torch.arange(heads, device=self.write.device)[:, None]
-            found = ((self.write[:, None] * heads + head) * capacity + self.positions[:, None]).view(-1)
-            self._targets[heads] = found
-        return found
-
-    def bias(self, window: int | None) -> torch.Tensor:
-        """Attention mask [b, 1, t, length] in `dtype`: 0 where a token may attend, -inf elsewhere."""
-        found = self._bias.get(window)
-        if found is None:
-            at = torch.arange(self.length, device=self.positions.device)
-            here = self.positions[:, None, :, None]
-            visible = at <= here
-            if window is not None:
-                visible &= at > here - window
-            found = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
-            found.masked_fill_(~visible, float("-inf"))
-            self._bias[window] = found
-        return found
+    def once(self, key, make):
+        """The value that `make` returned for this key in an earlier layer of the pass."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
 
-def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """Attention of the current pass. query [b, heads, t, dim]; key, value [b, kv_heads, length, dim] → [b, t, heads, dim], None."""
-    current: Pass = _local.current
-    if options.get("softcap") is not None or options.get("s_aux") is not None:
-        raise UnsupportedModel("the engine does not support attention with soft capping or sinks: use vllm or sglang for this model")
-    window = options.get("sliding_window")
-    batch, heads, width, dim = query.shape
-    groups = heads // key.shape[1]
-    if current.rows is None and (window is None or window >= width):
-        out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
-    elif width == 1:
-        # Query heads that share a key head become queries of that one head, so no key is repeated.
-        grouped = query.reshape(batch, key.shape[1], groups, dim)
-        if isinstance(current.rows, int) and query.device.type == "cpu" and query.dtype == torch.float32:
-            out = _decode_on_cpu(grouped, key, value, current.bias(window), dim**-0.5 if scaling is None else scaling)
-        else:
-            out = scaled_dot_product_attention(grouped, key, value, attn_mask=current.bias(window), scale=scaling)
-        return out.reshape(batch, 1, heads, value.shape[-1]), None
-    else:
-        out = scaled_dot_product_attention(
-            query, key, value, attn_mask=current.bias(window), scale=scaling, enable_gqa=groups > 1
-        )
-    return out.transpose(1, 2).contiguous(), None
+def current_pass() -> Pass:
+    """The pass that this thread runs."""
+    return _local.current
 
 
-def _decode_on_cpu(query, key, value, bias, scaling: float) -> torch.Tensor:
-    """Attention of few queries [b, kv_heads, groups, dim] on many keys: two batched products are faster than the fused
-    kernel on a CPU.
-    """
-    batch, heads, groups, dim = query.shape
-    keys, values = key.flatten(0, 1), value.flatten(0, 1)
-    length = keys.shape[1]
-    scores = bias.expand(batch, heads, groups, length).reshape(batch * heads, groups, length)
-    scores = torch.baddbmm(scores, query.reshape(batch * heads, groups, dim), keys.transpose(1, 2), alpha=scaling)
-    return torch.bmm(torch.softmax(scores, -1), values).view(batch, heads, groups, -1)
-
-
-AttentionInterface.register(ATTENTION, attend)
-
-
-class KvRows(Cache):
+class KvBlocks(Cache):
     """Storage of the keys and values of all layers. shapes: (kv heads, key dim, value dim) of each layer."""
 
     def __init__(
         self,
         shapes: list[tuple[int, int, int]],
-        rows: int,
-        capacity: int,
+        blocks: int,
+        block_tokens: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         super().__init__(layers=[])
-        self.rows, self.capacity, self.dtype, self.device = rows, capacity, dtype, device
+        self.blocks, self.block_tokens, self.dtype, self.device = blocks, block_tokens, dtype, device
         self._whole: torch.Tensor | None = None
-        self._gathered: list[torch.Tensor | None] = [None, None]
+        self._scratch: list[torch.Tensor] = [torch.empty(0, dtype=dtype, device=device) for _ in range(2)]
         if all(shape == shapes[0] and shape[1] == shape[2] for shape in shapes):
             heads, dim, _ = shapes[0]
-            self._whole = _zeros((len(shapes), 2, rows + 1, heads, capacity, dim), dtype, device)
+            self._whole = _zeros((len(shapes), 2, blocks, heads, block_tokens, dim), dtype, device)
             self.keys = [self._whole[layer, 0] for layer in range(len(shapes))]
             self.values = [self._whole[layer, 1] for layer in range(len(shapes))]
         else:
-            self.keys = [_zeros((rows + 1, heads, capacity, key), dtype, device) for heads, key, _ in shapes]
-            self.values = [_zeros((rows + 1, heads, capacity, value), dtype, device) for heads, _, value in shapes]
-        self._flat_keys = [store.view(-1, store.shape[-1]) for store in self.keys]
-        self._flat_values = [store.view(-1, store.shape[-1]) for store in self.values]
+            self.keys = [_zeros((blocks, heads, block_tokens, key), dtype, device) for heads, key, _ in shapes]
+            self.values = [_zeros((blocks, heads, block_tokens, value), dtype, device) for heads, _, value in shapes]
+        # elements of one block of the layer with the widest keys and values, both together
+        self._widest_block = max(heads * block_tokens * (key + value) for heads, key, value in shapes)
+        bound = min(int(self.storage_bytes * SCRATCH_SHARE), SCRATCH_BYTES)
+        self.scratch_blocks = max(1, bound // (self._widest_block * dtype.itemsize))
 
     @property
-    def scratch(self) -> int:
-        """Number of the scratch row, into which padding is written. Only the unused lines of `Forward.fixed` attend to
-        it, and nobody uses their logits.
-        """
-        return self.rows
+    def storage_bytes(self) -> int:
+        """Bytes of the storage, from the tensors themselves."""
+        stores = [self._whole] if self._whole is not None else [*self.keys, *self.values]
+        return sum(store.untyped_storage().nbytes() for store in stores)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of the scratch; it never shrinks, so this is also its peak."""
+        return sum(buffer.untyped_storage().nbytes() for buffer in self._scratch)
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        """Writes the new keys and values [b, heads, t, dim] of a layer, and returns those to attend to. transformers
-        calls it in each layer.
+        """Writes the new keys and values [b, heads, t, dim] of a layer. transformers calls it in each layer; the attention
+        then reads the storage by itself.
         """
         current: Pass = _local.current
-        targets = current.targets(key_states.shape[1], self.capacity)
-        for flat, new in ((self._flat_keys[layer_idx], key_states), (self._flat_values[layer_idx], value_states)):
-            flat.index_copy_(0, targets, new.reshape(-1, flat.shape[-1]))
-        if current.rows is None:
-            return key_states, value_states
-        keys, values = self.keys[layer_idx][:, :, : current.length], self.values[layer_idx][:, :, : current.length]
-        if isinstance(current.rows, int):
-            return keys[: current.rows], values[: current.rows]
-        return self._gather(keys, current.rows, 0), self._gather(values, current.rows, 1)
+        current.layer = layer_idx
+        heads = key_states.shape[1]
+        targets = current.once(("targets", heads), lambda: self._targets(current.slots, heads))
+        for store, new in ((self.keys[layer_idx], key_states), (self.values[layer_idx], value_states)):
+            tokens = new.transpose(1, 2).reshape(-1, heads, new.shape[-1])
+            if current.real is not None:
+                tokens = tokens.index_select(0, current.real)
+            store.view(-1, store.shape[-1]).index_copy_(0, targets, tokens.reshape(-1, new.shape[-1]))
+        return key_states, value_states
 
-    def _gather(self, store: torch.Tensor, rows: torch.Tensor, which: int) -> torch.Tensor:
-        """Rows of keys (0) or values (1), copied into a buffer that every layer reuses: allocating new pages would cost
-        more than the copy.
+    def _targets(self, slots: torch.Tensor, heads: int) -> torch.Tensor:
+        """Indices of tokens' keys [n, heads] in storage viewed as [blocks · heads · block_tokens, dim]: int64 [n · heads]."""
+        blocks, places = slots // self.block_tokens, slots % self.block_tokens
+        head = torch.arange(heads, device=slots.device)
+        return ((blocks[:, None] * heads + head) * self.block_tokens + places[:, None]).view(-1)
+
+    def copies(self, store: torch.Tensor, numbers: torch.Tensor, which: int) -> torch.Tensor:
+        """Copies the entries of `store` [entries, …] with the numbers int64 [n] into the scratch of keys (0) or values (1),
+        which every layer reuses: allocating new pages would cost more than the copy. Returns [n, …].
         """
-        shape = (len(rows), *store.shape[1:])
-        size = int(np.prod(shape))
-        if self._gathered[which] is None or self._gathered[which].numel() < size:
-            self._gathered[which] = torch.empty(size, dtype=self.dtype, device=self.device)
-        return torch.index_select(store, 0, rows, out=self._gathered[which][:size].view(shape))
+        size = len(numbers) * store[0].numel()
+        if self._scratch[which].numel() < size:
+            self._scratch[which] = torch.empty(size, dtype=self.dtype, device=self.device)
+        return torch.index_select(store, 0, numbers, out=self._scratch[which][:size].view(-1, *store.shape[1:]))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` positions of row `source` to row `target`, in all layers."""
-        if self._whole is not None:
-            self._whole[:, :, target, :, :length].copy_(self._whole[:, :, source, :, :length])
-            return
-        for store in (*self.keys, *self.values):
-            store[target, :, :length].copy_(store[source, :, :length])
+    def copy(self, sources: list[int], targets: list[int]) -> None:
+        """Copies whole blocks, in all layers."""
+        stores = [self._whole.flatten(0, 1).transpose(0, 1)] if self._whole is not None else [*self.keys, *self.values]
+        for store in stores:
+            for source, target in zip(sources, targets, strict=True):
+                store[target].copy_(store[source])
+
+    def exchange(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Exchanges keys and values of blocks, int64 [n] pairs, in all layers."""
+        stores, place = ([*self.keys, *self.values], 0) if self._whole is None else ([self._whole], 2)
+        # The blocks of all layers that are copied at a time, those of `low` or those of `high`, would fit the scratch.
+        step = self.scratch_blocks if self._whole is None else max(1, self.scratch_blocks // len(self.keys))
+        for at in range(0, len(low), step):
+            one, other = (torch.from_numpy(numbers[at : at + step]).to(self.device) for numbers in (low, high))
+            for store in stores:
+                from_low, from_high = store.index_select(place, one), store.index_select(place, other)
+                store.index_copy_(place, one, from_high).index_copy_(place, other, from_low)
 
     def clear(self) -> None:
         """Zeroes all keys and values: even a masked NaN would turn a sum into NaN."""
@@ -186,6 +181,7 @@ class KvRows(Cache):
 
     def run(self, model: torch.nn.Module, current: Pass, tokens: torch.Tensor):
         """Runs the model on tokens int64 [b, t] of one pass and returns its output."""
+        current.store = self
         _local.current = current
         try:
             return model(input_ids=tokens, position_ids=current.positions, past_key_values=self, use_cache=True)
@@ -212,7 +208,7 @@ def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int
     """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel if a layer does not use a Cache."""
     probe = ShapeProbe()
     zero = torch.zeros((1, 1), dtype=torch.long, device=device)
-    _local.current = Pass(zero, None, zero, 1, next(model.parameters()).dtype)
+    _local.current = Pass(zero[0], None, zero, None)
     try:
         model(input_ids=zero, position_ids=zero, past_key_values=probe, use_cache=True)
     finally:

@@ -1,9 +1,10 @@
-"""Ledger of the KV storage: which sequence or kept trajectory owns which row, and the blocks that it uses. Holds no
+"""Ledger of the KV storage: which sequence or kept trajectory owns which row, and the blocks that it may use. Holds no
 tensors.
 
 In: sequences that start and end, trajectories that are kept between turns. Out: rows, blocks in use, rows to evict or
 preempt.
-Invariant: before every forward pass, running rows and kept rows together use at most the budget of blocks.
+Invariant: before every forward pass, running rows and kept rows together may use at most the budget of blocks, so the
+block tables, which hold no more than that, always have a free block for a pass.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .blocks import BlockTables
 from .requests import Sequence
 
 # Upper bound on the number of stop tokens of a request.
@@ -61,6 +63,7 @@ class Ledger:
         self.top_p = np.ones(rows, np.float32)
         self.min_p = np.zeros(rows, np.float32)
         self.stops = np.full((rows, MAX_STOPS), -1, np.int64)
+        self.tables = BlockTables(rows, capacity, block_tokens, self.total_blocks)
         self.owner: list[Sequence | Kept | None] = [None] * rows
         self.kept: dict[str, Kept] = {}
         self.groups: dict[str, set[int]] = {}
@@ -93,9 +96,7 @@ class Ledger:
 
     # ---- rows ----
     def free_row(self) -> int | None:
-        """Number of the lowest free row, or None. The lowest, because a decode computes every row up to the highest
-        running one.
-        """
+        """Number of the lowest free row, or None."""
         for row, owner in enumerate(self.owner):
             if owner is None:
                 return row
@@ -104,6 +105,7 @@ class Ledger:
     def place(self, sequence: Sequence, row: int, filled: int) -> None:
         """Gives a sequence a free row in which the keys of `filled` positions are valid already."""
         request = sequence.request
+        self.tables.trim(row, filled)
         context, sampled = len(request.context), len(sequence.tokens)
         self.tokens[row, :context] = request.context
         self.tokens[row, context : context + sampled] = sequence.tokens
@@ -132,10 +134,15 @@ class Ledger:
         kept = Kept(sequence.request.trajectory, sequence.group, row, self._clock)
         sequence.row = None
         self.size[row] = self.filled[row]
+        self.tables.trim(row, int(self.filled[row]))
         self._own(row, kept)
         self.kept[kept.trajectory] = kept
 
     def free(self, row: int) -> None:
+        self.tables.trim(row, 0)
+        self._disown(row)
+
+    def _disown(self, row: int) -> None:
         owner = self.owner[row]
         if isinstance(owner, Kept):
             del self.kept[owner.trajectory]
@@ -150,37 +157,9 @@ class Ledger:
             self.free(kept.row)
 
     def take(self, kept: Kept) -> int:
-        """Frees the row of a kept trajectory and returns its number."""
-        self.free(kept.row)
+        """Takes a kept trajectory off its row, whose blocks stay, and returns the row's number."""
+        self._disown(kept.row)
         return kept.row
-
-    def move(self, source: int, target: int) -> None:
-        """Moves a row's whole state to a free row. The caller copies the keys and values."""
-        size = int(self.size[source])
-        self.tokens[target, :size] = self.tokens[source, :size]
-        self.logprobs[target, :size] = self.logprobs[source, :size]
-        self.entropies[target, :size] = self.entropies[source, :size]
-        for array in (self.size, self.filled, self.limit, self.origin, self.context, self.seed, self.temperature,
-                      self.top_k, self.top_p, self.min_p, self.stops):  # fmt: skip
-            array[target] = array[source]
-        owner = self.owner[source]
-        self._own(source, None)
-        self._own(target, owner)
-        if owner is not None:
-            owner.row = target
-
-    def detach(self, row: int) -> tuple[Kept, np.ndarray]:
-        """Takes a kept trajectory off its row and returns it with its tokens; `attach` puts it on another row."""
-        kept = self.owner[row]
-        tokens = self.tokens[row, : self.filled[row]].copy()
-        self._own(row, None)
-        return kept, tokens
-
-    def attach(self, kept: Kept, row: int, tokens: np.ndarray) -> None:
-        self.tokens[row, : len(tokens)] = tokens
-        self.size[row] = self.filled[row] = len(tokens)
-        kept.row = row
-        self._own(row, kept)
 
     def _own(self, row: int, owner: Sequence | Kept | None) -> None:
         before = self.owner[row]

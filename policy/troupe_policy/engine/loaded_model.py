@@ -15,8 +15,10 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from ..model.checkpoint import weight_files, weights_digest
+from ..model.precision import allow_tf32, resolved_dtype
 from ..model.unsupported import UnsupportedModel
-from .kv import ATTENTION, KvRows, Pass, probe_shapes
+from .attention import ATTENTION
+from .kv import Decode, Gather, KvBlocks, Pass, probe_shapes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -47,10 +49,10 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel if keys and values in rows do not give the logits of a plain forward pass.
+    Raises UnsupportedModel if keys and values in blocks do not give the logits of a plain forward pass.
     """
     target = pick_device(device)
-    kind = DTYPES[dtype] if dtype != "auto" else (torch.float32 if target.type == "cpu" else torch.bfloat16)
+    kind = DTYPES[resolved_dtype(dtype, target)]
     try:
         model = AutoModelForCausalLM.from_pretrained(
             str(directory), dtype=kind, attn_implementation=ATTENTION, local_files_only=True
@@ -67,6 +69,7 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
     with torch.inference_mode():
         shapes = probe_shapes(model, device)
         _check(model, shapes, dtype, device)
+    allow_tf32(device)
     config = model.config.get_text_config()
     vocabulary = model.get_output_embeddings().weight.shape[0]
     positions = getattr(config, "max_position_embeddings", None) or 1 << 20
@@ -74,8 +77,8 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
-    """Compares the logits of six tokens computed at once with those of the first three at once and the last three one by
-    one. Raises UnsupportedModel if they differ.
+    """Compares the logits of six tokens computed at once with those of cached keys: three tokens at once, two more by a
+    decode each, the last over copied blocks. Raises UnsupportedModel if they differ.
     """
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary
@@ -85,14 +88,17 @@ def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
         plain = model(input_ids=tokens, use_cache=False).logits[0].float()
     finally:
         model.set_attn_implementation(ATTENTION)
-    store = KvRows(shapes, 1, 8, dtype, device)
-    row = torch.zeros_like(at)[None]
+    store = KvBlocks(shapes, 2, 4, dtype, device)
 
-    def piece(start: int, end: int, rows: int | None) -> torch.Tensor:
-        current = Pass(row[:, start:end], rows, at[None, start:end], end, dtype)
+    def piece(start: int, end: int, reads: Decode | list[Gather] | None) -> torch.Tensor:
+        current = Pass(at[start:end], None, at[None, start:end], reads)
         return store.run(model, current, tokens[:, start:end]).logits[0].float()
 
-    parts = [piece(0, 3, None), *(piece(i, i + 1, 1) for i in range(3, 6))]
+    def decode(position: int) -> Decode:
+        return Decode(torch.zeros_like(at[:2]), at[:2] * 4, torch.tensor([position, -1], device=device))
+
+    gather = Gather(0, at[None, :2], at[None, 5:6])
+    parts = [piece(0, 3, None), piece(3, 4, decode(3)), piece(4, 5, decode(4)), piece(5, 6, [gather])]
     difference = (torch.cat(parts) - plain).abs().max().item()
     bound = (1e-3 if dtype == torch.float32 else 0.1) * max(1.0, plain.abs().max().item())
     if not difference <= bound:

@@ -13,7 +13,7 @@ import torch
 
 from .admission import common_prefix
 from .forward import Forward
-from .kv import KvRows
+from .kv import KvBlocks
 from .ledger import Ledger
 from .requests import Sequence
 
@@ -30,7 +30,7 @@ class Prefill:
     answers report it (cached_tokens), so a deterministic engine does not copy.
     """
 
-    def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int, copies: bool) -> None:
+    def __init__(self, ledger: Ledger, store: KvBlocks, forward: Forward, batch_tokens: int, copies: bool) -> None:
         self._ledger, self._store, self._forward, self._batch_tokens = ledger, store, forward, batch_tokens
         self._copies = copies
         self.computed = 0
@@ -88,7 +88,7 @@ class Prefill:
         return batch
 
     def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the row of the same group with the longest common prefix; rows do not share storage."""
+        """Copies keys from the row of the same group with the longest common prefix; rows do not share blocks."""
         ledger, row = self._ledger, sequence.row
         sequence.shared = True
         context = ledger.tokens[row, : ledger.size[row] - 1]
@@ -101,8 +101,11 @@ class Prefill:
                     if best == len(context):
                         break
         if best_row is not None:
+            tables = ledger.tables
+            tables.grow(row, best)
+            count = ledger.blocks(best)
             with torch.inference_mode():
-                self._store.copy(best_row, row, best)
+                self._store.copy(tables.table[best_row, :count].tolist(), tables.table[row, :count].tolist())
             ledger.filled[row] = best
             if sequence.first_token_at == 0:
                 sequence.cached_tokens = max(sequence.cached_tokens or 0, best)

@@ -1,10 +1,10 @@
-"""Checkpoints: directories that `transformers` loads, either complete or absent.
+"""Published weights: directories that `transformers` loads, either complete or absent.
 
-In: a model, its optimizer's state, tokenizer files. Out: a directory with safetensors weights, config, tokenizer
-files and manifest.json; if present also optimizer/state.safetensors and files below adapter/ and reference/.
+In: a model, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files, adapters below
+adapter/, and manifest.json with sha256 and size of every other file.
 Invariants: the directory is published atomically (published_directory.py). Loading a directory with a manifest
-verifies the digest of the weights; other files have no digest. State that was saved and loaded is the same, bit for
-bit.
+verifies the digest of the weights. The trainer's checkpoints are such directories with its state beside the weights
+(trainer/saved_state.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .published_directory import published_directory
 transformers_logging.disable_progress_bar()
 
 MANIFEST = "manifest.json"
-# The optimizer's state lies in its own folder, since engines load every safetensors file beside the config.
+# Where checkpoints of format 1 have the optimizer's state.
 OPTIMIZER = "optimizer/state.safetensors"
 CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -84,61 +84,88 @@ def read_companions(directory: Path) -> dict[str, bytes]:
     return {name: (directory / name).read_bytes() for name in COMPANIONS if (directory / name).is_file()}
 
 
-def save(
+def save_weights(
     directory: str | Path,
     model: nn.Module,
     companions: Mapping[str, bytes],
-    optimizer: Mapping[str, Tensor] | None,
-    counters: Mapping[str, int],
     *,
     weights: Mapping[str, Tensor] | None = None,
-    parts: Mapping[str, Mapping[str, Tensor] | Path] | None = None,
+    dtype: str = "float32",
+    parts: Mapping[str, Mapping[str, Tensor]] | None = None,
     described: Mapping[str, object] | None = None,
-) -> tuple[str, int]:
-    """Writes a checkpoint and returns (digest, size in bytes) of its weights, as `weights_digest` computes them.
+) -> dict:
+    """Publishes weights that `transformers` loads, and returns the manifest.
 
-    companions: files by name, copied unchanged. optimizer: tensors by name, or None to leave it out. counters: numbers in the
-    manifest that belong to the optimizer's state. weights: tensors to write instead of the model's own, under its names.
-    parts: by file name, tensors by name, or the file of an earlier checkpoint that holds them already and is linked instead of
-    copied; each file lies in a folder, since engines load every safetensors file beside the config.
-    described: further entries of the manifest.
+    companions: files by name, copied unchanged. weights: tensors to write instead of the model's own, under its names.
+    dtype: of the floating-point weights, as the config names it. parts: by file name, tensors by name; each file lies in a
+    folder, since engines load every safetensors file beside the config. described: further entries of the manifest.
     """
     target = Path(directory)
     with published_directory(target) as temporary:
         own = {} if weights is None else {"state_dict": dict(weights)}
         # These files are written after save_pretrained: a user's own files replace those derived from the config.
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
+        _name_dtype(temporary / "config.json", dtype)
         for name, content in companions.items():
             _parent_made(temporary / name).write_bytes(content)
-        if optimizer is not None:
-            save_file(dict(optimizer), _parent_made(temporary / OPTIMIZER))
         for name, part in (parts or {}).items():
-            _write_part(part, _parent_made(temporary / name))
-        digest, size = weights_digest(temporary)
-        manifest = {"format": 1, "digest": digest, "bytes": size, "optimizer": None, **(described or {})}
-        if optimizer is not None:
-            manifest["optimizer"] = {"file": OPTIMIZER, **counters}
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    return digest, size
+            save_file(dict(part), _parent_made(temporary / name))
+        digest, size, files = _digests(temporary)
+        manifest = {
+            "format": 2, "digest": digest, "bytes": size, "dtype": dtype, "optimizer": None, **(described or {}), "files": files,
+        }  # fmt: skip
+        (temporary / MANIFEST).write_text(manifest_text(manifest))
+    return manifest
+
+
+def manifest_text(manifest: Mapping[str, object]) -> str:
+    return json.dumps(manifest, indent=2) + "\n"
+
+
+def _name_dtype(config: Path, dtype: str) -> None:
+    """Writes the weights' dtype into the config: save_pretrained names that of the model in memory."""
+    fields = json.loads(config.read_text())
+    if fields.get("dtype", dtype) == dtype:
+        return
+    config.write_text(json.dumps({**fields, "dtype": dtype}, indent=2, sort_keys=True) + "\n")
+
+
+def _digests(directory: Path) -> tuple[str, int, dict[str, dict]]:
+    """(weights_digest's two numbers; sha256 and size of every file by its path below the directory). Reads each file once."""
+    weights, size = hashlib.sha256(), 0
+    files: dict[str, dict] = {}
+    ours = weight_files(directory)
+    others = [file for file in sorted(directory.rglob("*")) if file.is_file() and file not in ours]
+    for file in [*ours, *others]:
+        own = weights if ours == [file] else hashlib.sha256()
+        total = 0
+        with file.open("rb") as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                total += len(chunk)
+                own.update(chunk)
+                if file in ours and own is not weights:
+                    weights.update(chunk)
+        size += total if file in ours else 0
+        files[file.relative_to(directory).as_posix()] = {"sha256": own.hexdigest(), "bytes": total}
+    return weights.hexdigest(), size, dict(sorted(files.items()))
 
 
 def _parent_made(file: Path) -> Path:
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     return file
 
 
-def _write_part(part: Mapping[str, Tensor] | Path, file: Path) -> None:
-    if not isinstance(part, Path):
-        save_file(dict(part), file)
-        return
+def link_or_copy(source: Path, file: Path) -> None:
+    """Gives `source` a second name, or copies it where the file system has no links."""
+    _parent_made(file)
     try:
-        os.link(part, file)
+        os.link(source, file)
     except OSError:
-        shutil.copyfile(part, file)
+        shutil.copyfile(source, file)
 
 
-def read_manifest(directory: str | Path) -> dict | None:
-    """Reads the manifest, or None for a model directory without one. Verifies the weights' digest. Raises
+def read_manifest(directory: str | Path, *, verify: bool = True) -> dict | None:
+    """Reads the manifest, or None for a model directory without one. verify: check the weights' digest. Raises
     CheckpointError.
     """
     path = Path(directory)
@@ -147,6 +174,8 @@ def read_manifest(directory: str | Path) -> dict | None:
     if not (path / MANIFEST).is_file():
         return None
     manifest = json.loads((path / MANIFEST).read_text())
+    if not verify:
+        return manifest
     digest, size = weights_digest(path)
     if digest != manifest["digest"]:
         raise CheckpointError(
@@ -155,6 +184,22 @@ def read_manifest(directory: str | Path) -> dict | None:
             f"{manifest['digest'][:12]}…: copy the checkpoint again, or use another one",
         )
     return manifest
+
+
+def check_file(file: Path, described: Mapping[str, object]) -> None:
+    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt."""
+    digest = hashlib.sha256()
+    size = file.stat().st_size
+    if size == described["bytes"]:
+        with file.open("rb") as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                digest.update(chunk)
+    if digest.hexdigest() != described["sha256"]:
+        raise CheckpointError(
+            "trainer.checkpoint_corrupt",
+            f"{file} ({size} bytes) has another content than the manifest beside it says ({described['bytes']} bytes): copy the "
+            "checkpoint again, or use another one",
+        )
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:

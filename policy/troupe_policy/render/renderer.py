@@ -4,7 +4,8 @@ fine-tuning (SFT).
 In: messages, tool schemas, tool responses; the model's Jinja chat template. Out: text, token ids, mask.
 Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses
 with the generation prompt, the model's turn …), each tokenised separately, exactly as a rollout appends them. So no
-token of SFT spans two pieces, as none does in RL.
+token of SFT spans two pieces, as none does in RL. Text that the generation prompt puts at the start of the model's turn
+(`<reason>`) is part of the prompt.
 """
 
 from __future__ import annotations
@@ -110,14 +111,22 @@ class Renderer:
         return self._context(whole[at + len(PROBE) + len(before) :])
 
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
-        """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens."""
+        """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens.
+
+        A message that begins with the generation prompt's own text keeps that text in the prompt, with mask 0; before
+        any other message the prompt ends without it.
+        """
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:
             raise RenderError("a conversation for SFT must end with an assistant message")
         _, stop = self._turn()
+        forced = self._forced()
         pieces = [self.prompt(messages[: turns[0]], tools)]
         for number, turn in enumerate(turns):
-            text = messages[turn]["content"] + stop
+            content = messages[turn]["content"]
+            if not content.startswith(forced):
+                pieces[-1] = self._context(pieces[-1].text.removesuffix(forced))
+            text = content.removeprefix(forced) + stop
             ids = self.tokens.encode(text)
             pieces.append(Piece(text, ids, [1] * len(ids)))
             if number + 1 < len(turns):
@@ -141,6 +150,15 @@ class Renderer:
     def _context(self, text: str) -> Piece:
         ids = self.tokens.encode(text)
         return Piece(text, ids, [0] * len(ids))
+
+    def _forced(self) -> str:
+        """Text that the generation prompt puts after the header of the model's turn, such as `<reason>`; '' for most
+        templates.
+        """
+        asked = [{"role": "user", "content": "u"}]
+        whole = self._template.render([*asked, {"role": "assistant", "content": PROBE}], None, False)
+        header, prompt = whole[: whole.index(PROBE)], self._template.render(asked, None, True)
+        return prompt[len(header) :] if prompt.startswith(header) else ""
 
     def _turn(self) -> tuple[str, str]:
         """Text that the template puts after an assistant message, and the stop token with which that text begins."""

@@ -1,23 +1,60 @@
 """Supervised fine-tuning (SFT) on demonstrations, which are recorded conversations to imitate: masked cross-entropy over
 epochs of shuffled batches.
 
-In: the training state, examples. Out: changed weights, metrics. Invariants: a call that fails, is not finite or is
-cancelled leaves weights and optimizer as they were; after a call that succeeds the optimizer is fresh, as before its
-first update, since RL does not inherit the moments of imitation.
+In: the training state, examples in memory or in files. Out: changed weights, metrics, checkpoints on the way.
+Invariants: a call that fails, is not finite or is cancelled leaves weights and optimizer as they were; one that goes on
+from a checkpoint ends with the weights and the metrics of one that was never interrupted. After a call that succeeds the
+optimizer is fresh, since RL does not inherit the moments of imitation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
 
+import numpy as np
+
+from ..model.checkpoint import CheckpointError
+from . import saved_state
 from .batch.batching import epoch_batches
+from .batch.example_files import ExampleFiles, Lazy, SftExample
 from .batch.micro_batch import Batch
+from .checkpoint_writer import SavedCheckpoint
 from .meter import Meter
-from .options import Metrics, SftExample, SftOptions, TrainerError, learning_rate_at
+from .options import Metrics, SftOptions, TrainerError, learning_rate_at
 from .training_state import TrainingState
 
 # Upper bound on the tokens of a micro-batch; SFT's options do not set one.
 MICRO_BATCH_TOKENS = 8192
+logger = logging.getLogger("troupe_policy")
+
+
+@dataclass(frozen=True)
+class SftCheckpoints:
+    """prefix: path of the checkpoints, whose names end with the number of updates. every: updates between two; 0 for none.
+    resume: checkpoint to go on from, or empty.
+    """
+
+    prefix: str = ""
+    every: int = 0
+    resume: str = ""
+
+
+@dataclass
+class _Progress:
+    """What an SFT knows besides weights and moments; it lies in the manifest of its checkpoints."""
+
+    updates: int = 0
+    trained: int = 0
+    norm: float = 0.0
+    rate: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+
+OnSaved = Callable[[str, int, SavedCheckpoint], None]
 
 
 def fine_tune(
@@ -26,57 +63,157 @@ def fine_tune(
     options: SftOptions,
     on_progress: Callable[[float, float], None],
     should_stop: Callable[[], bool],
+    checkpoints: SftCheckpoints,
+    on_saved: OnSaved,
 ) -> Metrics:
     """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps.
     """
-    masks = [state.trained_mask(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
-    kept = [at for at, mask in enumerate(masks) if mask.any()]
+    counts = _trained_counts(state, examples)
+    kept = [at for at, count in enumerate(counts) if count > 0]
     if not kept:
         raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on")
     meter = Meter()
-    lengths = [len(examples[at].tokens) for at in kept]
+    all_lengths = _lengths(examples)
+    lengths = [int(all_lengths[at]) for at in kept]
     steps = options.epochs * -(-len(kept) // options.batch_sequences)
-    batches = (
-        [kept[index] for index in batch]
-        for epoch in range(options.epochs)
-        for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch)
-    )
     before = state.optimizer.snapshot()
     state.optimizer.reset()
-    losses: list[float] = []
-    trained, norm, rate = 0, 0.0, 0.0
     try:
-        for step, batch in enumerate(batches):
-            rate = learning_rate_at(step, steps, options)
-            count = sum(int(masks[at].sum()) for at in batch)
-            tokens = [examples[at].tokens for at in batch]
-            given = Batch(tokens, [masks[at] for at in batch], [0.0] * len(batch), None, [float(count)] * len(batch))
-            loss = 0.0
-            for micro in state.micro_batches(given, MICRO_BATCH_TOKENS):
-                state.check_stop(should_stop)
-                logp, _ = state.logprobs(micro, 1.0, False)
-                part = -(logp * micro.mask / micro.denominator).sum()
-                part.backward()
-                loss += part.item()
-            loss = state.ranks.sum([loss])[0]
-            norm = state.update(loss, rate, options.max_grad_norm)
-            trained += count
-            losses.append(loss)
-            on_progress((step + 1) / steps, loss)
+        progress = _Progress()
+        if checkpoints.resume:
+            progress = _resumed(state, Path(checkpoints.resume), examples, options)
+        done = progress.updates
+        for batch in islice(_batches(kept, lengths, options), done, None):
+            progress.rate = learning_rate_at(progress.updates, steps, options)
+            loss = _accumulate(state, _batch(state, examples, batch, counts, all_lengths), should_stop)
+            progress.norm = state.update(loss, progress.rate, options.max_grad_norm)
+            progress.trained += sum(counts[at] for at in batch)
+            progress.losses.append(loss)
+            progress.updates += 1
+            on_progress(progress.updates / steps, loss)
+            if checkpoints.every > 0 and progress.updates % checkpoints.every == 0 and progress.updates < steps:
+                _save(state, progress, examples, options, checkpoints.prefix, on_saved)
+        state.writer.wait()
     except BaseException:
+        state.writer.wait_until_copied()
         state.optimizer.restore(before)
         raise
     finally:
-        state.optimizer.drop_gradients()
+        state.drop_gradients()
     state.optimizer.reset()
+    losses = progress.losses
     tail = losses[-max(1, len(losses) // 10) :]
     return {
         "loss": sum(tail) / len(tail),
         "firstLoss": losses[0],
-        "gradNorm": norm,
-        "lr": rate,
+        "gradNorm": progress.norm,
+        "lr": progress.rate,
         "steps": float(len(losses)),
         "sequences": float(len(kept)),
-        "trainedTokens": float(trained),
-        **meter.read(sum(lengths) * options.epochs),
+        "trainedTokens": float(progress.trained),
+        **meter.read(sum(length for batch in islice(_batches(kept, lengths, options, True), done, None) for length in batch)),
     }
+
+
+def _batches(kept: Sequence[int], lengths: Sequence[int], options: SftOptions, of_lengths: bool = False) -> Iterator[list[int]]:
+    """The batches of all epochs, as indices of examples, or as their lengths."""
+    named = lengths if of_lengths else kept
+    for epoch in range(options.epochs):
+        for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch):
+            yield [named[index] for index in batch]
+
+
+def _lengths(examples: Sequence[SftExample]) -> Sequence[int]:
+    return examples.lengths if isinstance(examples, ExampleFiles) else [len(example.tokens) for example in examples]
+
+
+def _trained_counts(state: TrainingState, examples: Sequence[SftExample]) -> list[int]:
+    """Trained tokens of every example. Each rank checks its share; a fault is raised on all."""
+    ranks = state.ranks
+    counts = np.zeros(len(examples), np.int64)
+    problem: TrainerError | None = None
+    try:
+        for at in range(ranks.rank, len(examples), ranks.size):
+            counts[at] = int(_mask(state, examples, at).sum())
+    except TrainerError as error:
+        problem = error
+    for code, text in ranks.every((problem.code, str(problem)) if problem else None):
+        raise problem or TrainerError(code, text)
+    return [int(count) for count in ranks.sum(counts.tolist())] if ranks.size > 1 else counts.tolist()
+
+
+def _mask(state: TrainingState, examples: Sequence[SftExample], at: int) -> np.ndarray:
+    example = examples[at]
+    return state.trained_mask(f"example {at}", example.tokens, example.mask)
+
+
+def _batch(
+    state: TrainingState, examples: Sequence[SftExample], batch: Sequence[int], counts: Sequence[int], lengths: Sequence[int]
+) -> Batch:
+    """A batch whose tokens are read by the rank that trains on them."""
+    count = float(sum(counts[at] for at in batch))
+    return Batch(
+        Lazy(len(batch), lambda row: examples[batch[row]].tokens),
+        Lazy(len(batch), lambda row: _mask(state, examples, batch[row])),
+        [0.0] * len(batch),
+        None,
+        [count] * len(batch),
+        [int(lengths[at]) for at in batch],
+    )
+
+
+def _accumulate(state: TrainingState, batch: Batch, should_stop: Callable[[], bool]) -> float:
+    """Runs forward and backward passes of a batch; returns its loss, the same number on every rank."""
+    loss = 0.0
+    micros = state.micro_batches(batch, MICRO_BATCH_TOKENS)
+    for micro in micros:
+        state.check_stop(should_stop)
+        state.reduce_after(micro is micros[-1])
+        logp, _ = state.logprobs(micro, 1.0, False)
+        part = -(logp * micro.mask / micro.denominator).sum()
+        part.backward()
+        loss += part.item()
+    return state.ranks.sum([loss])[0]
+
+
+def _what(examples: Sequence[SftExample], options: SftOptions) -> dict[str, object]:
+    """Names what is trained on and how: a checkpoint goes on only with the same."""
+    return {"examples": examples.digest if isinstance(examples, ExampleFiles) else "", "options": asdict(options)}
+
+
+def _save(
+    state: TrainingState, progress: _Progress, examples: Sequence[SftExample], options: SftOptions, prefix: str, on_saved: OnSaved
+) -> None:
+    updates, directory = progress.updates, f"{prefix}{progress.updates:06}"
+    counters = {"sft": {**_what(examples, options), **asdict(progress)}}
+
+    def failed(error: BaseException) -> None:
+        # the next one may succeed; until then a crash goes on from an earlier one
+        logger.warning("the checkpoint %s could not be written: %s", directory, error)
+
+    def done(ended) -> None:  # type: ignore[no-untyped-def]
+        error = ended.exception()
+        if error is None:
+            on_saved(directory, updates, ended.result())
+        else:
+            failed(error)
+
+    try:
+        saving = saved_state.begin_checkpoint(state, Path(directory), None, counters)
+    except (OSError, CheckpointError) as error:  # rank 0 has the first, every other rank with it the second
+        failed(error)
+    else:
+        saving.add_done_callback(done)
+
+
+def _resumed(state: TrainingState, directory: Path, examples: Sequence[SftExample], options: SftOptions) -> _Progress:
+    """Loads weights and moments, and returns the progress. Raises CheckpointError trainer.other_examples."""
+    manifest = saved_state.load(state, directory)
+    saved = dict((manifest.get("optimizer") or {}).get("sft") or {})
+    what = {key: saved.pop(key, None) for key in ("examples", "options")}
+    if what != _what(examples, options):
+        raise CheckpointError(
+            "trainer.other_examples",
+            f"the checkpoint in {directory} was trained on other demonstrations, or with other options of the cold start: begin it anew",
+        )
+    return _Progress(**saved)

@@ -1,24 +1,30 @@
-"""One GRPO step (DESIGN §6): `inner_steps` optimizer updates on one batch.
+"""One GRPO step (DESIGN §6): `inner_steps` passes over one batch, with one optimizer update for each mini-batch of a pass.
 
 In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics.
 Invariants: a call that fails, is not finite or is cancelled leaves weights, optimizer and reference as they were; the gradient
-does not depend on how the batch is cut into micro-batches or spread over ranks.
+of an update does not depend on how its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the
+first update, for every mini-batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from .batch.micro_batch import Batch, MicroBatch
-from .losses.importance_weight import icepop_weight, tis_weight
+from .batch.mini_batch import mini_batches
+from .losses.importance_weight import importance_weight
 from .losses.kl import KL_ESTIMATORS
 from .losses.loss_norm import sequence_denominators
 from .losses.policy_loss import policy_loss
 from .meter import Meter
 from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, linear_warmup
 from .training_state import TrainingState
+
+# A mini-batch is a list of micro-batches, whose gradients add up to one optimizer update.
+MiniBatch = list[MicroBatch]
 
 
 def grpo_step(
@@ -27,39 +33,34 @@ def grpo_step(
     """Makes one GRPO step, as Trainer.step describes."""
     check_names(options)
     masks = [state.trained_mask(s.trajectory, s.tokens, s.mask, s.engine_logp) for s in sequences]
-    counts = [int(mask.sum()) for mask in masks]
-    if sum(counts) == 0:
+    total = sum(int(mask.sum()) for mask in masks)
+    if total == 0:
         raise TrainerError("trainer.empty_batch", f"none of the {len(sequences)} sequences has a token to train on")
     meter = Meter()
-    groups = [s.group for s in sequences]
-    denominators = sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens)
-    kept = [at for at, count in enumerate(counts) if count > 0]
-    batch = Batch(
-        [sequences[at].tokens for at in kept],
-        [masks[at] for at in kept],
-        [sequences[at].advantage for at in kept],
-        [sequences[at].engine_logp for at in kept],
-        [denominators[at] for at in kept],
-    )
-    micros = state.micro_batches(batch, options.micro_batch_tokens)
+    minis = _mini_batches(state, sequences, masks, options)
+    micros = [micro for mini in minis for micro in mini]
+    updates = options.inner_steps * len(minis)
     # A single update needs no snapshot: its gradient is checked before any weight changes.
-    before = state.optimizer.snapshot() if options.inner_steps > 1 else None
-    total = sum(counts)
-    sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
+    before = state.optimizer.snapshot() if updates > 1 else None
+    names = ("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked", "masked_sequences")
+    sums = dict.fromkeys(names, 0.0)
     norm = rate = 0.0
     had_reference = state.reference.is_taken
     try:
         if options.kl_coef > 0:
             _score_reference(state, micros, options.temperature, should_stop)
+        _score_old(state, minis, options, should_stop)
         for inner in range(options.inner_steps):
-            loss = 0.0
-            for micro in micros:
-                state.check_stop(should_stop)
-                loss += grpo_micro(state, micro, options, sums, first=inner == 0)
-            loss = state.ranks.sum([loss])[0]
-            rate = linear_warmup(options.learning_rate, state.optimizer.updates, options.warmup_updates)
-            norm = state.update(loss, rate, options.max_grad_norm)
-            sums["loss"] += loss / state.ranks.size
+            for mini in minis:
+                loss = 0.0
+                for micro in mini:
+                    state.check_stop(should_stop)
+                    state.reduce_after(micro is mini[-1])
+                    loss += grpo_micro(state, micro, options, sums, first=inner == 0)
+                loss = state.ranks.sum([loss])[0]
+                rate = linear_warmup(options.learning_rate, state.optimizer.updates, options.warmup_updates)
+                norm = state.update(loss, rate, options.max_grad_norm)
+                sums["loss"] += loss / state.ranks.size
     except BaseException:
         if before is not None:
             state.optimizer.restore(before)
@@ -67,10 +68,10 @@ def grpo_step(
             state.reference.drop()
         raise
     finally:
-        state.optimizer.drop_gradients()
+        state.drop_gradients()
     sums = dict(zip(sums, state.ranks.sum(list(sums.values())), strict=True))
     metrics = {
-        "loss": sums["loss"] / options.inner_steps,
+        "loss": sums["loss"] / updates,
         "gradNorm": norm,
         "clipFraction": sums["clipped"] / (total * options.inner_steps),
         "klEngine": sums["kl"] / total,
@@ -84,9 +85,56 @@ def grpo_step(
     }
     if options.kl_coef > 0:
         metrics["klReference"] = sums["reference"] / total
-    if options.icepop_high > 0:
+    if options.correction == "icepop":
         metrics["icepopMasked"] = sums["masked"] / total
+    if options.correction in ("masked", "geometric-mask"):
+        metrics["maskedShare"] = sums["masked"] / total
+    if options.correction == "geometric-mask":
+        metrics["maskedSequences"] = sums["masked_sequences"] / sum(1 for mask in masks if mask.any())
+    if len(minis) > 1:
+        metrics["updates"] = float(updates)
     return metrics
+
+
+def _mini_batches(
+    state: TrainingState, sequences: Sequence[TrainSequence], masks: Sequence[np.ndarray], options: GrpoOptions
+) -> list[MiniBatch]:
+    """Mini-batches of the sequences that have a trained token. The denominators of the loss are those of the mini-batch.
+
+    The shuffle depends on the recipe's seed and on the batch, whose first trajectory has another name in every step.
+    """
+    kept = [at for at, mask in enumerate(masks) if mask.any()]
+    seed = f"{options.mini_batch_seed}/{sequences[kept[0]].trajectory}"
+    cut = mini_batches([sequences[at].group for at in kept], options.mini_batches, options.mini_batch_unit, seed)
+    minis = []
+    for part in cut:
+        chosen = [kept[at] for at in part]
+        members = [sequences[at] for at in chosen]
+        counts, groups = [int(masks[at].sum()) for at in chosen], [s.group for s in members]
+        batch = Batch(
+            [s.tokens for s in members],
+            [masks[at] for at in chosen],
+            [s.advantage for s in members],
+            [s.engine_logp for s in members],
+            sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens),
+        )
+        minis.append(state.micro_batches(batch, options.micro_batch_tokens))
+    return minis
+
+
+def _score_old(
+    state: TrainingState, minis: Sequence[MiniBatch], options: GrpoOptions, should_stop: Callable[[], bool]
+) -> None:
+    """Fills `old_logp` of every mini-batch but the first, whose own first pass runs on unchanged weights.
+
+    With `engine-logprobs` the engine's log-probabilities are π_old, so nothing is computed.
+    """
+    if options.correction == "engine-logprobs":
+        return
+    with torch.no_grad():
+        for micro in (micro for mini in minis[1:] for micro in mini):
+            state.check_stop(should_stop)
+            micro.old_logp, _ = state.logprobs(micro, options.temperature, False)
 
 
 def _score_reference(
@@ -95,6 +143,7 @@ def _score_reference(
     """Fills `reference_logp` of every micro-batch; if there is no reference yet, the current policy becomes it."""
     if not state.reference.is_taken:
         state.reference.take()
+    state.writer.wait_until_copied()
     with state.reference.in_place(), torch.no_grad():
         for micro in micros:
             state.check_stop(should_stop)
@@ -107,16 +156,21 @@ def grpo_micro(
     """Runs forward and backward pass of one micro-batch. Adds to the gradients and to `sums`; returns its part of the
     loss.
 
-    first: true in the first inner step, in which the policy is π_old and most metrics are counted.
+    first: true in the first inner step, in which most metrics are counted. A micro-batch without `old_logp` gets it here.
     """
     logp, entropy = state.logprobs(micro, options.temperature, first)
-    if first or micro.old_logp is None:
-        micro.old_logp = logp.detach()
-    weight = None
-    if options.tis_cap > 0:
-        weight = tis_weight(micro.old_logp, micro.engine_logp, options.tis_cap)
-    elif options.icepop_high > 0:
-        weight = icepop_weight(micro.old_logp, micro.engine_logp, options.icepop_low, options.icepop_high)
+    by_engine = options.correction == "engine-logprobs"
+    if micro.old_logp is None:
+        micro.old_logp = micro.engine_logp if by_engine else logp.detach()
+    weight = importance_weight(
+        options.correction,
+        options.correction_low,
+        options.correction_high,
+        micro.old_logp,
+        micro.engine_logp,
+        micro.mask,
+        micro.sequence,
+    )
     penalty = None
     if micro.reference_logp is not None:
         kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference_logp, micro.old_logp)
@@ -140,12 +194,14 @@ def grpo_micro(
     result.loss.backward()
     sums["clipped"] += result.clipped.sum().item()
     if first:
-        sums["kl"] += ((micro.engine_logp - micro.old_logp) * micro.mask).double().sum().item()
+        own_logp = logp.detach() if by_engine else micro.old_logp
+        sums["kl"] += ((micro.engine_logp - own_logp) * micro.mask).double().sum().item()
         used = weight if weight is not None else torch.ones_like(logp)
         sums["tis"] += (used * micro.mask).double().sum().item()
-        if options.tis_cap > 0:
-            sums["capped"] += ((used >= options.tis_cap) & (micro.mask > 0)).sum().item()
-        elif options.icepop_high > 0:
-            sums["masked"] += ((used == 0) & (micro.mask > 0)).sum().item()
+        if options.correction == "truncated":
+            sums["capped"] += ((used >= options.correction_high) & (micro.mask > 0)).sum().item()
+        left_out = (used == 0) & (micro.mask > 0)
+        sums["masked"] += left_out.sum().item()
+        sums["masked_sequences"] += micro.sequence[left_out].unique().numel()
         sums["entropy"] += (entropy * micro.mask).double().sum().item() if entropy is not None else 0.0
     return result.loss.item()

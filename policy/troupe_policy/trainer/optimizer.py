@@ -101,6 +101,20 @@ class Optimizer:
             self.adamw.state[parameter][kind] = part
         self.updates = updates
 
+    def prepare_state(self, names: Iterable[str], prefix: str, updates: int) -> None:
+        """Replaces the optimizer's state by zeros for `names`, as `named_state` names them behind `prefix`, to read a
+        checkpoint into. Names without the prefix are left out.
+        """
+        self.reset()
+        for name in names:
+            if not name.startswith(prefix):
+                continue
+            kind, _, own = name.removeprefix(prefix).partition("/")
+            parameter = self.parameters[own]
+            whole_tensor = torch.zeros((), device=local_shard(parameter).device) if kind == "step" else None
+            self.adamw.state[parameter][kind] = torch.zeros_like(parameter.detach()) if whole_tensor is None else whole_tensor
+        self.updates = updates
+
     def snapshot(self) -> Snapshot:
         """Copy of parameters and optimizer state in the host's memory."""
         with torch.no_grad():

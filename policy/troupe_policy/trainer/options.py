@@ -1,4 +1,4 @@
-"""Arguments of a trainer's calls: examples, trajectories and options; and the error that refuses them.
+"""Arguments of a trainer's calls: trajectories and options; and the error that refuses them.
 
 In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the
 recipe's schema has all of them; a message that lacks one is refused. The schema also refuses contradicting fields;
@@ -15,6 +15,8 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
+from .batch.mini_batch import MINI_BATCH_UNITS
+from .losses.importance_weight import CORRECTIONS
 from .losses.kl import KL_ESTIMATORS
 from .losses.loss_norm import LOSS_NORMS
 from .losses.policy_loss import OBJECTIVES
@@ -30,16 +32,6 @@ class TrainerError(RuntimeError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass(frozen=True)
-class SftExample:
-    """One demonstration (a recorded conversation to imitate). tokens: int32 [n]. mask: uint8 [n], 1 for tokens that
-    count in the loss.
-    """
-
-    tokens: np.ndarray
-    mask: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -97,8 +89,6 @@ class GrpoOptions:
     inner_steps: int
     micro_batch_tokens: int
     temperature: float
-    # cap of the importance weight π_old / π_engine (TIS); 0 is off
-    tis_cap: float
     max_grad_norm: float
     objective: str
     # factor c that bounds the loss of tokens with a negative advantage, see policy_loss; 0 is off
@@ -108,12 +98,17 @@ class GrpoOptions:
     # coefficient of the KL to the reference; 0 turns the KL and the reference off
     kl_coef: float
     kl_estimator: str
-    # band of π_old / π_engine outside which a token is not trained on (IcePop); a high end of 0 is off
-    icepop_low: float
-    icepop_high: float
     # number of updates of a fresh optimizer over which the learning rate rises linearly; then the learning rate stays
     # constant
     warmup_updates: int
+    # correction for the engine's policy, see importance_weight.py, and its bounds on π_old / π_engine; 0 where it has none
+    correction: str
+    correction_low: float
+    correction_high: float
+    # the batch is cut into this many mini-batches of whole groups or sequences, each of which gets one optimizer update
+    mini_batches: int
+    mini_batch_unit: str
+    mini_batch_seed: int
 
 
 Options = TypeVar("Options", SftOptions, GrpoOptions)
@@ -154,6 +149,8 @@ def check_names(options: GrpoOptions) -> None:
         ("lossNorm", options.loss_norm, LOSS_NORMS),
         ("objective", options.objective, OBJECTIVES),
         ("klEstimator", options.kl_estimator, KL_ESTIMATORS),
+        ("correction", options.correction, CORRECTIONS),
+        ("miniBatchUnit", options.mini_batch_unit, MINI_BATCH_UNITS),
     ):
         if name not in known:
             raise TrainerError("trainer.bad_option", f"train.{field} is {name!r}: expected one of {', '.join(known)}")

@@ -2,7 +2,8 @@
 
 In: the parameters at the time when the reference is taken. Out: those parameters in the model, for the length of a `with`.
 Invariant: afterwards the current parameters are back, bit for bit. With adapters (LoRA) only the adapters are copied, since
-untrained adapters are the base model. No second model is ever on the device.
+untrained adapters are the base model. No second model is on the device, with one exception: with several ranks, a checkpoint
+that writes the reference has this rank's shard of it there until the checkpoint has its copy.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from .ranks.shards import as_shard, gathered, local_shard, sharded_copy
+from .ranks.shards import as_shard, local_shard, sharded_copy
 
 
 class Reference:
@@ -22,13 +24,13 @@ class Reference:
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = parameters
         self._kept: dict[str, Tensor] = {}
-        # Number of references taken or loaded since the last `drop`; 0 means that there is none. A checkpoint links
-        # the file of a version that was saved before, instead of writing it again.
+        # Number of references taken or loaded so far, so no two references have the same. A checkpoint links the files
+        # of a version that was saved before, instead of writing them again.
         self.version = 0
 
     @property
     def is_taken(self) -> bool:
-        return self.version > 0
+        return bool(self._kept)
 
     def take(self) -> None:
         """Makes the current policy the reference."""
@@ -36,18 +38,29 @@ class Reference:
         self.version += 1
 
     def drop(self) -> None:
-        self._kept, self.version = {}, 0
+        self._kept = {}
 
     def load(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Loads a saved reference: whole tensors by the names of the parameters."""
         self._kept = {name: local_shard(sharded_copy(self._parameters[name], value)).cpu() for name, value in named}
         self.version += 1
 
-    def gathered(self, is_leader: bool) -> dict[str, Tensor]:
-        """Gathers the reference as whole tensors on the leading rank; see shards.gathered."""
-        named = self._parameters.items()
-        shards = ((name, as_shard(p, self._kept[name].to(local_shard(p).device))) for name, p in named)
-        return gathered(shards, is_leader)
+    def sharded(self) -> dict[str, Tensor]:
+        """The reference as tensors sharded as the parameters are, for a checkpoint. Plain tensors stay in the host's memory."""
+        return {name: self._sharded(p, self._kept[name]) for name, p in self._parameters.items()}
+
+    @staticmethod
+    def _sharded(parameter: nn.Parameter, kept: Tensor) -> Tensor:
+        return as_shard(parameter, kept.to(parameter.to_local().device)) if isinstance(parameter, DTensor) else kept
+
+    def empty_shards(self) -> dict[str, Tensor]:
+        """Tensors shaped and sharded as the parameters are, to read a saved reference into."""
+        return {name: torch.empty_like(p.detach()) for name, p in self._parameters.items()}
+
+    def load_shards(self, named: Mapping[str, Tensor]) -> None:
+        """Loads a saved reference that was read into `empty_shards`."""
+        self._kept = {name: local_shard(value).cpu() for name, value in named.items()}
+        self.version += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

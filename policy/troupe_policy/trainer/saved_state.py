@@ -1,173 +1,221 @@
-"""The trainer's state on disk: weights that every engine loads, and the state that training needs to continue.
+"""The trainer's state on disk: published weights that every engine loads, and checkpoints to continue training from.
 
-In: the training state (on any number of ranks) and a directory. Out: a checkpoint, or the state that a checkpoint
-holds.
-Invariants: the files hold whole tensors, so any number of ranks reads what N ranks saved. Rank 0 checks the weights,
-and that all files exist, before the first weight changes, and every rank raises its error. With adapters (LoRA) the
-weights are published merged; the adapters lie beside them in peft's format, for inference servers, and continue only
-on the base model that they were trained on.
+In: the training state (on any number of ranks) and a directory. Out: published weights, a checkpoint, or the state that
+a checkpoint holds.
+Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished SFT, which no engine
+loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a reference.
+Both are in shards that any number of ranks reads. All files are verified before the first weight changes, and every
+rank raises the error. With adapters (LoRA) the weights are published merged; the adapters lie beside them in
+peft's format, for inference servers, and continue only on the base model that they were trained on.
 """
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from ..model import checkpoint
 from ..model.checkpoint import CheckpointError
-from .lora import config_json, is_adapter, merged, own_name, peft_name
-from .ranks.shards import gathered, gathered_weights
-from .ranks.sharding import put_whole
+from . import whole_checkpoint
+from .checkpoint_writer import SavedCheckpoint
+from .lora import config_json, is_adapter, merged, peft_name
+from .ranks.shards import converted, gathered_weights
+from .ranks.sharded_files import read_shards, shapes_in
 from .training_state import TrainingState
+from .whole_checkpoint import ADAPTER, REFERENCE
 
-ADAPTER, REFERENCE = "adapter", "reference"
 # names of the adapter's files in peft's format
 ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
-REFERENCE_FILE = f"{REFERENCE}/weights.safetensors"
-# the adapters' file in checkpoints of earlier versions, which did not use peft's format
-OLD_ADAPTER_FILE = f"{ADAPTER}/weights.safetensors"
+TRAINING = "training"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def save(state: TrainingState, directory: Path, with_optimizer: bool) -> tuple[str, int]:
-    """Saves a checkpoint. Returns (digest, size in bytes) of the weights.
+def publish(state: TrainingState, directory: Path) -> dict:
+    """Publishes the weights, in the dtype that the state names, and returns their manifest. Collective.
 
     Raises OSError or CheckpointError on rank 0, and CheckpointError trainer.failed on every other rank with it.
     """
     ranks, lora, leads = state.ranks, state.lora, state.ranks.is_leader
+    dtype = DTYPES[state.published_dtype]
     # These variables stay empty on ranks that do not lead: such a rank only takes part in gathering.
     weights, companions, parts, described = None, state.companions, {}, {}
-    if ranks.size > 1 or lora is not None:
-        weights = gathered_weights(state.model, leads)
+    if ranks.size > 1 or lora is not None or dtype != torch.float32:
+        weights = gathered_weights(state.model, leads, torch.float32 if lora is not None else dtype)
     if lora is not None and leads:
         parts[ADAPTER_FILE] = {peft_name(name): value for name, value in weights.items() if is_adapter(name)}
-        base = str(Path(state.model_dir).absolute())
-        companions = {**companions, ADAPTER_CONFIG: config_json(state.model, base)}
-        weights = merged(state.model, lora, weights)
-        described[ADAPTER] = {
-            "rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets),
-            "base": state.base_digest, "model": base, "file": ADAPTER_FILE,
-        }  # fmt: skip
-    if with_optimizer and state.reference.is_taken:
-        saved = state.saved_reference
-        same = saved is not None and saved[0] == state.reference.version and ranks.broadcast(saved[1].is_file())
-        parts[REFERENCE_FILE] = saved[1] if same else state.reference.gathered(leads)
-        described[REFERENCE] = {"file": REFERENCE_FILE}
-    moments = gathered(state.optimizer.named_state(), leads) if with_optimizer else None
+        described = _adapter_entry(state)
+        companions = {**companions, ADAPTER_CONFIG: config_json(state.model, described[ADAPTER]["model"])}
+        weights = converted(merged(state.model, lora, weights), dtype)
     outcome: tuple[str, object] | None = None
     failure: Exception | None = None
     if leads:
         try:
-            counters = {"updates": state.optimizer.updates}
-            answer = checkpoint.save(
-                directory, state.model, companions, moments, counters,
-                weights=weights, parts=parts, described=described,
+            manifest = checkpoint.save_weights(
+                directory, state.model, companions,
+                weights=weights, dtype=state.published_dtype, parts=parts, described=described,
             )  # fmt: skip
-            outcome = ("saved", answer)
+            outcome = ("saved", manifest)
         except (OSError, CheckpointError) as error:
             outcome, failure = ("failed", str(error)), error
     kind, value = ranks.broadcast(outcome)
     if kind == "failed":
         raise failure or CheckpointError("trainer.failed", str(value))
-    if REFERENCE_FILE in parts:
-        state.saved_reference = (state.reference.version, directory / REFERENCE_FILE)
     return value
 
 
-def load(state: TrainingState, directory: Path) -> None:
-    """Loads a checkpoint. Raises CheckpointError with the state unchanged.
+def _adapter_entry(state: TrainingState) -> dict:
+    """The manifest's entry of the adapters; empty without."""
+    lora = state.lora
+    if lora is None:
+        return {}
+    return {
+        ADAPTER: {
+            "rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets),
+            "base": state.base_digest, "model": str(Path(state.model_dir).absolute()), "file": ADAPTER_FILE,
+        },
+    }  # fmt: skip
 
-    One exception: if the optimizer's state does not fit the checkpoint's own weights, the weights are loaded and the
-    optimizer is fresh when the error is raised.
+
+def begin_checkpoint(
+    state: TrainingState, directory: Path, weights: Path | None, counters: dict[str, object] | None = None
+) -> Future[SavedCheckpoint]:
+    """Begins to write a checkpoint of the state as it is; the future ends when it is complete on disk. Collective.
+
+    weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters: further
+    entries of the manifest's `optimizer`.
     """
-    weights, manifest, problem = None, None, None
+    state.writer.wait()
+    parts: dict[str, Mapping[str, Tensor] | Path] = {TRAINING: live_tensors(state)}
+    saved, version = state.saved_reference, state.reference.version
+    if state.reference.is_taken:
+        is_same = saved is not None and saved[0] == version and (saved[1] / ".metadata").is_file()
+        parts[REFERENCE] = saved[1] if state.ranks.broadcast(is_same) else state.reference.sharded()
+
+    def manifest_entries() -> dict:
+        if weights is None:
+            described = {"format": 2, **_adapter_entry(state), "files": {}}
+        else:
+            described = json.loads((weights / checkpoint.MANIFEST).read_text())
+        manifest = {**described, "weights": described["files"]}
+        manifest["optimizer"] = {
+            "directory": TRAINING, "updates": state.optimizer.updates, "ranks": state.ranks.size, **(counters or {}),
+        }  # fmt: skip
+        if REFERENCE in parts:
+            manifest[REFERENCE] = {"directory": REFERENCE}
+        return manifest
+
+    saving = state.writer.begin(directory, weights, parts, manifest_entries)
+
+    def done(ended: Future[SavedCheckpoint]) -> None:
+        if ended.exception() is None and REFERENCE in parts:
+            state.saved_reference = (version, directory / REFERENCE)
+
+    saving.add_done_callback(done)
+    return saving
+
+
+def save(state: TrainingState, directory: Path, with_optimizer: bool) -> dict:
+    """Publishes the weights, or with `with_optimizer` writes a whole checkpoint, and returns the weights' manifest."""
+    if not with_optimizer:
+        return publish(state, directory)
+    weights = directory.parent / f".{directory.name}.weights"
+    try:
+        manifest = publish(state, weights)
+        begin_checkpoint(state, directory, weights).result()
+        # rank 0 removes the published files below: no rank is to look for them any more
+        state.ranks.any(False)
+    finally:
+        if state.ranks.is_leader:
+            shutil.rmtree(weights, ignore_errors=True)
+    return manifest
+
+
+def live_tensors(state: TrainingState) -> dict[str, Tensor]:
+    """The tensors of `training/`: trained parameters, the persistent buffers of a model without adapters, moments."""
+    tensors = {f"weights/{name}": value.detach() for name, value in _own(state).items()}
+    return tensors | {f"optimizer/{key}": value.detach() for key, value in state.optimizer.named_state()}
+
+
+def _own(state: TrainingState) -> dict[str, Tensor]:
+    """Parameters and persistent buffers that a checkpoint holds, by name; a tied weight has its first name only."""
+    if state.lora is not None:
+        return dict(state.parameters)
+    kept: dict[int, tuple[str, Tensor]] = {}
+    for name, value in state.model.state_dict(keep_vars=True).items():
+        kept.setdefault(id(value), (name, value))
+    return dict(kept.values())
+
+
+def load(state: TrainingState, directory: Path) -> dict:
+    """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
+
+    Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights loaded
+    and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
+    """
+    state.writer.wait_until_copied()
+    manifest, problem = None, None
     if state.ranks.is_leader:
         try:
-            manifest = checkpoint.read_manifest(directory)
-            _check_files(state, directory, manifest or {})
-            weights = _weights(state, directory, manifest or {})
+            manifest = checkpoint.read_manifest(directory, verify=False)
         except CheckpointError as error:
             problem = (error.code, str(error))
     manifest, problem = state.ranks.broadcast((manifest, problem))
     if problem is not None:
         raise CheckpointError(*problem)
-    _put(state, weights)
     described = (manifest or {}).get("optimizer") or {}
-    optimizer = directory / described.get("file", checkpoint.OPTIMIZER)
-    updates = int(described.get("updates", 0))
-    state.optimizer.load_state(checkpoint.tensors_in(optimizer) if optimizer.is_file() else (), updates)
-    reference = directory / REFERENCE_FILE
-    if reference.is_file():
-        state.reference.load(checkpoint.tensors_in(reference))
-        state.saved_reference = (state.reference.version, reference)
-    else:
+    if "directory" not in described:
+        whole_checkpoint.load(state, directory)
+        return manifest or {}
+    _all_agree(state, lambda: _check(state, directory, manifest))
+    folder = directory / described["directory"]
+    names = list(shapes_in(folder))
+    state.optimizer.prepare_state(names, "optimizer/", described["updates"])
+    _read(state, live_tensors(state), folder)
+    if REFERENCE not in manifest:
         state.reference.drop()
+    else:
+        kept = state.reference.empty_shards()
+        _read(state, kept, directory / REFERENCE)
+        state.reference.load_shards(kept)
+        state.saved_reference = (state.reference.version, directory / REFERENCE)
+    return manifest
 
 
-def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Checks that all files exist that the manifest names: without its moments a run would train differently. Raises
-    CheckpointError.
-    """
-    optimizer = manifest.get("optimizer") or {}
-    named = [directory / optimizer["file"]] if "file" in optimizer else []
-    if state.lora is not None and ADAPTER in manifest:
-        named.append(_adapter_file(directory, manifest))
-    if REFERENCE in manifest:  # manifests of earlier versions do not name the reference
-        named.append(directory / REFERENCE_FILE)
-    missing = [str(file.relative_to(directory)) for file in named if not file.is_file()]
-    if missing:
-        raise CheckpointError(
-            "trainer.checkpoint_corrupt",
-            f"the manifest in {directory} names {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} missing: "
-            "copy the whole checkpoint, or continue from another one",
-        )
+def _read(state: TrainingState, tensors: dict[str, Tensor], folder: Path) -> None:
+    """Reads shards into `tensors`, in place. Raises CheckpointError on every rank. Collective."""
+    try:
+        read_shards(tensors, folder, state.ranks.control)
+    except CheckpointException as error:  # handlers of Exception do not catch it: the caller would never have an answer
+        raise CheckpointError("trainer.checkpoint_corrupt", f"the shards in {folder} cannot be read: {error}") from error
 
 
-def _weights(state: TrainingState, directory: Path, manifest: dict) -> dict[str, Tensor]:
-    """Reads whole tensors to put into the model, by the model's own names, and checks their shapes. Raises
-    CheckpointError.
-    """
-    described, lora = manifest.get(ADAPTER), state.lora
-    if lora is None:
-        return checkpoint.read_weights(directory, state.model)
-    if described is None:
-        raise CheckpointError(
-            "trainer.shape_mismatch",
-            f"the checkpoint in {directory} has no adapters: the whole model was trained. Remove train.lora, or start a new run "
-            "with this checkpoint as its model",
-        )
-    if described["base"] != state.base_digest:
-        raise CheckpointError(
-            "trainer.shape_mismatch",
-            f"the adapters in {directory} were trained on weights with the digest {described['base'][:12]}…, but the model in "
-            f"{state.model_dir} has {state.base_digest[:12]}…: start with the model that the run began with",
-        )
-    if described["rank"] != lora.rank or described["alpha"] != lora.alpha:
-        raise CheckpointError(
-            "trainer.shape_mismatch",
-            f"the adapters in {directory} have rank {described['rank']} and alpha {described['alpha']}, but train.lora asks for "
-            f"rank {lora.rank} and alpha {lora.alpha}: set train.lora as the checkpoint has it",
-        )
-    given = {own_name(name): tensor for name, tensor in checkpoint.tensors_in(_adapter_file(directory, manifest))}
-    checkpoint.check_shapes(directory, given, state.parameters)
-    return given
+def _check(state: TrainingState, directory: Path, manifest: dict) -> None:
+    """Checks this rank's share of the files against the manifest, and the tensors' shapes against the model's."""
+    whole_checkpoint.check_adapter(state, directory, manifest)
+    for at, (name, described) in enumerate(manifest["files"].items()):
+        if not (directory / name).is_file():
+            raise whole_checkpoint.missing(directory, [name])
+        if at % state.ranks.size == state.ranks.rank:
+            checkpoint.check_file(directory / name, described)
+    given = {name.removeprefix("weights/"): torch.empty(shape, device="meta") for name, shape in shapes_in(directory / TRAINING).items() if name.startswith("weights/")}
+    checkpoint.check_shapes(directory, given, _own(state))
 
 
-def _adapter_file(directory: Path, manifest: dict) -> Path:
-    return directory / manifest[ADAPTER].get("file", OLD_ADAPTER_FILE)
-
-
-def _put(state: TrainingState, weights: dict[str, Tensor] | None) -> None:
-    if state.ranks.size > 1:
-        put_whole(state.model, weights, state.ranks, trainable_only=state.lora is not None)
-        return
-    assert weights is not None
-    with torch.no_grad():
-        for name, tensor in state.model.state_dict(keep_vars=True).items():
-            if name in weights:
-                tensor.copy_(weights[name])
-        # A state dict leaves out some buffers: training does not change them, but they belong to the model.
-        for name, buffer in state.model.named_buffers():
-            if name in weights:
-                buffer.copy_(weights[name])
+def _all_agree(state: TrainingState, check) -> None:
+    """Runs `check` on every rank; an error on one is raised on all. Collective."""
+    problem: CheckpointError | None = None
+    try:
+        check()
+    except CheckpointError as error:
+        problem = error
+    except Exception as error:  # `.metadata` is a pickle: damaged, it may raise anything
+        problem = CheckpointError("trainer.checkpoint_corrupt", f"a checkpoint cannot be read: {error}")
+    for code, text in state.ranks.every((problem.code, str(problem)) if problem else None):
+        raise problem or CheckpointError(code, text)

@@ -1,9 +1,11 @@
 """The Trainer service of policy.proto, around one Trainer.
 
-In: streams of examples or sequences, save and load requests. Out: progress, metrics, errors with a code.
+In: demonstrations in files, streams of sequences; requests to save, to begin a checkpoint, to load, reset, sleep and
+wake. Out: progress, metrics, checkpoints, errors with a code.
 Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
-thread that took the call. A second call is refused with trainer.busy after LAST_CALL_S, never queued. When the caller
-of Sft or Step disconnects, its call stops at the next micro-batch, with weights and optimizer unchanged.
+thread that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with
+trainer.busy after LAST_CALL_S, never queued. When the caller of Sft or Step disconnects, its call stops at the next
+micro-batch, with weights and optimizer unchanged.
 """
 
 from __future__ import annotations
@@ -16,38 +18,34 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-import numpy as np
 import torch
 import transformers
 
-from ..child_process import exit_now
+from ..child_process import announce, exit_now
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
-from ..model.checkpoint import CheckpointError, weights_digest
+from ..model.checkpoint import CheckpointError
+from .fine_tuning import SftCheckpoints
 from .options import options_of
 from .ranks.ranks import Ranks
-from .saved_state import ADAPTER
+from .ranks.torchrun import is_first_of_host
+from .received import NO_OPTIONS, received
+from .saved_state import ADAPTER_FILE
 from .trainer import (
     GrpoOptions,
     LoraOptions,
     Metrics,
-    SftExample,
     SftOptions,
     Trainer,
     TrainerError,
-    TrainSequence,
 )
 
 T = TypeVar("T")
 logger = logging.getLogger("troupe_policy")
 
-# Upper bound on the tokens of one call, which are held in memory before it starts: 2^27 take 1.2 GiB with masks and
-# logprobs.
-MAX_CALL_TOKENS = 1 << 27
 # Shortest time between two progress events, in seconds.
 PROGRESS_EVERY_S = 0.2
 # Seconds that a call waits for the previous one before it is refused: a call ends shortly after its last event was
@@ -55,7 +53,6 @@ PROGRESS_EVERY_S = 0.2
 LAST_CALL_S = 0.25
 # Seconds that rank 0 stays alive to report that another rank is lost.
 LOST_REPLY_S = 0.3
-NO_OPTIONS = "the stream ended without options: send them as its first part"
 BUSY = "the trainer works on another call: retry when that call has ended"
 
 
@@ -82,40 +79,75 @@ class TrainerService(rpc.TrainerServicer):
             versions={"torch": torch.__version__, "transformers": transformers.__version__},
         )
 
-    def Sft(self, parts: Iterator[pb.SftPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
-        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, received = _received(
-                parts, "example", lambda one: SftExample(_array(one.tokens, "<i4"), _array(one.mask, "u1"))
-            )
-            options = options_of(SftOptions, given)
-            stop = lambda: not context.is_active()  # noqa: E731
-            return lambda report: self._led("sft", received, options, on_progress=report, should_stop=stop)
+    def Sft(self, requests: Iterator[pb.SftRequest], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
+        given = next(requests)
+        saved: list[pb.SftCheckpoint] = []
 
-        return self._run(prepare)
+        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
+            if not given.HasField("options"):
+                raise TrainerError("trainer.bad_option", NO_OPTIONS)
+            options = options_of(SftOptions, given.options)
+            checkpoints = SftCheckpoints(given.checkpoints, given.checkpoint_every, given.resume)
+            stop = lambda: not context.is_active()  # noqa: E731
+            say = lambda path, updates, one: saved.append(  # noqa: E731
+                pb.SftCheckpoint(directory=path, updates=updates, manifest=one.manifest, bytes=one.size)
+            )
+            asked = (given.examples, given.digest, options, checkpoints)
+            return lambda report: self._led("sft_files", *asked, on_progress=report, should_stop=stop, on_saved=say)
+
+        return self._run(prepare, saved)
 
     def Step(self, parts: Iterator[pb.StepPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
         def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, received = _received(parts, "sequence", _sequence)
+            given, sequences = received(parts)
             options = options_of(GrpoOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
-            return lambda _report: self._led("step", received, options, should_stop=stop)
+            return lambda _report: self._led("step", sequences, options, should_stop=stop)
 
         return self._run(prepare)
 
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
         def save() -> pb.SaveReply:
-            digest, size = self._led("save", request.directory, request.with_optimizer)
-            if self._trainer.lora is None:
-                return pb.SaveReply(digest=digest, bytes=size)
-            adapter_digest, adapter_bytes = weights_digest(Path(request.directory) / ADAPTER)
-            return pb.SaveReply(digest=digest, bytes=size, adapter_digest=adapter_digest, adapter_bytes=adapter_bytes)
+            manifest = self._led("save", request.directory, request.with_optimizer)
+            reply = pb.SaveReply(digest=manifest["digest"], bytes=manifest["bytes"], dtype=manifest["dtype"])
+            adapter = manifest["files"].get(ADAPTER_FILE)
+            if adapter is not None:
+                reply.adapter_digest, reply.adapter_bytes = adapter["sha256"], adapter["bytes"]
+            return reply
 
         return self._unary(context, save)
+
+    def Checkpoint(self, requests: Iterator[pb.CheckpointRequest], context: grpc.ServicerContext) -> Iterator[pb.CheckpointEvent]:
+        request = next(requests)
+        if not self._busy.acquire(timeout=LAST_CALL_S):
+            yield pb.CheckpointEvent(error_code="trainer.busy", error_message=BUSY)
+            return
+        try:
+            saving = self._worker.submit(self._led, "checkpoint", request.directory, request.weights).result()
+        except (TrainerError, CheckpointError, OSError, RuntimeError) as error:
+            yield _unsaved(error)
+            return
+        finally:
+            self._busy.release()
+        yield pb.CheckpointEvent()
+        try:
+            saved = saving.result()
+            yield pb.CheckpointEvent(saved=True, manifest=saved.manifest, bytes=saved.size)
+        except (CheckpointError, OSError) as error:
+            yield _unsaved(error)
 
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.LoadReply:
         started = time.perf_counter()
         self._unary(context, lambda: self._led("load", request.directory))
         return pb.LoadReply(seconds=time.perf_counter() - started)
+
+    def Sleep(self, request: pb.SleepRequest, context: grpc.ServicerContext) -> pb.SleepReply:
+        self._unary(context, lambda: self._led("sleep"))
+        return pb.SleepReply()
+
+    def Wake(self, request: pb.WakeRequest, context: grpc.ServicerContext) -> pb.WakeReply:
+        self._unary(context, lambda: self._led("wake"))
+        return pb.WakeReply()
 
     def Reset(self, request: pb.ResetRequest, context: grpc.ServicerContext) -> pb.ResetReply:
         self._unary(context, lambda: self._led("reset", request.optimizer, request.reference))
@@ -138,8 +170,12 @@ class TrainerService(rpc.TrainerServicer):
             threading.Timer(LOST_REPLY_S, exit_now, [1]).start()
             raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
 
-    def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
-        """Yields progress while a call works, then its metrics or its error as the last event."""
+    def _run(
+        self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.SftCheckpoint] | None = None
+    ) -> Iterator[pb.TrainEvent]:
+        """Yields progress while a call works, then its metrics or its error as the last event. saved: checkpoints that are
+        complete are put here while the call works; each is yielded with the next progress, or before the last event.
+        """
         if not self._busy.acquire(timeout=LAST_CALL_S):
             yield _failed("trainer.busy", BUSY)
             return
@@ -163,14 +199,18 @@ class TrainerService(rpc.TrainerServicer):
             while not work.done():
                 wake.wait()
                 wake.clear()
+                while saved:
+                    yield pb.TrainEvent(checkpoint=saved.pop(0))
                 if newest:
                     done, loss = newest.pop()
                     yield pb.TrainEvent(done=done, loss=loss)
             metrics = work.result()
+            while saved:
+                yield pb.TrainEvent(checkpoint=saved.pop(0))
             yield pb.TrainEvent(done=1.0, loss=metrics["loss"], metrics=metrics, last=True)
         except (TrainerError, CheckpointError) as error:
             yield _failed(error.code, str(error))
-        except (RuntimeError, MemoryError) as error:
+        except (OSError, RuntimeError, MemoryError) as error:
             # torch raises RuntimeError for errors of the device, most often for lack of memory.
             yield _failed("trainer.failed", str(error))
         finally:
@@ -203,18 +243,23 @@ def load_trainer(given: argparse.Namespace) -> Trainer:
         lora = LoraOptions(given.lora_rank, given.lora_alpha, tuple(given.lora_targets.split(",")))
     ranks = Ranks.from_environment(given.rank_timeout)
     return Trainer(
-        given.model, given.device, given.dtype, given.seed, lora=lora, checkpointing=given.checkpointing, ranks=ranks
+        given.model, given.device, given.dtype, given.seed, lora=lora, checkpointing=given.checkpointing, ranks=ranks,
+        published_dtype=given.published_dtype, gradient_reduction=given.gradient_reduction,
     )
 
 
 def follow(given: argparse.Namespace) -> None:
-    """Runs a rank other than 0: makes every call that rank 0 makes, until rank 0 is gone. Never returns."""
+    """Runs a rank other than 0: makes every call that rank 0 makes, until rank 0 is gone. Never returns. On a host without
+    rank 0, the first rank announces that the host is ready.
+    """
     if given.threads > 0:
         torch.set_num_threads(given.threads)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: exit_now(0))
     try:
         trainer = load_trainer(given)
+        if given.node_number > 0 and is_first_of_host():
+            announce(pid=os.getpid())
         while True:
             method, arguments = trainer.ranks.broadcast_call()
             try:
@@ -226,50 +271,9 @@ def follow(given: argparse.Namespace) -> None:
     exit_now(1)
 
 
-def _array(data: bytes, kind: str) -> np.ndarray:
-    """Reads the little-endian numbers in `data`, read-only. Raises TrainerError if bytes are left over."""
-    try:
-        return np.frombuffer(data, dtype=np.dtype(kind))
-    except ValueError as error:
-        raise TrainerError("trainer.bad_sequence", f"an array of {len(data)} bytes does not hold whole numbers of type {kind}") from error
-
-
-def _received(parts: Iterator[Any], field: str, convert: Callable[[Any], T]) -> tuple[Any, list[T]]:
-    """Reads a call's stream to its end: its options message, and its items from `field`, converted.
-
-    Raises TrainerError trainer.batch_too_large at the first item beyond MAX_CALL_TOKENS, trainer.bad_option without
-    options.
-    """
-    given, items, budget = None, [], MAX_CALL_TOKENS
-    for part in parts:
-        if part.WhichOneof("part") == "options":
-            given = part.options
-            continue
-        one = getattr(part, field)
-        budget = _spend(budget, len(one.mask))
-        items.append(convert(one))
-    if given is None:
-        raise TrainerError("trainer.bad_option", NO_OPTIONS)
-    return given, items
-
-
-def _sequence(one: pb.Sequence) -> TrainSequence:
-    return TrainSequence(
-        trajectory=one.trajectory,
-        tokens=_array(one.tokens, "<i4"),
-        mask=_array(one.mask, "u1"),
-        engine_logp=_array(one.engine_logp, "<f4"),
-        advantage=one.advantage,
-        group=one.group,
-    )
-
-
-def _spend(budget: int, tokens: int) -> int:
-    """Subtracts from the call's token budget and returns the rest. Raises TrainerError trainer.batch_too_large."""
-    if tokens > budget:
-        raise TrainerError("trainer.batch_too_large", f"the call has more than {MAX_CALL_TOKENS} tokens: send fewer sequences per step")
-    return budget - tokens
-
-
 def _failed(code: str, message: str) -> pb.TrainEvent:
     return pb.TrainEvent(last=True, error_code=code, error_message=message)
+
+
+def _unsaved(error: Exception) -> pb.CheckpointEvent:
+    return pb.CheckpointEvent(error_code=getattr(error, "code", "trainer.failed"), error_message=str(error))

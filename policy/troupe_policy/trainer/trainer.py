@@ -8,24 +8,29 @@ the gradient of a batch does not depend on how it is cut into micro-batches or s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from ..model.unsupported import UnsupportedModel
 from . import saved_state
-from .fine_tuning import fine_tune
+from .checkpoint_writer import SavedCheckpoint
+from .batch.example_files import ExampleFiles, ExampleFilesError, SftExample
+from .fine_tuning import OnSaved, SftCheckpoints, fine_tune
 from .grpo_step import grpo_step
 from .options import (
     GrpoOptions,
     LoraOptions,
     Metrics,
-    SftExample,
     SftOptions,
     TrainerError,
     TrainSequence,
     learning_rate_at,
 )
 from .training_state import TrainingState
+
+logger = logging.getLogger("troupe_policy")
 
 
 class Trainer(TrainingState):
@@ -37,13 +42,29 @@ class Trainer(TrainingState):
         options: SftOptions,
         on_progress: Callable[[float, float], None] = lambda done, loss: None,
         should_stop: Callable[[], bool] = lambda: False,
+        checkpoints: SftCheckpoints = SftCheckpoints(),
+        on_saved: OnSaved = lambda directory, updates, saved: None,
     ) -> Metrics:
         """Fine-tunes on masked tokens. The loss of a batch is the mean over its masked tokens, in nats.
 
         The optimizer is fresh before the first update and after the last: RL does not inherit the moments of
-        imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch).
+        imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch). on_saved(directory, updates
+        done, checkpoint) is called from another thread when a checkpoint is complete on disk.
         """
-        return fine_tune(self, examples, options, on_progress, should_stop)
+        return fine_tune(self, examples, options, on_progress, should_stop, checkpoints, on_saved)
+
+    def sft_files(
+        self, directory: str, digest: str, options: SftOptions, checkpoints: SftCheckpoints, **callbacks: Callable
+    ) -> Metrics:
+        """Fine-tunes on the demonstrations in files that have this digest; each rank reads its own share of each batch."""
+        problem, examples = None, None
+        try:
+            examples = ExampleFiles(directory, digest, rank=self.ranks.rank, ranks=self.ranks.size)
+        except ExampleFilesError as error:
+            problem = str(error)
+        for said in self.ranks.every(problem):
+            raise TrainerError("trainer.bad_examples", said)
+        return self.sft(examples, options, checkpoints=checkpoints, **callbacks)
 
     def step(
         self,
@@ -51,13 +72,18 @@ class Trainer(TrainingState):
         options: GrpoOptions,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Metrics:
-        """One GRPO step (DESIGN §6): `inner_steps` optimizer updates on the same batch.
+        """One GRPO step (DESIGN §6): `inner_steps` passes over the batch, with an optimizer update for each mini-batch.
 
-        π_old is the policy at the sampling temperature before the first update. All micro-batches of the first inner
-        step run on unchanged weights, so their log-probabilities are π_old and no extra forward pass is needed.
+        π_old is the policy at the sampling temperature before the first update. The first pass over the first
+        mini-batch runs on unchanged weights, so its log-probabilities are π_old; the other mini-batches need a forward
+        pass of their own. With the correction `engine-logprobs` the engine's log-probabilities are π_old.
 
         Metrics: `tokensPerSecond` counts all tokens, prompts too, once per inner step. `klEngine` is the mean of log
-        π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old).
+        π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old); with `engine-logprobs` the
+        trainer's policy in the first inner step takes the place of π_old. `entropy` is measured in the first inner step,
+        so all mini-batches but the first are measured after an update. `tisMean` is the mean weight of the correction,
+        `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and `lr` are
+        those of the last update.
 
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.
@@ -73,9 +99,33 @@ class Trainer(TrainingState):
         if reference:
             self.reference.take()
 
-    def save(self, directory: str | Path, with_optimizer: bool) -> tuple[str, int]:
-        """Writes a checkpoint (see saved_state.py). Returns (digest, size in bytes) of the weights."""
+    def sleep(self) -> None:
+        """Moves weights and optimizer to the host's memory, on every rank when it returns. No other call but `wake` may
+        follow. Collective.
+        """
+        self.writer.wait_until_copied()
+        moments = (value for _, value in self.optimizer.named_state())
+        self.parked.park([*self.model.parameters(), *self.model.buffers(), *moments])
+        self.ranks.any(False)
+
+    def wake(self) -> None:
+        """Moves weights and optimizer back. Does nothing if the trainer does not sleep."""
+        self.parked.restore()
+
+    def save(self, directory: str | Path, with_optimizer: bool) -> dict:
+        """Publishes the weights, or writes a whole checkpoint (see saved_state.py). Returns the weights' manifest."""
         return saved_state.save(self, Path(directory), with_optimizer)
+
+    def checkpoint(self, directory: str | Path, weights: str | Path) -> Future[SavedCheckpoint]:
+        """Begins to write a checkpoint beside training. weights: where `save` published the same weights."""
+        saving = saved_state.begin_checkpoint(self, Path(directory), Path(weights))
+        if not self.ranks.is_leader:  # there nobody asks for the result
+            saving.add_done_callback(lambda ended: self._log_failed(directory, ended.exception()))
+        return saving
+
+    def _log_failed(self, directory: str | Path, error: BaseException | None) -> None:
+        if error is not None:
+            logger.warning("rank %s: its part of the checkpoint %s could not be written: %s", self.ranks.rank, directory, error)
 
     def load(self, directory: str | Path) -> None:
         """Loads weights, and optimizer and reference if the checkpoint has them; otherwise the optimizer is fresh and

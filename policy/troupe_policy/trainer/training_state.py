@@ -17,14 +17,18 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from ..model import checkpoint
+from ..model.precision import allow_tf32, resolved_dtype
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
+from .checkpoint_writer import CheckpointWriter
 from .lora import add_adapters
 from .optimizer import Optimizer
 from .options import LoraOptions, TrainerError, trained_mask
+from .parked import Parked
 from .policy import Policy
 from .ranks.ranks import Ranks
-from .ranks.sharding import empty_model, shard
+from .ranks.sharding import drop_unreduced, empty_model, shard
+from .ranks.shares import balanced_shares, cost_terms, sequence_costs
 from .reference import Reference
 
 
@@ -43,16 +47,22 @@ class TrainingState:
         lora: LoraOptions | None,
         checkpointing: bool,
         ranks: Ranks | None = None,
+        published_dtype: str = "float32",
+        gradient_reduction: str = "micro-batch",
     ) -> None:
-        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32' or 'bfloat16'.
+        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for bfloat16 on
+        a GPU and float32 on a CPU.
 
         device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
         checkpointing: compute activations again in the backward pass. ranks: this process as one of several; None is
-        a trainer of one process. Raises TrainerError trainer.bad_option, trainer.no_model.
+        a trainer of one process. published_dtype: dtype of the weights that engines load; 'auto' is the resolved `dtype`.
+        gradient_reduction: see `reduce_after`. Raises TrainerError trainer.bad_option, trainer.no_model.
         """
-        self.dtype = dtype
-        if dtype not in ("float32", "bfloat16"):
-            raise TrainerError("trainer.bad_option", f"train.dtype is {dtype!r}: expected float32 or bfloat16")
+        if gradient_reduction not in ("micro-batch", "update"):
+            raise TrainerError(
+                "trainer.bad_option", f"train.gradientReduction is {gradient_reduction!r}: expected micro-batch or update"
+            )
+        self.gradient_reduction = gradient_reduction
         torch.manual_seed(seed)
         self.ranks = ranks or Ranks()
         self.lora = lora
@@ -60,6 +70,11 @@ class TrainingState:
             self.device = self.ranks.device(torch.device(_resolved(device)))
         except ValueError as error:
             raise TrainerError("trainer.bad_option", f"train.ranks: {error}") from error
+        self.dtype = resolved_dtype(dtype, self.device)
+        self.published_dtype = self.dtype if published_dtype == "auto" else published_dtype
+        for field, value in (("dtype", self.dtype), ("publishedDtype", self.published_dtype)):
+            if value not in ("float32", "bfloat16"):
+                raise TrainerError("trainer.bad_option", f"train.{field} is {value!r}: expected auto, float32 or bfloat16")
         self.model_dir = str(model_dir)
         self.companions = checkpoint.read_companions(Path(model_dir))
         self.model = self._load_model()
@@ -67,11 +82,16 @@ class TrainingState:
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)
         self.max_micro_tokens = cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
+        # Before the model is sharded, while every parameter still has its whole shape.
+        self.cost_terms = cost_terms(self.model)
         self.policy = self._make_policy(checkpointing)
+        allow_tf32(self.device)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = Optimizer(self.parameters)
         self.reference = Reference(self.parameters)
-        # (version of the saved reference, its file): an unchanged reference is linked, not written again
+        self.parked = Parked()
+        self.writer = CheckpointWriter(self.ranks)
+        # (version of the saved reference, its directory): an unchanged reference is linked, not written again
         self.saved_reference: tuple[int, Path] | None = None
 
     def _load_model(self) -> torch.nn.Module:
@@ -105,7 +125,24 @@ class TrainingState:
 
     def update(self, loss: float, rate: float, max_grad_norm: float) -> float:
         """Makes one optimizer update from the accumulated gradients; returns their norm. See Optimizer.apply."""
+        self.writer.wait_until_copied()
         return self.optimizer.apply(loss, rate, max_grad_norm)
+
+    def reduce_after(self, is_last: bool) -> None:
+        """Decides whether the next backward pass sums the gradients over ranks. is_last: it is the last one before an
+        update.
+
+        With gradient_reduction `micro-batch` every backward pass does; with `update` only the last one, and until then each
+        rank holds a whole gradient.
+        """
+        if self.ranks.size > 1 and self.gradient_reduction == "update":
+            self.policy.set_requires_gradient_sync(is_last)  # type: ignore[operator]
+
+    def drop_gradients(self) -> None:
+        """Drops the gradients of an update that was made, or that failed."""
+        self.optimizer.drop_gradients()
+        if self.ranks.size > 1 and self.gradient_reduction == "update":
+            drop_unreduced(self.policy)
 
     def logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph; entropies [trained] or None."""
@@ -116,11 +153,11 @@ class TrainingState:
         """
         # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
         bound = min(max_tokens, self.max_micro_tokens or max_tokens)
-        lengths = [len(row) for row in batch.tokens]
+        lengths = batch.lengths if batch.lengths is not None else [len(row) for row in batch.tokens]
         packed, device = self.policy.packed, self.device
         cuts = [
             [[share[at] for at in part] for part in micro_batches([lengths[at] for at in share], bound, packed=packed)]
-            for share in self.ranks.shares(lengths)
+            for share in balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, self.ranks.size)
         ]
         micros = [
             micro_batch(

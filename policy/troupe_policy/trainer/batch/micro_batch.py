@@ -27,6 +27,8 @@ class Batch:
     advantages: Sequence[float]
     engine_logp: Sequence[np.ndarray] | None
     denominators: Sequence[float]
+    # lengths of `tokens`, if those are read only when they are asked for
+    lengths: Sequence[int] | None = None
 
 
 @dataclass

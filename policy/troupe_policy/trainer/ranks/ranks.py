@@ -28,15 +28,23 @@ class Ranks:
         self.timeout = timedelta(seconds=timeout_s)
         self._control: dist.ProcessGroup | None = None
         self._calls: dist.ProcessGroup | None = None
+        # Group of the threads that write checkpoints beside training; None with a single rank.
+        self.background: dist.ProcessGroup | None = None
         if size > 1:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             dist.init_process_group(backend, rank=rank, world_size=size, timeout=self.timeout)
             self._control = dist.new_group(backend="gloo", timeout=self.timeout)
             self._calls = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
+            self.background = dist.new_group(backend="gloo", timeout=self.timeout)
 
     @staticmethod
     def from_environment(timeout_s: float = 600.0) -> Ranks:
         return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")), timeout_s)
+
+    @property
+    def control(self) -> dist.ProcessGroup | None:
+        """Group for collective calls of the trainer's thread over CPU tensors; None with a single rank."""
+        return self._control
 
     @property
     def is_leader(self) -> bool:
@@ -64,6 +72,14 @@ class Ranks:
         """True on every rank when it is true on one. Collective."""
         return flag if self.size == 1 else self.sum([float(flag)])[0] > 0
 
+    def every(self, value: object) -> list:
+        """The values of all ranks that are not None, on every rank, in the ranks' order. Collective."""
+        values: list[object] = [value]
+        if self.size > 1:
+            values = [None] * self.size
+            dist.all_gather_object(values, value, group=self._control)
+        return [one for one in values if one is not None]
+
     def broadcast(self, value: object) -> object:
         """Rank 0's value on every rank; the other ranks' values are ignored. Collective."""
         return self._broadcast(value, self._control)
@@ -78,15 +94,3 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0, group=group)
         return box[0]
-
-    def shares(self, costs: Sequence[int]) -> list[list[int]]:
-        """Assigns the indices of `costs` to ranks, with nearly equal sums: the largest cost goes to the rank with the
-        least so far.
-        """
-        parts: list[list[int]] = [[] for _ in range(self.size)]
-        sums = [0] * self.size
-        for index in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
-            least = min(range(self.size), key=lambda rank: (sums[rank], rank))
-            parts[least].append(index)
-            sums[least] += costs[index]
-        return parts

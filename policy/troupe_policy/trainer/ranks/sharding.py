@@ -71,3 +71,16 @@ def put_whole(
         given = weights[name].to(local.device, local.dtype) if weights is not None else None
         full = given if given is not None else torch.empty(tensor.shape, dtype=local.dtype, device=local.device)
         local.copy_(distribute_tensor(full.contiguous(), tensor.device_mesh, tensor.placements).to_local())
+
+
+def drop_unreduced(policy: nn.Module) -> None:
+    """Drops gradients that backward passes left on this rank without a reduction: FSDP2 would add them to the next ones,
+    and no public method of FSDP2 drops them.
+    """
+    for module in policy.modules():
+        if not isinstance(module, FSDPModule) or (group := module._get_fsdp_state()._fsdp_param_group) is None:
+            continue
+        for parameter in group.fsdp_params:
+            parameter.unsharded_accumulated_grad = None
+            if (whole := getattr(parameter, "_unsharded_param", None)) is not None:
+                whole.grad = None

@@ -6,8 +6,9 @@ plain copy. A function that gathers is a collective call: every rank must make i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -22,8 +23,8 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool) -> dict[str, Tensor]:
-    """Whole tensors by name, on the CPU of the leading rank; {} on the others. Collective.
+def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Whole tensors by name, on the CPU of the leading rank; {} on the others. Collective. dtype: of the floating-point ones.
 
     Gathers one tensor at a time: no device, and no rank but the leader, holds more than one of them whole.
     """
@@ -31,16 +32,26 @@ def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool) -> dict[str, 
     for name, tensor in named:
         full = whole(tensor.detach())
         if is_leader:
-            kept[name] = full.cpu().contiguous()
+            kept[name] = _as(full, dtype).cpu().contiguous()
     return kept
 
 
-def gathered_weights(model: nn.Module, is_leader: bool) -> dict[str, Tensor]:
+def gathered_weights(model: nn.Module, is_leader: bool, dtype: torch.dtype) -> dict[str, Tensor]:
     """All weights of the model, gathered as `gathered` does; tied weights are one tensor under several names."""
     values = model.state_dict(keep_vars=True)
     first = {id(value): name for name, value in reversed(values.items())}
-    kept = gathered(((name, values[name]) for name in first.values()), is_leader)
+    kept = gathered(((name, values[name]) for name in first.values()), is_leader, dtype)
     return {name: kept[first[id(value)]] for name, value in values.items()} if is_leader else {}
+
+
+def converted(weights: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The floating-point weights in `dtype`; a tensor under several names stays one tensor."""
+    done: dict[int, Tensor] = {}
+    return {name: done.setdefault(id(value), _as(value, dtype)) for name, value in weights.items()}
+
+
+def _as(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def sharded_copy(parameter: Tensor, value: Tensor) -> Tensor:

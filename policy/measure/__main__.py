@@ -1,0 +1,156 @@
+"""Measures the peak memory of one training step on the CPU, by category, in a process of its own.
+
+In: a JSON object on the command line: `model` (transformers config), `lengths` of the sequences, `microBatchTokens`, `dtype`,
+`checkpointing`, `lora` (rank or null); `timed`: batches of lengths whose time is measured; `resident`: measure the process too.
+Out: one JSON line from rank 0: `peak`, bytes by category; `cpuSeconds` of the timed batches; `residentBytes`, growth since imports.
+Invariants: bytes are those of tensors, as torch's MemTracker counts them, so they do not depend on the allocator or on other
+processes. The first step is not measured: AdamW's moments exist in every later one.
+Several ranks: `python -m torch.distributed.run --standalone --nproc-per-node N -m measure JSON`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed._tools.mem_tracker import MemTracker
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from troupe_policy.trainer.options import LoraOptions
+from troupe_policy.trainer.ranks.ranks import Ranks
+from troupe_policy.trainer.ranks.shards import local_shard
+from troupe_policy.trainer.trainer import GrpoOptions, Trainer, TrainSequence
+
+# Prompt tokens of a sequence, which are not trained on.
+PROMPT = 8
+# Our names of the tracker's categories of tensors that outlive a micro-batch.
+STATIC = {"gradients": "Gradient", "optimizer": "Optstate"}
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    torch.set_num_threads(int(asked.get("threads", 1)))
+    ranks = Ranks.from_environment(timeout_s=300.0)
+    with tempfile.TemporaryDirectory() as directory:
+        box = ranks.broadcast(directory)
+        if ranks.is_leader:
+            make_model(asked["model"], directory)
+        ranks.sum([0.0])
+        result = measured(asked, str(box), ranks)
+        ranks.sum([0.0])
+    if ranks.is_leader:
+        print(json.dumps(result), flush=True)
+
+
+def make_model(fields: dict[str, Any], directory: str) -> None:
+    """Saves a model with random weights."""
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(**fields)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(directory)
+
+
+def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, Any]:
+    imported = resident_bytes("VmRSS")
+    lora = asked.get("lora")
+    trainer = Trainer(
+        directory, "cpu", asked["dtype"], 0,
+        lora=LoraOptions(rank=lora, alpha=lora, targets=("all-linear",)) if lora else None,
+        checkpointing=bool(asked.get("checkpointing")), ranks=ranks,
+    )  # fmt: skip
+    # The bound on the CPU would cut the batch; the caller chooses the micro-batch.
+    trainer.max_micro_tokens = None
+    options = step_options(asked["microBatchTokens"])
+    batch = sequences(asked["lengths"], trainer.vocabulary)
+    trainer.step(batch, options)
+    result: dict[str, Any] = {}
+    if asked.get("resident"):
+        trainer.step(batch, options)
+        result["residentBytes"] = resident_bytes("VmHWM") - imported
+    if "timed" in asked:
+        result["cpuSeconds"] = cpu_seconds(trainer, asked["timed"], options)
+    result["peak"] = peak(trainer, lambda: trainer.step(batch, options))
+    return result
+
+
+def cpu_seconds(trainer: Trainer, batches: list[list[int]], options: GrpoOptions) -> list[float]:
+    """Processor time of a step of each batch, the least of three. Unlike wall time, it leaves out waiting for a processor."""
+    rows = [sequences(lengths, trainer.vocabulary) for lengths in batches]
+    least = [float("inf")] * len(rows)
+    for _ in range(3):
+        for at, batch in enumerate(rows):
+            started = time.process_time()
+            trainer.step(batch, options)
+            least[at] = min(least[at], time.process_time() - started)
+    return least
+
+
+def peak(trainer: Trainer, step: Any) -> dict[str, int]:
+    """Bytes by category at the peak of `step`."""
+    tracker = MemTracker()
+    tracker.track_external(trainer.model, trainer.optimizer.adamw)
+    for parameter in trainer.model.parameters():
+        if not parameter.requires_grad:  # The tracker would register a gradient's hook, which torch refuses here.
+            tracker._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
+    logprobs, device = trainer.logprobs, torch.device("cpu")
+    kept = 0
+
+    def tracked(*given: Any) -> Any:
+        nonlocal kept
+        tracker.reset_mod_stats()  # The tracker refuses a second forward pass of a module otherwise.
+        before = tracker.get_tracker_snapshot()[device]["Total"]
+        result = logprobs(*given)
+        kept = max(kept, tracker.get_tracker_snapshot()[device]["Total"] - before)
+        return result
+
+    trainer.logprobs = tracked  # type: ignore[method-assign]
+    with tracker:
+        step()
+    found = {str(getattr(kind, "value", kind)): size for kind, size in tracker.get_tracker_snapshot("peak")[device].items()}
+    # The tracker counts gathered parameters of other ranks as parameters; a rank's own are its shards.
+    weights = sum(local_shard(p).numel() * p.element_size() for p in trainer.model.parameters())
+    static = {"weights": weights, **{name: found[kind] for name, kind in STATIC.items()}}
+    working = found["Total"] - sum(static.values()) - kept
+    return {**static, "activations": kept, "working": working, "total": found["Total"]}
+
+
+class _NoHook:
+    def remove(self) -> None:
+        """Does nothing: a frozen parameter has no hook."""
+
+
+def sequences(lengths: list[int], vocabulary: int) -> list[TrainSequence]:
+    draw = np.random.default_rng(7)
+    rows = []
+    for at, length in enumerate(lengths):
+        mask = np.ones(length, dtype=np.uint8)
+        mask[:PROMPT] = 0
+        tokens = draw.integers(0, vocabulary, length).astype(np.int32)
+        rows.append(TrainSequence(f"g/{at}", tokens, mask, np.zeros(length, np.float32), float(draw.normal()), 0))
+    return rows
+
+
+def step_options(micro_batch_tokens: int) -> GrpoOptions:
+    return GrpoOptions(
+        learning_rate=1e-6, clip_low=0.2, clip_high=0.28, loss_norm="batch-tokens", inner_steps=1,
+        micro_batch_tokens=micro_batch_tokens, temperature=1.0, max_grad_norm=1.0, objective="clip", dual_clip=0.0,
+        constant_tokens=0, kl_coef=0.0, kl_estimator="k3", warmup_updates=0, correction="none", correction_low=0.0,
+        correction_high=0.0, mini_batches=1, mini_batch_unit="groups", mini_batch_seed=0,
+    )  # fmt: skip
+
+
+def resident_bytes(field: str) -> int:
+    """Memory of this process in bytes: VmRSS is its current size, VmHWM its peak."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+if __name__ == "__main__":
+    main()
