@@ -13,6 +13,7 @@ export type { LocalEngine, LocalEngineOptions } from './engines/local/local'
 export { type RecordedEngineOptions, RecordedTurns, recordedEngine } from './engines/recorded/recorded'
 export { type SimulatedEngineOptions, simulatedEngine } from './engines/simulated/simulated'
 export type * from './renderer/renderer'
+export { type SftData, writeExamples } from './trainer/exampleFiles'
 export type * from './trainer/trainer'
 
 /** Starts the local engine: a transformers model in a process of its own, which ends with this one. */

@@ -29,6 +29,8 @@ export interface PolicyProcessOptions {
   /** Command-line options of troupe_policy.server: `kvTokens: 4096` becomes `--kv-tokens 4096`, `true` a flag. */
   readonly options?: Readonly<Record<string, string | number | boolean | undefined>>
   readonly python?: string
+  /** Variables to set beside those of this process, such as the GPUs that the process may use. */
+  readonly env?: Readonly<Record<string, string>>
   readonly startTimeoutMs?: number
   /** Signal that kills the process while it is still starting. */
   readonly signal?: AbortSignal
@@ -80,7 +82,13 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
     stdio: ['pipe', 'pipe', 'pipe'],
     detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
-    env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' },
+    env: {
+      ...process.env,
+      ...options.env,
+      PYTHONPATH: policyDirectory(),
+      PYTHONUNBUFFERED: '1',
+      PYTHONDONTWRITEBYTECODE: '1',
+    },
   })
   child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
   const stderr = tailOf(child, options.log)
@@ -180,7 +188,11 @@ function startError(serve: PolicyService, code: string, message: string, wasKill
 function gone(serve: PolicyService, how: string, stderr: string): Error {
   const boundary = boundaries[serve]
   const tail = stderr === '' ? '' : `; last output on stderr:\n${stderr}`
-  return new TroupeError(`${serve}.lost`, { boundary, retriable: true, message: `the ${serve} process ${how}${tail}` })
+  return new TroupeError(`${boundary}.lost`, {
+    boundary,
+    retriable: true,
+    message: `the ${serve} process ${how}${tail}`,
+  })
 }
 
 function tailOf(child: Child, log: PolicyProcessOptions['log']): () => string {

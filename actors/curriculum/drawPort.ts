@@ -116,6 +116,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
           seed: deriveSeed(options.seed, group, member),
           minVersion,
           deadlineMs: options.deadlineMs,
+          deadlineFrom: 'start',
           ...under,
         })
       }

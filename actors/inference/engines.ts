@@ -1,6 +1,6 @@
 /**
- * The engines of a run, as its recipe names them: local processes, servers that somebody else started, a recorded run,
- * or simulations.
+ * The engines of a run, as its recipe names them: local processes, servers that somebody else or this run
+ * started, a recorded run, or simulations.
  *
  * in   the recipe's engine, the model's directory
  * out  for each engine its name, how to start it, its restart policy
@@ -10,20 +10,18 @@
 
 import type { Engine } from '../../backends/engines/engine'
 import { startLocalEngine } from '../../backends/engines/local/local'
-import { startOpenaiEngine } from '../../backends/engines/openai/openai'
 import type { OwnLog } from '../../backends/engines/recorded/log'
-import { startSglangEngine } from '../../backends/engines/sglang/sglang'
-import { startVllmEngine } from '../../backends/engines/vllm/vllm'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { longestContext, type RecipeConfig } from '../../config'
-import { isServer } from '../../config/sections/engine'
+import { timeoutsOf } from '../../config/estimate/timeouts'
+import { isLaunched, isServer } from '../../config/sections/engine'
 import { type EngineId, engineId } from '../../messages/ids'
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
-import { resolveSecret } from '../../runtime/secret'
 import { fileEngine } from './fileEngine'
-import { modelTraits } from './modelTraits'
+import { launchedRestarts, startLaunched } from './launchedEngine'
+import { startServer } from './serverEngine'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
 /**
@@ -40,10 +38,15 @@ export interface EnginesOptions extends Partial<OwnLog> {
 
 export interface PlannedEngine {
   readonly id: EngineId
-  /** Starts the engine. `signal` aborts when the engine is no longer wanted. */
-  start(signal?: AbortSignal): Promise<Engine>
+  /**
+   * Starts the engine. `signal` aborts when the engine is no longer wanted. `env`: variables that limit its process to
+   * its GPUs.
+   */
+  start(signal?: AbortSignal, env?: Readonly<Record<string, string>>): Promise<Engine>
   /** Restart policy, where it differs from the default of `processActor`. */
   readonly restart?: Partial<RestartPolicy>
+  /** True for a server that somebody else runs. */
+  readonly waitsForever?: boolean
 }
 
 export interface PlannedEngines {
@@ -76,15 +79,26 @@ export function engines(
   const { config, log, startEngine } = options
   const { kind, count, urls } = config.engine
   const named = (k: number) => engineId(`${name ?? kind}-${k}`)
-  type Start = (id: EngineId, modelDirectory: string, signal?: AbortSignal) => Promise<Engine>
+  type Start = (
+    id: EngineId,
+    modelDirectory: string,
+    signal?: AbortSignal,
+    env?: Readonly<Record<string, string>>,
+  ) => Promise<Engine>
   const counted = (start: Start): readonly PlannedEngine[] =>
     Array.from({ length: count }, (_, k) => ({
       id: named(k),
-      start: signal => start(named(k), modelDirectory, signal),
+      start: (signal, env) => start(named(k), modelDirectory, signal, env),
     }))
+  const renderer = reader ?? sharedRenderer(() => startRenderer({ modelDirectory, log }))
+  if (startEngine === undefined && isLaunched(config.engine)) {
+    const start: Start = (id, directory, signal, env) =>
+      startLaunched({ ...options, id, directory, renderer, signal, env })
+    const engines = counted(start).map(engine => ({ ...engine, restart: launchedRestarts }))
+    return { engines, close: () => renderer.close() }
+  }
   const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
   if (given !== undefined) return { engines: counted(given), close: async () => {} }
-  const renderer = reader ?? sharedRenderer(() => startRenderer({ modelDirectory, log }))
   if (!isServer(config.engine)) {
     const ofFile = fileEngine(options, renderer)
     const close = async () => {
@@ -98,61 +112,12 @@ export function engines(
       id: named(k),
       start: atFirst(async () => {
         await renderer.ready()
-        return startServer(options, named(k), url, modelDirectory, renderer)
+        return startServer(options, { id: named(k), url, modelDirectory, renderer })
       }),
       restart: waitForServer,
+      waitsForever: true,
     })),
     close: () => renderer.close(),
-  }
-}
-
-async function startServer(
-  { config, learns, log }: EnginesOptions,
-  id: EngineId,
-  url: string,
-  modelDirectory: string,
-  renderer: SharedRenderer,
-): Promise<Engine> {
-  const { apiKey, maxSequences, kind, model, pause } = config.engine
-  const traits = await modelTraits(modelDirectory)
-  const server = {
-    id,
-    url,
-    expected: {
-      ...traits,
-      contextTokens: longestContext(config),
-      trained: learns,
-      ...(learns && config.train.lora !== undefined ? { adapterRank: config.train.lora.rank } : {}),
-      decode: (tokens: Int32Array) => renderer.decode(tokens),
-      maxSequences,
-    },
-    ...(apiKey === undefined ? {} : { token: resolveSecret(apiKey) }),
-  }
-  switch (kind) {
-    case 'vllm': {
-      const engine = await startVllmEngine(server)
-      log.info({ engine: id, url, ...engine.traits }, 'a vLLM server joined')
-      return engine
-    }
-    case 'sglang': {
-      const engine = await startSglangEngine({ ...server, pause })
-      log.info(
-        { engine: id, url, ...engine.traits },
-        'an SGLang server joined; this engine was only ever tested against a stand-in server',
-      )
-      return engine
-    }
-    case 'openai': {
-      const encode = (text: string) => renderer.encode(text)
-      const engine = await startOpenaiEngine({ ...server, encode, ...(model === undefined ? {} : { model }) })
-      log.info(
-        { engine: id, url, ...engine.capabilities },
-        'an OpenAI-compatible server joined; it gets no new weights',
-      )
-      return engine
-    }
-    default:
-      throw new Error(`engine kind '${kind}' is not a server and has no URL`)
   }
 }
 
@@ -184,8 +149,14 @@ function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
 
 const localEngine =
   ({ config, log }: EnginesOptions) =>
-  (id: EngineId, modelDirectory: string, signal?: AbortSignal): Promise<Engine> => {
+  (
+    id: EngineId,
+    modelDirectory: string,
+    signal?: AbortSignal,
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<Engine> => {
     const contextTokens = longestContext(config)
-    const given = signal === undefined ? {} : { signal }
+    const { engineStartMs: startTimeoutMs, weightUpdateMs } = timeoutsOf(config)
+    const given = { env, startTimeoutMs, weightUpdateMs, ...(signal === undefined ? {} : { signal }) }
     return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log, ...given })
   }

@@ -2,7 +2,7 @@
  * Port of inference to its engine: one generation, one answer.
  *
  * in   requests of the inference behaviour
- * out  turn.completed | turn.interrupted, weights.applied, engine.status
+ * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status
  * Invariant: every generation ends in a fact that echoes its latest attempt. A newer attempt of a trajectory ends the
  * generation of the older attempt, whose fact has the tokens sampled so far. But a newer attempt of the same turn from
  * the same context takes over the running generation and writes the only fact; otherwise a slow turn that is asked
@@ -29,7 +29,9 @@ export const inferenceKey = (request: InferenceRequest): string => {
     case 'update':
       return `update ${request.weights.version}`
     case 'status':
-      return 'status'
+    case 'sleep':
+    case 'wake':
+      return request.kind
   }
 }
 
@@ -62,14 +64,30 @@ const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.at
 
 /**
  * Makes the port that carries out the inference behaviour's requests on one engine. `keepKv`: true to keep the KV cache
- * of older weights when new ones are loaded.
+ * of older weights when new ones are loaded. `fetchMs`: milliseconds after the first attempt to fetch weights over HTTP
+ * in which further attempts may begin.
  */
-export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
+export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects, fetchMs?: number): Port<InferenceRequest> {
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
-  /** updates: number of weight updates requested. updating: the latest load; loads run one after the other. */
+  /**
+   * updates: number of weight updates requested. updating: the latest change of the engine (weights loaded, sleep, wake);
+   * changes run one after the other. isAsleep: true from the end of a sleep to the end of the next update or wake.
+   */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()
+  let isAsleep = false
+
+  /** Runs `change` after the updates, sleeps and wakes before it. */
+  function inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const changed = updating.then(change)
+    updating = changed.catch(() => undefined)
+    return changed
+  }
+  const said = (type: 'engine.slept' | 'engine.woke'): Decision => ({
+    facts: [{ type, at: fx.now(), engine: engine.id }],
+    commands: [],
+  })
 
   function begin(ask: GenerateTurn, older: Running | undefined, signal: AbortSignal): Running {
     const id = requestId(ask)
@@ -135,20 +153,37 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         const turn = ++updates
         const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
         const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
-        const directory = await weightsHere(taken, { signal })
-        const updated = updating.then(async () => {
-          // An update is skipped if another one was requested while it waited.
+        // Its place in the order is taken before the fetch: a sleep that is requested meanwhile comes after it.
+        const isTaken = await inTurn(async () => {
+          // An update is skipped if another one was requested while it waited or was fetched.
           if (turn < updates) return false
-          await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
+          const directory = await weightsHere(taken, { signal, ...(fetchMs === undefined ? {} : { fetchMs }) })
+          if (turn < updates) return false
+          const update = { version, digest: taken.digest, directory, keepKv, isAdapter }
+          if (!isAsleep) await engine.updateWeights(update)
+          else if (engine.wake === undefined) throw new Error(`engine ${engine.id} fell asleep and cannot wake`)
+          else await engine.wake(update)
+          isAsleep = false
           return true
         })
-        updating = updated.catch(() => undefined)
-        if (!(await updated)) return undefined
+        if (!isTaken) return undefined
         return {
           facts: [{ type: 'weights.applied', at: fx.now(), engine: engine.id, version, digest }],
           commands: [],
         }
       }
+      case 'sleep':
+        return inTurn(async () => {
+          await engine.sleep?.()
+          isAsleep = engine.sleep !== undefined
+          return said('engine.slept')
+        })
+      case 'wake':
+        return inTurn(async () => {
+          if (isAsleep) await engine.wake?.()
+          isAsleep = false
+          return said('engine.woke')
+        })
       case 'status':
         return { facts: [], commands: [await engine.status()] }
     }

@@ -25,6 +25,12 @@ export interface JoinOptions {
   /** True to keep the KV cache of older weights when new ones are loaded. Default: false. */
   readonly keepKv?: boolean
   /**
+   * Milliseconds after the first attempt to fetch weights over HTTP in which further attempts may begin. Default: 1 hour.
+   */
+  readonly fetchWeightsMs?: number
+  /** True if the engine sleeps while the trainer works. Default: false. */
+  readonly sleeps?: boolean
+  /**
    * Receives the error when the engine cannot join again, or when the log cannot be followed. Default: the error is
    * logged.
    */
@@ -53,7 +59,7 @@ export async function joinEngine(
   const { id, capabilities } = engine
   const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
     options
-  const port = inferencePort(engine, options.keepKv ?? false, fx)
+  const port = inferencePort(engine, options.keepKv ?? false, fx, options.fetchWeightsMs)
   /**
    * Policy version that the engine was opened with (`options.version`); undefined once the engine has loaded another.
    */
@@ -97,10 +103,10 @@ export async function joinEngine(
     const [at] = await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, ...joined }])
     joinedAt = at!.offset
     driving = await host({
-      behaviour: fenced(inference(id)),
+      behaviour: fenced(inference(id, options.sleeps)),
       feeds: [
         { topic: 'learner', from: 'oldest' },
-        { topic: 'assignments', from: 'latest' },
+        { topic: 'assignments', from: 'latest', key: id },
       ],
       perform,
       keyOf: inferenceKey,

@@ -2,8 +2,9 @@
  * Learner: trains on the selected groups of one step after the other, and publishes the weights.
  *
  * in   learner.claimed, rollout.requested, curriculum.advanced, group.selected | rejected, stage.changed, step.*,
- *      weights.published, checkpoint.saved, run.finished | resumed
- * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
+ *      weights.published, checkpoint.saved | removed, run.finished | resumed
+ * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected) and to
+ *      remove checkpoints (answered by checkpoint.removed)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
  * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
  * facts carry the epoch (log offset) of the latest claim; `fenced` hides from it the facts that an earlier learner
@@ -12,14 +13,25 @@
 
 import type { StageReset } from '../../backends/trainer/trainer'
 import type { GroupSelected, Metrics, StepStarted } from '../../messages/facts'
-import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../../messages/ids'
+import {
+  type Epoch,
+  epoch,
+  type GroupId,
+  groupOf,
+  type PolicyVersion,
+  policyVersion,
+  trajectoryId,
+} from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Behaviour, Origin } from '../../runtime/host/behaviour'
+import { type KeptCheckpoint, obsolete } from './retention'
 
 export interface LearnerPlan {
   readonly groupsPerStep: number
   readonly refillShare: number
   readonly steps: number
+  /** Number of checkpoints to keep. Default: all. */
+  readonly keepCheckpoints?: number | 'all'
 }
 
 /** Log position at which a group's facts begin. */
@@ -50,7 +62,14 @@ export interface LearnerState {
   /** Offset of the latest `learner.claimed`; the learner's facts carry it. */
   readonly epoch: Epoch
   readonly published: PolicyVersion | null
+  /** Newest checkpoint of a completed step. */
   readonly checkpoint: { readonly step: number; readonly name: string } | null
+  /** Checkpoints that were saved and not removed, in the order in which they were saved. */
+  readonly saved: readonly KeptCheckpoint[]
+  /** Checkpoints of the cold start on its way, in the order in which they were saved. */
+  readonly sft: readonly KeptCheckpoint[]
+  /** Name of the checkpoint from which the last step that is over was computed. */
+  readonly lastBase: string | null
   readonly done: number
   readonly gathered: ReadonlyMap<number, Gathered>
   readonly places: ReadonlyMap<GroupId, GroupPlace>
@@ -62,7 +81,12 @@ export interface LearnerState {
 }
 
 export type LearnerRequest =
-  | { readonly kind: 'cold-start'; readonly epoch: Epoch }
+  | {
+      readonly kind: 'cold-start'
+      readonly epoch: Epoch
+      /** Checkpoint from which the cold start goes on, if it has one. */
+      readonly resume?: KeptCheckpoint
+    }
   | {
       readonly kind: 'train'
       /** Epoch of the learner that completes the step, even if another process started it. */
@@ -75,6 +99,14 @@ export type LearnerRequest =
        * result.
        */
       readonly since: readonly Batch[]
+      readonly saved: readonly KeptCheckpoint[]
+    }
+  | {
+      readonly kind: 'remove-checkpoint'
+      readonly epoch: Epoch
+      readonly checkpoint: KeptCheckpoint
+      /** Newest published version. */
+      readonly version: PolicyVersion
     }
 
 const none: Gathered = { requested: new Set(), selected: new Map(), rejected: new Set() }
@@ -110,11 +142,27 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
 
   function trainRequests(state: LearnerState): LearnerRequest[] {
     if (state.finished) return []
-    if (state.published === null) return [{ kind: 'cold-start', epoch: state.epoch }]
+    if (state.published === null) {
+      const resume = state.sft.at(-1)
+      return [{ kind: 'cold-start', epoch: state.epoch, ...(resume && { resume }) }]
+    }
     const batch = state.batches.at(-1)
     if (batch === undefined || batch.metrics !== null || state.checkpoint === null) return []
-    const { epoch, published: version, checkpoint } = state
-    return [{ kind: 'train', epoch, batch, version, checkpoint, since: state.batches.slice(0, -1) }]
+    const { epoch, published: version, checkpoint, saved } = state
+    return [{ kind: 'train', epoch, batch, version, checkpoint, since: state.batches.slice(0, -1), saved }]
+  }
+
+  function removals({ epoch, saved, sft, published, batches, lastBase, checkpoint }: LearnerState): LearnerRequest[] {
+    const bases = batches.map(b => b.started.baseCheckpoint)
+    const needed = new Set([...bases, lastBase ?? '', checkpoint?.name ?? ''])
+    // A cold start that is over needs none of its checkpoints, one on its way the newest.
+    const gone = [
+      ...obsolete(saved, needed, plan.keepCheckpoints ?? 'all'),
+      ...sft.slice(0, published === null ? -1 : undefined),
+    ]
+    return gone.map(checkpoint => {
+      return { kind: 'remove-checkpoint', epoch, checkpoint, version: published ?? policyVersion(0) }
+    })
   }
 
   return {
@@ -123,6 +171,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
       epoch: epoch(0),
       published: null,
       checkpoint: null,
+      saved: [],
+      sft: [],
+      lastBase: null,
       done: 0,
       gathered: new Map(),
       places: new Map(),
@@ -155,9 +206,21 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
         case 'step.rejected':
           return over(state, fact.step, fact.metrics, true)
         case 'checkpoint.saved': {
-          const kept = state.batches.filter(b => b.started.step > fact.step || b.metrics === null)
-          return { ...state, checkpoint: { step: fact.step, name: fact.name }, batches: kept }
+          if (fact.updates !== undefined) {
+            // A cold start that begins anew in the same process writes its checkpoints under the same names.
+            const { step, name } = fact
+            return { ...state, sft: [...without(state.sft, name), { step, version: null, name }] }
+          }
+          const { step, version, name } = fact
+          const saved = [...without(state.saved, name), { step, version, name }]
+          // The step whose result it holds may not be over in the log. If its completion is lost in a crash, the step is
+          // trained again, from the checkpoint before.
+          if (step > state.done) return { ...state, saved }
+          const batches = state.batches.filter(b => b.started.step > step)
+          return { ...state, checkpoint: { step, name }, saved, batches }
         }
+        case 'checkpoint.removed':
+          return { ...state, saved: without(state.saved, fact.name), sft: without(state.sft, fact.name) }
         case 'weights.published':
           return { ...state, published: fact.version }
         case 'stage.changed': {
@@ -175,10 +238,13 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
     },
     pending(state, fx) {
       const fact = start(state, fx)
-      return { facts: fact === undefined ? [] : [fact], commands: [], requests: trainRequests(state) }
+      const requests = [...trainRequests(state), ...removals(state)]
+      return { facts: fact === undefined ? [] : [fact], commands: [], requests }
     },
   }
 }
+
+const without = (kept: readonly KeptCheckpoint[], gone: string) => kept.filter(({ name }) => name !== gone)
 
 /** True if the group was selected or rejected before: only the first such decision counts. */
 const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
@@ -210,12 +276,15 @@ function over(state: LearnerState, step: number, metrics: Metrics, rejected: boo
   gathered.delete(step)
   const spent = state.gathered.get(step)?.requested ?? new Set()
   const places = new Map([...state.places].filter(([group]) => !spent.has(group)))
-  const covered = state.checkpoint !== null && state.checkpoint.step >= step
+  // A rejected step left no result: a checkpoint of an earlier try, whose end was lost in a crash, holds another state.
+  const own = rejected ? undefined : state.saved.findLast(c => c.step === step)
   return {
     ...state,
+    checkpoint: own === undefined ? state.checkpoint : { step, name: own.name },
+    lastBase: state.batches.find(b => b.started.step === step)?.started.baseCheckpoint ?? state.lastBase,
     done: step,
     gathered,
     places,
-    batches: covered ? batches.filter(b => b.started.step > step) : batches,
+    batches: own === undefined ? batches : batches.filter(b => b.started.step > step),
   }
 }

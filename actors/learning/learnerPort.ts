@@ -1,139 +1,178 @@
 /**
  * The learner's port to the trainer.
  *
- * in   cold-start and train requests
+ * in   requests to make the cold start, to train a step, to remove a checkpoint
  * out  cold start: stage.changed (if there are demonstrations), checkpoint.saved, weights.published
- *      step: checkpoint.saved (every `checkpointEvery` steps), weights.published, step.completed; or step.rejected
+ *      step: weights.published, step.completed; or step.rejected; every `checkpointEvery` steps checkpoint.saved, once
+ *      the checkpoint is complete on disk, while training goes on; the run's last one is awaited
+ *      a checkpoint that is no longer kept: checkpoint.removed
  * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state
  * (a crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; a loss that then differs
- * from the recorded one is logged. `step.completed` is written last, after the weights and the checkpoint are durable.
+ * from the recorded one is logged. `step.completed` is written after the weights are durable.
+ * The third failure in a row of one kind of call (step, save, …) is final: the run ends with it.
  */
-import { readdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
+
+import { basename, join } from 'node:path'
+import { type SftData, writeExamples } from '../../backends/trainer/exampleFiles'
 import type {
   GrpoOptions,
+  SavedSft,
   SftExample,
   SftOptions,
   StageReset,
   Trainer,
   TrainSequence,
 } from '../../backends/trainer/trainer'
-import { type AssembledSequence, assembleSequence } from '../../kernels'
-import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
-import { type Epoch, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
-import type { Effects } from '../../runtime/effects'
+import type { Fact, Metrics } from '../../messages/facts'
+import { policyVersion } from '../../messages/ids'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
 import type { Journal } from '../../runtime/journal/journal'
-import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
-import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
+import { type CheckpointsOptions, checkpoints, type Reached } from './checkpoints'
 import type { Batch, LearnerRequest } from './learner'
+import type { KeptCheckpoint } from './retention'
+import { batchFaults, callKinds, trainerCalls } from './trainerCalls'
+import { factsOf, trainSequences } from './trainSequences'
 
-export interface LearnerPortOptions {
-  /** Resolves with the trainer; starts it again first if its process was lost. */
-  readonly trainer: () => Promise<Trainer>
+export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 'attempt'> {
+  /** Resolves with the trainer; starts it again first if its process was lost. `signal` ends the wait for it. */
+  readonly trainer: (signal: AbortSignal) => Promise<Trainer>
+  /**
+   * True if the trainer shares its GPUs with engines, which sleep while it works: it wakes before a step and sleeps
+   * again before the step's weights are published, which wake the engines. Default: false.
+   */
+  readonly takesTurns?: boolean
   readonly journal: Journal
-  /** Root directory of checkpoints and weights. */
-  readonly directory: string
-  /** Maps a directory of weights to the URL under which other hosts fetch it. */
-  readonly servedAt?: (directory: string) => string
   readonly grpo: GrpoOptions
   readonly checkpointEvery: number
-  readonly keepVersions: number
+  /** Number of the run's last step. Its checkpoint is awaited, since the run ends after it. Default: none is awaited. */
+  readonly lastStep?: number
   /**
    * Cold start: demonstrations (conversations to imitate) as token ids, and how to train on them. Without it, version 0
    * is the unchanged initial model.
    */
-  readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
+  readonly coldStart?: {
+    readonly options: SftOptions
+    readonly examples: () => AsyncIterable<SftExample>
+    /** Updates between two checkpoints. Default: none is written. */
+    readonly checkpointEvery?: number
+  }
   readonly onColdStart: (done: number, loss: number) => void
-  readonly fx: Effects
-  readonly log: Log
+  /** Resolves with true if this process may write for its role. Default: true. */
+  readonly mayAct?: () => Promise<boolean>
+  /** Called with a function that resolves when no checkpoint is being written. */
+  readonly onWriting?: (ended: () => Promise<void>) => void
 }
+
+type ColdStartRequest = Extract<LearnerRequest, { kind: 'cold-start' }>
+type TrainRequest = Extract<LearnerRequest, { kind: 'train' }>
+type RemoveRequest = Extract<LearnerRequest, { kind: 'remove-checkpoint' }>
+
+/** Codes of errors after which a cold start cannot go on from its checkpoint and begins anew. */
+const cannotGoOn: ReadonlySet<string> = new Set([
+  ...['trainer.other_examples', 'trainer.no_checkpoint', 'trainer.checkpoint_corrupt'],
+])
 
 /** Relative difference between a recomputed and a recorded loss above which a warning is logged. */
 const recomputedTolerance = 1e-3
 
-/**
- * Codes of errors after which the step is rejected and the trainer's state is unchanged: the batch is at fault, not the
- * trainer.
- */
-const batchFaults: ReadonlySet<string> = new Set([
-  'trainer.not_finite',
-  'trainer.empty_batch',
-  'trainer.bad_sequence',
-  'trainer.context_exceeded',
-])
-
-export const learnerKey = (request: LearnerRequest): string =>
-  request.kind === 'cold-start' ? 'cold-start' : `train ${request.batch.started.step}`
+export function learnerKey(request: LearnerRequest): string {
+  switch (request.kind) {
+    case 'cold-start':
+      return 'cold-start'
+    case 'train':
+      return `train ${request.batch.started.step}`
+    case 'remove-checkpoint':
+      return `remove ${request.checkpoint.name}`
+  }
+}
 
 export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
-  const { journal, fx, log } = options
+  const { journal, fx, log, mayAct = async () => true } = options
+  const calls = trainerCalls()
   /** The trainer, and the number of the step whose resulting state it holds. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
-
-  // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
-  // cannot overwrite its successor's files.
-  const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
-  const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
-  const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
-
-  async function publish(trainer: Trainer, step: number, version: PolicyVersion, epoch: Epoch): Promise<Fact[]> {
-    const whole = step % options.checkpointEvery === 0
-    const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
-    const path = whole ? checkpointPath(name) : join(options.directory, 'weights', under(versionName(version), epoch))
-    const { digest, bytes, adapter } = await trainer.save(path, whole)
-    const at = fx.now()
-    const url = pathToFileURL(path).href
-    const served = options.servedAt === undefined ? {} : { served: options.servedAt(path) }
-    const adapters = adapter === undefined ? {} : { adapter }
-    const said = { version, step, url, ...served, digest, bytes, ...adapters, epoch }
-    const published: WeightsPublished = { type: 'weights.published', at, ...said }
-    const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest, epoch }] : []
-    await removeOld(version)
-    return [...saved, published]
+  const append = async (fact: Fact) => {
+    if (await mayAct()) await journal.append([fact])
   }
+  const written = checkpoints({
+    ...options,
+    attempt: (kind, call) => calls.attempt(callKinds[kind], call),
+    // A checkpoint is often complete while the next step is trained, so its fact cannot wait for that step's answer.
+    append,
+  })
+  /** Ends the waits of the requests whose checkpoints could not be removed. */
+  const notRemoved: (() => void)[] = []
+  /** The demonstrations on disk, once they are rendered. */
+  let demonstrations: SftData | undefined
+  options.onWriting?.(written.ended)
 
-  /** Removes the weights that are `keepVersions` versions old, unless they are part of a checkpoint. */
-  async function removeOld(version: PolicyVersion): Promise<void> {
-    const old = version - options.keepVersions
-    if (old < 0) return
-    const folder = join(options.directory, 'weights')
-    const names = await readdir(folder).catch(() => []) // the folder does not exist when every version is a checkpoint
-    const gone = names.filter(name => name === versionName(old) || name.startsWith(`${versionName(old)}-`))
-    for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
-  }
-
-  async function coldStart(epoch: Epoch): Promise<Decision> {
-    const trainer = await options.trainer()
+  async function coldStart(trainer: Trainer, request: ColdStartRequest): Promise<Decision> {
+    const { epoch } = request
     const facts: Fact[] = []
     if (options.coldStart !== undefined) {
-      const examples = await options.coldStart.examples()
-      const metrics = await trainer.sft(examples, options.coldStart.options, options.onColdStart)
-      const reason = `supervised on ${examples.length} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
+      demonstrations ??= await writeExamples(join(options.directory, 'demonstrations'), options.coldStart.examples())
+      const metrics = await fineTune(trainer, demonstrations, options.coldStart, request)
+      const reason = `supervised on ${demonstrations.examples} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
       facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason, epoch })
     }
-    facts.push(...(await publish(trainer, 0, policyVersion(0), epoch)))
+    const reached = { step: 0, version: policyVersion(0), epoch }
+    const { published, weights, digest } = await written.publish(trainer, reached, [])
+    facts.push(await written.save(trainer, { ...reached, weights, digest }), published)
     held = { trainer, step: 0 }
     return { facts, commands: [] }
+  }
+
+  /** Fine-tunes from the beginning, or from the newest checkpoint that was saved on the way. */
+  async function fineTune(
+    trainer: Trainer,
+    data: SftData,
+    { options: sft, checkpointEvery: every = 0 }: NonNullable<LearnerPortOptions['coldStart']>,
+    { epoch, resume }: ColdStartRequest,
+  ): Promise<Metrics> {
+    const said: Promise<void>[] = []
+    const onSaved = ({ directory, updates, manifest, bytes }: SavedSft) => {
+      const fact = {
+        step: 0,
+        version: policyVersion(0),
+        name: basename(directory),
+        digest: '',
+        manifest,
+        bytes,
+        updates,
+      }
+      said.push(append({ type: 'checkpoint.saved', at: fx.now(), ...fact, epoch }))
+    }
+    const on = { prefix: written.sftPrefix(epoch), every, onSaved }
+    const tune = (from?: string) =>
+      calls.attempt(callKinds.sft, () =>
+        trainer.sft(data, sft, options.onColdStart, { ...on, ...(from === undefined ? {} : { resume: from }) }),
+      )
+    const metrics = await tune(resume && written.pathOf(resume.name)).catch(thrown => {
+      if (resume === undefined || !cannotGoOn.has(asError(thrown) instanceof TroupeError ? thrown.code : ''))
+        throw thrown
+      log.warn({ err: thrown }, 'the cold start begins anew: it cannot go on from its checkpoint')
+      return tune()
+    })
+    await Promise.all(said)
+    return metrics
   }
 
   /** Reads the batch's sequences from the log, in the batch's order. */
   const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
     trainSequences(batch, await factsOf(journal, batch))
 
-  async function restore(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Trainer> {
-    const trainer = await options.trainer()
+  async function restore(trainer: Trainer, request: TrainRequest): Promise<void> {
     const { started } = request.batch
-    if (held?.trainer === trainer && held.step === started.step - 1) return trainer
-    await trainer.load(checkpointPath(request.checkpoint.name))
+    if (held?.trainer === trainer && held.step === started.step - 1) return
+    await calls.attempt(callKinds.load, () => trainer.load(written.pathOf(request.checkpoint.name)))
     for (const batch of request.since) {
       await resetTrainer(trainer, batch.reset, options.grpo)
       if (batch.rejected) continue
-      const metrics = await trainer.step(await sequencesOf(batch), options.grpo)
+      const sequences = await sequencesOf(batch)
+      const metrics = await calls.attempt(callKinds.again, () => trainer.step(sequences, options.grpo))
       const recorded = batch.metrics?.loss ?? Number.NaN
       const difference = Math.abs((metrics.loss ?? Number.NaN) - recorded) / Math.max(1e-6, Math.abs(recorded))
       if (!(difference <= recomputedTolerance)) {
@@ -143,13 +182,13 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
         )
       }
     }
-    return trainer
   }
 
-  async function train(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Decision> {
+  async function train(trainer: Trainer, request: TrainRequest): Promise<Decision> {
     const { epoch } = request
     const { step } = request.batch.started
-    const trainer = await restore(request)
+    await restore(trainer, request)
+    await written.retry(trainer, step - 1)
     const sequences = await sequencesOf(request.batch)
     // A stage that begins may ask for a reset. It is made here, because the newest checkpoint still holds the previous
     // stage's optimizer and reference model.
@@ -157,7 +196,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     let metrics: Metrics
     try {
       held = undefined
-      metrics = withoutMemory(await trainer.step(sequences, options.grpo))
+      metrics = withoutMemory(await calls.attempt(callKinds.step, () => trainer.step(sequences, options.grpo)))
     } catch (thrown) {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
@@ -166,16 +205,80 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason, metrics: {} }
       return { facts: [rejected], commands: [] }
     }
-    const version = policyVersion(request.version + 1)
-    const facts = await publish(trainer, step, version, epoch)
+    const reached = { step, version: policyVersion(request.version + 1), epoch }
+    const facts = await leave(trainer, reached, request.saved)
     held = { trainer, step }
+    const { version } = reached
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
-  // Stopping the run waits for a running step, whose result would otherwise be lost, but aborts a cold start.
-  return (request, signal) =>
-    request.kind === 'cold-start' ? rejectOnAbort(coldStart(request.epoch), signal) : train(request)
+  /** Publishes the weights of a step and begins its checkpoint, if it has one. */
+  async function leave(trainer: Trainer, reached: Reached, saved: readonly KeptCheckpoint[]): Promise<Fact[]> {
+    const { published, weights, digest } = await written.publish(trainer, reached, saved)
+    if (reached.step % options.checkpointEvery !== 0) return [published]
+    const state = { ...reached, weights, digest }
+    if (reached.step === options.lastStep) return [await written.save(trainer, state), published]
+    await written.saveBeside(trainer, state)
+    return [published]
+  }
+
+  /** Removes a checkpoint. If that fails, waits until the next step is over, and leaves it to a later request. */
+  async function remove(request: RemoveRequest, signal: AbortSignal): Promise<Decision | undefined> {
+    const { checkpoint, epoch, version } = request
+    const { step, name } = checkpoint
+    try {
+      await written.remove(checkpoint, version)
+    } catch (err) {
+      log.warn({ err, checkpoint: name }, 'a checkpoint could not be removed; it is tried again after the next step')
+      const stepOver = new Promise<void>(resolve => notRemoved.push(resolve))
+      await rejectOnAbort(stepOver, signal)
+      return undefined
+    }
+    return { facts: [{ type: 'checkpoint.removed', at: fx.now(), step, name, epoch }], commands: [] }
+  }
+
+  /**
+   * Runs `work` while the trainer has the memory of its GPUs. Throws if the trainer lives and cannot free it afterwards:
+   * the engines would wait for it for ever.
+   */
+  async function awake<T>(signal: AbortSignal, work: (trainer: Trainer) => Promise<T>): Promise<T> {
+    const trainer = await rejectOnAbort(options.trainer(signal), signal)
+    if (options.takesTurns !== true) return work(trainer)
+    await rejectOnAbort(trainer.wake?.() ?? Promise.resolve(), signal)
+    const failed = 'the trainer could not free its memory'
+    const done = await work(trainer).catch(async thrown => {
+      await trainer.sleep?.().catch(err => log.warn({ err }, failed))
+      throw thrown
+    })
+    await trainer.sleep?.().catch(async err => {
+      if (!(await isLost(trainer))) throw err
+      log.warn({ err }, failed)
+    })
+    return done
+  }
+
+  // Stopping the run waits for a running step, whose result would otherwise be lost, but aborts a cold start, and a step
+  // that still waits for the trainer.
+  return (request, signal) => {
+    switch (request.kind) {
+      case 'cold-start':
+        return rejectOnAbort(
+          awake(signal, trainer => coldStart(trainer, request)),
+          signal,
+        )
+      case 'train':
+        return awake(signal, trainer => train(trainer, request)).finally(() => {
+          for (const again of notRemoved.splice(0)) again()
+        })
+      case 'remove-checkpoint':
+        return remove(request, signal)
+    }
+  }
 }
+
+/** True if the trainer's process has ended, which has freed its memory. */
+const isLost = ({ lost }: Trainer): Promise<boolean> =>
+  Promise.race([lost.then(() => true), new Promise<boolean>(resolve => setImmediate(resolve, false))])
 
 /**
  * Resets the trainer at the start of a stage. Without a KL term the policy is not copied as the new reference model,
@@ -188,66 +291,5 @@ export async function resetTrainer(trainer: Trainer, reset: StageReset | undefin
   if (optimizer || reference) await trainer.reset({ optimizer, reference })
 }
 
-/**
- * Builds the trainer's sequences in the order of `step.started`; groups are numbered from 0 in the order in which they
- * first occur there. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
- */
-export function trainSequences(
-  { started, groups }: Pick<Batch, 'started' | 'groups'>,
-  facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
-): TrainSequence[] {
-  const indexOf = new Map([...new Set(started.trajectories.map(groupOf))].map((group, i) => [group, i]))
-  const advantageOf = new Map<string, number>(
-    groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
-  )
-  return started.trajectories.flatMap(trajectory => {
-    const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
-    if (tokens.length === 0) return []
-    const group = indexOf.get(groupOf(trajectory))!
-    return [{ trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }]
-  })
-}
-
-/**
- * Cuts a sequence after its last sampled token: nothing is trained on a tool response that ended the rollout over its
- * budget.
- */
-function trained({
-  tokens,
-  mask,
-  engineLogprobs,
-}: AssembledSequence): Pick<TrainSequence, 'tokens' | 'mask' | 'engineLogprobs'> {
-  const end = mask.lastIndexOf(1) + 1
-  return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
-}
-
 /** Drops the memory use of the trainer process from the metrics, since it differs between two runs with one seed. */
 const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
-
-/**
- * Reads the facts of a batch's trajectories, from the log positions where their groups begin. Facts written by replaced
- * owners and replaced curricula are left out.
- */
-async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
-  const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
-  const begins = new Map<number, number>()
-  for (const { partition, offset } of batch.places.values()) {
-    begins.set(partition, Math.min(begins.get(partition) ?? offset, offset))
-  }
-  for (const [partition, begin] of begins) {
-    const { next } = await journal.offsets('trajectories', partition)
-    let claimed = -1
-    let curriculum = noCurriculum
-    for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
-      for (const { message, offset } of entries) {
-        if (message.type === 'partition.claimed') claimed = offset
-        // The first record read is a valid request; its learnerEpoch gives the curriculum whose requests are valid.
-        if (isReplaced(curriculum, message as Fact)) continue
-        curriculum = curriculumAfter(curriculum, message as Fact)
-        if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
-        wanted.get(message.trajectory)?.push(message as TrajectoryFact)
-      }
-    }
-  }
-  return wanted
-}

@@ -24,7 +24,7 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
   const evaluated = new Set<number>()
   const measures = new Map<string, Drawn>()
   let tallied = 0
-  let saved = 0
+  const saved = new Set<number>()
   let done = 0
   for (const fact of facts) {
     switch (fact.type) {
@@ -42,18 +42,22 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
         evaluated.add(fact.step)
         break
       case 'checkpoint.saved':
-        saved = Math.max(saved, fact.step)
+        saved.add(fact.step)
+        break
+      case 'step.rejected':
+        saved.delete(fact.step)
+        done = Math.max(done, fact.step)
         break
       case 'step.completed':
-      case 'step.rejected':
         done = Math.max(done, fact.step)
         break
       default:
         break
     }
   }
-  // A step counts as covered only when it is over as well, since checkpoint.saved is written before step.completed.
-  const covered = Math.min(saved, done, tallies ? tallied : done)
+  // A checkpoint counts only when its step is completed, since checkpoint.saved may be written before step.completed.
+  const newest = Math.max(0, ...[...saved].filter(step => step <= done))
+  const covered = Math.min(newest, tallies ? tallied : done)
   const needed = [
     ...train.filter(d => d.step > covered),
     ...evaluations.filter(d => !evaluated.has(d.step)),

@@ -1,8 +1,8 @@
 /**
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
- * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted,
- *      tool.completed, context.appended, group.closed, reward.assigned | failed, ticks
+ * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested | started,
+ *      turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned | failed, ticks
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
  * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
  * alone, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
@@ -31,7 +31,10 @@ export interface CoordinatorState {
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
   /** Highest start order seen so far. A `rollout.requested` at or below it is a repetition and is ignored. */
   readonly highestOrder: number
-  /** Epoch (log offset of its claim) of the curriculum whose rollout requests are valid. */
+  /**
+   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`, which is
+   * the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
+   */
   readonly curriculum: number
   /** Log offset of the latest `scheduler.claimed`. */
   readonly scheduler: number
@@ -70,10 +73,17 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   const isUnjudged = (rollout: Rollout) =>
     rollout.phase === 'finished' && awaitsReward(rollout) && clock.waited(rollout, rollout.askedAt) > verifyTimeoutMs
 
+  /**
+   * A queue may be hours long, so a rollout that waits for its first generation is asked for again at intervals that
+   * double. Without repetition, a request that was lost would never end.
+   */
+  const turnTimeoutMs = ({ started, attempt, request }: Rollout) =>
+    options.turnTimeoutMs * (started || request.deadlineFrom === undefined ? 1 : 2 ** attempt)
+
   function isOverdue(rollout: Rollout): boolean {
     switch (rollout.phase) {
       case 'turn':
-        return rollout.open && clock.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
+        return rollout.open && clock.waited(rollout, rollout.askedAt) > turnTimeoutMs(rollout)
       case 'tools':
         return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // not `some`: `isLost` also starts the clock of every call
       default:

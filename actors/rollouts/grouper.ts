@@ -1,7 +1,7 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
  *
- * in   partition.claimed, curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks
+ * in   partition.claimed, curriculum.claimed, rollout.requested | started | finished, reward.assigned | failed, ticks
  * out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when every member has failed or has a reward, or at its deadline. It is decided
  * once, from its members' rewards and counts and a seed derived from the run's seed and the group's name, so a replay
@@ -11,7 +11,7 @@
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
-import type { Fact, GroupClosed, Purpose } from '../../messages/facts'
+import type { Fact, GroupClosed, Purpose, RolloutStarted } from '../../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../../messages/ids'
 import { ActiveClock } from '../../runtime/activeClock'
 import { deriveSeed, type Effects } from '../../runtime/effects'
@@ -19,6 +19,8 @@ import { nothing, type Reactive } from '../../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
 
 interface Member {
+  /** True once the rollout's first turn went to an engine. */
+  readonly started: boolean
   readonly ended: boolean
   readonly failed: boolean
   readonly reward: number | null
@@ -26,7 +28,7 @@ interface Member {
   readonly toolErrors: number
   readonly answerTags: number
   readonly turns: number
-  readonly sampledTokens: number
+  readonly responseTokens: number
 }
 
 export interface GatheredGroup {
@@ -35,10 +37,13 @@ export interface GatheredGroup {
   readonly step: number
   readonly size: number
   /**
-   * Start (time in ms) and length (ms) of the group's deadline. A new owner of the partition replaces the object, which
-   * restarts the deadline, since nobody worked on the group in between.
+   * Start (time in ms) and length (ms) of the group's deadline. Two facts replace the object, which restarts the
+   * deadline: a member's first generation, if the deadline counts from there, and a new owner's claim of the partition,
+   * since nobody worked on the group before it.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
+  /** True if the deadline waits until every member has started or ended, since members may wait long in a queue. */
+  readonly waitsForStart: boolean
   /** Upper bound on a rollout's tokens after its prompt, from the group's first request (its stage sets it). */
   readonly responseTokens: number
   readonly members: ReadonlyMap<number, Member>
@@ -59,6 +64,7 @@ export interface GrouperOptions {
 }
 
 const absent: Member = {
+  started: false,
   ended: false,
   failed: false,
   reward: null,
@@ -66,8 +72,11 @@ const absent: Member = {
   toolErrors: 0,
   answerTags: 0,
   turns: 0,
-  sampledTokens: 0,
+  responseTokens: 0,
 }
+
+/** Milliseconds within which the fact of a close is folded; after them the close is taken for lost and decided again. */
+const foldedWithinMs = 5000
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const clock = new ActiveClock()
@@ -76,14 +85,16 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
    * objects; reusing these keeps their clocks running.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
+  /** Times of the last closes at a deadline, ms: a later tick may come before the fact of the close is folded. */
+  const closedAt = new Map<GroupId, number>()
 
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
     const rewarded = group.closed?.rewarded ?? rewardedOf(group)
     if (group.purpose !== 'train') return []
     const seed = deriveSeed(options.runSeed, 'select', id)
     const members = rewarded.map(member => {
-      const { reward, toolCalls, toolErrors, answerTags, turns, sampledTokens } = group.members.get(member)!
-      return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns, sampledTokens }
+      const { reward, toolCalls, toolErrors, answerTags, turns, responseTokens } = group.members.get(member)!
+      return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns, responseTokens }
     })
     const common = { at: fx.now(), group: id, epoch: at, step: group.step }
     const selection = selectGroup(members, { ...overlongWithin(options.selection, group.responseTokens), seed })
@@ -138,6 +149,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
             step: fact.step,
             size: fact.groupSize,
             deadline: { from: fact.at, afterMs: fact.deadlineMs },
+            waitsForStart: fact.deadlineFrom === 'start',
             responseTokens: fact.limits.responseTokens,
             members: new Map(),
             closed: null,
@@ -146,6 +158,8 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
           const curriculum = curriculumAfter(state.curriculum, fact)
           return { ...withGroup(state, fact.group, { ...group, members }), highestOrder: fact.order, curriculum }
         }
+        case 'rollout.started':
+          return withStarted(state, fact)
         case 'rollout.finished':
           if (fact.epoch !== state.epoch) return state
           return withMember(state, fact.trajectory, member =>
@@ -159,7 +173,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
                   toolErrors: fact.toolErrors,
                   answerTags: fact.answerTags,
                   turns: fact.turns,
-                  sampledTokens: fact.sampledTokens,
+                  responseTokens: fact.responseTokens ?? fact.sampledTokens,
                 },
           )
         case 'reward.assigned':
@@ -201,14 +215,15 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
           const facts: Fact[] = []
           const open = new Map<GroupId, GatheredGroup['deadline']>()
           clock.tick(fx)
+          for (const [id, at] of closedAt) if (fx.elapsed() - at >= foldedWithinMs) closedAt.delete(id)
           for (const [id, group] of state.groups) {
-            if (group.purpose === 'eval' || group.closed !== null) continue
+            if (group.purpose === 'eval' || group.closed !== null || !isDeadlineSet(group)) continue
             const known = deadlines.get(id)
             const deadline = known?.from === group.deadline.from ? known : group.deadline
             open.set(id, deadline)
-            if (clock.waited(deadline, deadline.from) > deadline.afterMs) {
-              facts.push(...close(id, group, state.epoch, 'deadline', fx))
-            }
+            if (clock.waited(deadline, deadline.from) <= deadline.afterMs || closedAt.has(id)) continue
+            closedAt.set(id, fx.elapsed())
+            facts.push(...close(id, group, state.epoch, 'deadline', fx))
           }
           deadlines = open
           return { facts, commands: [] }
@@ -245,6 +260,22 @@ const rewardedOf = (group: GatheredGroup) =>
 const isComplete = (group: GatheredGroup) =>
   group.members.size === group.size &&
   [...group.members.values()].every(m => m.ended && (m.failed || m.reward !== null))
+
+const isDeadlineSet = (group: GatheredGroup): boolean =>
+  !group.waitsForStart ||
+  (group.members.size === group.size && [...group.members.values()].every(m => m.started || m.ended))
+
+/** Records a member's first generation, from which the group's deadline counts if the request says so. */
+function withStarted(state: GrouperState, { trajectory, at }: RolloutStarted): GrouperState {
+  const id = groupOf(trajectory)
+  const group = state.groups.get(id)
+  const before = group?.members.get(memberOf(trajectory))
+  if (!group?.waitsForStart || group.closed !== null || before === undefined || before.started || before.ended)
+    return state
+  const members = new Map(group.members).set(memberOf(trajectory), { ...before, started: true })
+  const deadline = { ...group.deadline, from: Math.max(group.deadline.from, at) }
+  return withGroup(state, id, { ...group, members, deadline })
+}
 
 function withGroup(state: GrouperState, id: GroupId, group: GatheredGroup): GrouperState {
   return { ...state, groups: state.groups.set(id, group) }

@@ -15,7 +15,7 @@ import { concatArrays } from '../../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
-import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
+import { answerTags, type Call, cellsOf, type Ending, type Rollout, responseTokens, tokensLeft } from './rollout'
 
 /**
  * Asks the renderer for the tokens of tool responses, which are appended to the context; `context.appended` answers it.
@@ -173,6 +173,7 @@ export const rolloutFinished = (
   reason,
   turns: rollout.texts.length,
   sampledTokens: rollout.sampledTokens,
+  responseTokens: responseTokens(rollout),
   toolCalls: rollout.toolCalls,
   toolErrors: rollout.toolErrors,
   answerTags: answerTags(rollout),

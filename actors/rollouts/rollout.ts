@@ -40,6 +40,8 @@ export interface Rollout {
   /** Number of the current turn's latest attempt; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
+  /** True once the rollout's first turn went to an engine; before that, it waits in the scheduler's queue. */
+  readonly started: boolean
   /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean
   /** Number of attempts in a row that ended without a sampled token, for any reason except an abort. */
@@ -73,6 +75,7 @@ export function newRollout(request: RolloutRequested): Rollout {
     turn: 0,
     attempt: -1,
     askedAt: 0,
+    started: false,
     open: false,
     faults: 0,
     engine: null,
@@ -92,16 +95,18 @@ export function newRollout(request: RolloutRequested): Rollout {
   }
 }
 
-const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
+/** Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included. */
+export const responseTokens = (rollout: Rollout): number =>
+  rollout.contextTokens + rollout.partialTokens - rollout.request.tokens.length
 
 /**
  * Returns the number of tokens that the rollout may still grow by, 0 or less if none; tokens that interrupted attempts
  * of the current turn sampled are already subtracted.
  */
 export function tokensLeft(rollout: Rollout): number {
-  const { contextTokens, responseTokens } = rollout.request.limits
+  const { limits } = rollout.request
   const used = rollout.contextTokens + rollout.partialTokens
-  return Math.min(contextTokens - used, responseTokens - (used - promptTokens(rollout)))
+  return Math.min(limits.contextTokens - used, limits.responseTokens - responseTokens(rollout))
 }
 
 const end = (rollout: Rollout, outcome: Outcome, reason: string): Rollout => ({
@@ -141,6 +146,11 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
       if (!fits || fact.epoch !== epoch) return rollout
       return { ...rollout, attempt: fact.attempt, askedAt: fact.at, open: true }
     }
+    case 'rollout.started':
+      // `turnTimeoutMs` of the first turn counts from its assignment, not from the request, which may wait in a queue.
+      return rollout.started || rollout.phase !== 'turn'
+        ? rollout
+        : { ...rollout, started: true, askedAt: Math.max(rollout.askedAt, fact.at) }
     case 'turn.interrupted': {
       if (!rollout.open || fact.turn !== rollout.turn || fact.attempt !== rollout.attempt) return rollout
       const partial = fact.tokens.length > 0 ? [...rollout.partial, fact.tokens] : rollout.partial

@@ -8,6 +8,8 @@
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
+import { refuseAtStart } from '../../config'
+import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
@@ -118,6 +120,10 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
     if (!(await scope.mayAct())) return false
     if (started === undefined || resumes) {
       const resume = started !== undefined
+      if (options.learns && !resume) {
+        refuseAtStart(config)
+        refuseShortDeadlines(config)
+      }
       await recordRunStart(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
     } else checkTokenizer(started, digest)
     await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })

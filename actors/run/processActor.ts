@@ -5,10 +5,11 @@
  * in   how to start the process; its death
  * out  the process that is alive; calls to onUp after a start and onDown after the end of a process that was up
  * Invariant: at most one process lives at a time. A death or a failed start is a failure of the actor, which starts
- * another process with backoff. After too many failures, or at an error that no restart can help, the actor gives up,
- * with the last failure as the reason.
+ * another process with backoff. After too many failures, at the third start in a row that fails however far apart, or
+ * at an error that no restart can help, the actor gives up, with the last failure as the reason.
  */
 
+import { FailureStreaks } from '../../runtime/actor/failureStreaks'
 import { defaultRestartPolicy, type RestartPolicy } from '../../runtime/actor/restartPolicy'
 import { rootCause } from '../../runtime/actor/rootCause'
 import type { ActorContext, ActorSpec, StopReason } from '../../runtime/actor/system'
@@ -46,6 +47,11 @@ export interface ProcessOptions<P extends Living> {
    */
   isFatal?(error: Error, wasUp: boolean): boolean
   readonly restart?: Partial<RestartPolicy>
+  /**
+   * True for a process that somebody else starts: failed starts in a row are not counted, since the actor only waits
+   * for it. Default: false.
+   */
+  readonly waitsForever?: boolean
   readonly stopWithinMs?: number
 }
 
@@ -96,6 +102,18 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
     },
     make: onGivenUp => {
       let process: P | undefined
+      const starts = new FailureStreaks(() => (options.waitsForever === true ? 'ignored' : 'failed'))
+      /** True once the third start in a row has failed. */
+      let hasFailedRepeatedly = false
+      const start = (signal: AbortSignal) =>
+        starts
+          .attempt({ what: `the start of ${name}`, boundary: 'process' }, () => options.start(signal))
+          .catch(thrown => {
+            hasFailedRepeatedly =
+              asError(thrown) instanceof TroupeError && (thrown as TroupeError).code === 'process.failed_repeatedly'
+            if (hasFailedRepeatedly) final.add(thrown as Error)
+            throw thrown
+          })
       const close = async () => {
         const ended = process
         process = undefined
@@ -110,7 +128,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         ...(options.stopWithinMs === undefined ? {} : { stopWithinMs: options.stopWithinMs }),
         isFatal: thrown => final.has(asError(thrown)) || isFatal(asError(thrown), wasUp),
         async start(context) {
-          const started = await options.start(context.signal)
+          const started = await start(context.signal)
           const failed = (error: Error) => {
             if (noRestartHelps(error)) final.add(error)
             context.fail(error)
@@ -144,7 +162,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
           const error = givenUp(escalated)
           renew()
           next.reject(error)
-          onGivenUp(error, !wasUp && escalated.code !== 'actor.escalated')
+          onGivenUp(error, !wasUp && !hasFailedRepeatedly && escalated.code !== 'actor.escalated')
         },
       }
     },

@@ -6,6 +6,8 @@
  * answer requests (scheduler, engines, tools, verifier) are started before coordinator and learner, which at a resume
  * repeat the requests that have no answer in the log; so none of these is lost.
  */
+import { refuseAtStart } from '../../config'
+import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { modelOf } from './model'
@@ -20,9 +22,18 @@ import type { Run, RunOptions } from './run'
 import { endOf, recordRunStart } from './runStart'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
+/**
+ * Starts or resumes a run with all its roles in this process. @throws TroupeError config.invalid (`startFaults`) or
+ * config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if its plan does
+ * not fit the GPUs of this process
+ */
 export async function startRun(given: RunOptions): Promise<Run> {
   const options: RunOptions = { ...given, role: 'all' }
   const { config, recipe, fx, partitions = 1 } = options
+  if (options.learns && !options.resume) {
+    refuseAtStart(config)
+    refuseShortDeadlines(config)
+  }
   const { scope, root, journal, failed } = await openRunScope(options)
   const { fail } = scope
   try {

@@ -1,6 +1,7 @@
 /** Options and handle of a run, for a process that has the whole run and for a process with one role. */
 
 import type { Engine } from '../../backends/engines/engine'
+import type { TrainerProcess, TrainerProcessOptions } from '../../backends/trainer/trainerProcess'
 import type { Recipe, RecipeConfig } from '../../config'
 import type { RunFinished } from '../../messages/facts'
 import type { EngineId, RunId } from '../../messages/ids'
@@ -51,6 +52,10 @@ export interface RunOptions {
   /** Engines (`startEngine`) and tools to use instead of the recipe's: for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
   readonly tools?: ReadonlyMap<string, Tool>
+  /** Names of the GPUs that this process leases to its engines and its trainer. Default: those that torch sees. */
+  readonly devices?: readonly string[]
+  /** Starts a trainer in place of the recipe's, with the options that the recipe's would get. */
+  readonly startTrainer?: (options: TrainerProcessOptions) => Promise<TrainerProcess>
 }
 
 export interface Run {

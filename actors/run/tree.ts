@@ -32,7 +32,7 @@ export const tree = {
   // While one engine pauses, the other engines take its turns. Without any engine the run ends.
   inference: { childStopsWithinMs: 30_000, processes: { engine: 'rest', 'token-reader': 'escalate' } },
   tools: { childStopsWithinMs: 30_000, processes: { sandbox: 'rest' } },
-  // Stopping waits for a running step, up to the trainer's own limit: the step's result is worth more than a quick end.
+  // Stopping waits for a running step as long as the recipe gives it (timeouts.stepMs; roles/scope.ts).
   learning: { childStopsWithinMs: 3_600_000, processes: { trainer: 'escalate' } },
 } as const satisfies Readonly<Record<string, Branch>>
 

@@ -2,7 +2,7 @@
  * Writes the supervision tree's state to the run's log: `actor.status` on `telemetry`, for `troupe doctor --tree` in
  * any process.
  *
- * in   state changes of a process's actors
+ * in   state changes of a process's actors, and the GPUs that they lease
  * out  one record for each actor that has changed, at most 4 times a second
  * Invariant: the log ends with the latest state of every actor, unless the process was killed or the bus failed. A bus
  * failure loses records of this kind and never harms the run.
@@ -20,6 +20,8 @@ export interface TreeStatus {
   readonly onLife: (life: ActorLife) => void
   /** Called when a child that gave up begins its pause. */
   readonly onRest: (path: string, error: Error) => void
+  /** Called with the GPUs that an actor's process has from now on. */
+  readonly onLease: (actor: string, devices: readonly string[]) => void
   /** Starts writing to the journal: first the changes that have already happened, then each new one. */
   start(journal: Pick<Journal, 'append'>): void
   /** Writes the changes that are not written yet, then stops writing. */
@@ -36,6 +38,8 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   const changed = new Set<string>()
   /** Number of restarts of earlier actors at each path: a child that paused comes back as a new actor. */
   const before = new Map<string, number>()
+  /** GPUs of each actor that has any. */
+  const leased = new Map<string, readonly string[]>()
   let journal: Pick<Journal, 'append'> | undefined
   let timer: NodeJS.Timeout | undefined
   let writing: Promise<void> = Promise.resolve()
@@ -44,7 +48,18 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   function put(actor: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
     const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
     const { kind, state, restarts } = life
-    latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
+    const devices = leased.has(actor) ? { devices: leased.get(actor)! } : {}
+    latest.set(actor, {
+      type: 'actor.status',
+      at: fx.now(),
+      actor,
+      kind,
+      state,
+      restarts,
+      ...reason,
+      ...devices,
+      ...own,
+    })
     changed.delete(actor) // deleted first, so that the set is in the order of the latest changes
     changed.add(actor)
     if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
@@ -77,6 +92,12 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
     onRest(path, error) {
       const actor = nameOf(path)
       put(actor, { kind: 'process', state: 'resting', restarts: latest.get(actor)?.restarts ?? 0 }, error)
+    },
+    onLease(actor, devices) {
+      if (devices.length === 0) leased.delete(actor)
+      else leased.set(actor, devices)
+      const last = latest.get(actor)
+      if (last !== undefined) put(actor, last, last.reason === undefined ? undefined : new Error(last.reason))
     },
     start(given) {
       journal = given

@@ -58,6 +58,10 @@ export class EngineFleet {
     return this.#active
   }
 
+  hasJoined(engine: EngineId): boolean {
+    return this.#joined.has(engine)
+  }
+
   joined(fact: EngineJoined): void {
     this.#faults = joinedAgain(this.#faults, fact.engine)
     this.#joined.set(fact.engine, fact)

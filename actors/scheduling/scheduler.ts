@@ -1,13 +1,14 @@
 /**
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
- * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed |
- *      interrupted, ticks
- * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take;
+ * in   turn.generate, trajectory.release, engine.status, engine.joined | left | slept | woke, weights.applied,
+ *      turn.completed | interrupted, ticks
+ * out  turn.assign, rollout.started at a trajectory's first assignment, trajectory.evict, ledger.status;
+ *      turn.interrupted for a context that no engine can take;
  *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
  *      every turn that ran on it
  * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
- * have sent a sign of life since this scheduler began. The state is soft: a new scheduler learns the engines from the
+ * have sent a sign of life since this scheduler began; no turn is assigned while an engine sleeps. The state is soft: a new scheduler learns the engines from the
  * log and from their status, and the turns from the coordinators, which ask again. The queue and the ledger are mutable
  * objects, so a state is a view of them and not a value of its own.
  */
@@ -24,11 +25,18 @@ export interface SchedulerState {
   readonly scheduler: Scheduler
   /** Latest request of each trajectory that is under way. */
   readonly requests: Map<TrajectoryId, GenerateTurn>
+  /** Trajectories that are under way and that this scheduler has assigned at least once. */
+  readonly started: Set<TrajectoryId>
   /**
    * Requests that wait until at least one engine takes turns and every such engine has loaded new enough weights.
    */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
+  /**
+   * Engines that freed their memory for the trainer. No turn is assigned while one sleeps: they sleep and wake together,
+   * and none has a KV cache afterwards.
+   */
+  readonly asleep: Set<EngineId>
   /**
    * Trajectories whose turn ran on an engine that left; their turns are interrupted so that the coordinators ask again.
    */
@@ -55,20 +63,33 @@ export function scheduler(
     initial: () => ({
       scheduler: createScheduler(policy),
       requests: new Map(),
+      started: new Set(),
       early: new Map(),
       fleet: new EngineFleet(silentMs),
+      asleep: new Set(),
       stranded: new Map(),
     }),
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
+          state.asleep.delete(fact.engine)
           leave(state, { engine: fact.engine }) // an engine that joins again has lost its turns and cache
           state.fleet.joined(fact)
           return { ...state }
         case 'engine.left':
+          state.asleep.delete(fact.engine)
           leave(state, fact)
           return { ...state }
+        case 'engine.slept':
+          // It may have left while it fell asleep; then nobody waits for it.
+          if (!state.fleet.hasJoined(fact.engine)) return state
+          state.asleep.add(fact.engine)
+          return { ...state }
+        case 'engine.woke':
+          state.asleep.delete(fact.engine)
+          return { ...state }
         case 'weights.applied':
+          state.asleep.delete(fact.engine)
           return state.fleet.applied(fact) ? { ...state } : state
         case 'turn.completed':
         case 'turn.interrupted': {
@@ -90,6 +111,7 @@ export function scheduler(
           break
         case 'trajectory.release':
           state.requests.delete(input.trajectory)
+          state.started.delete(input.trajectory)
           state.early.delete(input.trajectory)
           state.scheduler.trajectoryReleased(input.trajectory, input.outcome !== 'failed')
           break
@@ -212,16 +234,21 @@ function take(state: SchedulerState, request: GenerateTurn): void {
 }
 
 function assign(state: SchedulerState, fx: Effects): Decision {
+  if (state.asleep.size > 0) return { facts: [], commands: [] }
   const { assignments, evictions, unfit } = state.scheduler.decide(fx.now())
   const commands: Command[] = evictions.map(({ trajectory, engine }) => ({
     type: 'trajectory.evict',
     trajectory,
     engine,
   }))
+  const started: Fact[] = []
   for (const { trajectory, engine } of assignments) {
     commands.push({ type: 'turn.assign', engine, ask: state.requests.get(trajectory)! })
+    if (state.started.has(trajectory)) continue
+    state.started.add(trajectory)
+    started.push({ type: 'rollout.started', at: fx.now(), trajectory, engine })
   }
-  return { facts: unfit.flatMap(trajectory => tooLong(state, trajectory, fx)), commands }
+  return { facts: [...started, ...unfit.flatMap(trajectory => tooLong(state, trajectory, fx))], commands }
 }
 
 function tooLong(state: SchedulerState, trajectory: TrajectoryId, fx: Effects): Fact[] {

@@ -1,8 +1,8 @@
 /**
- * Grades answers in `\boxed{}`: reward 1 if and only if the answer is equivalent to the truth, else 0.
+ * Grades mathematical answers: reward 1 if and only if the answer is equivalent to the truth, else 0.
  *
  * in   a response and the truth        out  the reward, the extracted answer, the rule that decided, and why
- * Invariant: a response without a box in the place that `place` names has reward 0; the grader rejects only if
+ * Invariant: a response without an answer in the place that `place` names has reward 0; the grader rejects only if
  * math-verify is broken or its queue is full, or when the call is aborted.
  */
 import { type AnswerPlace, extractAnswer } from '../../kernels'
@@ -27,9 +27,11 @@ export function mathGrader(
         reward: 0,
         answer: '',
         how: 'no-answer',
-        why: 'the response has no \\boxed{} in the place that reward.place names',
+        why: `the response has no ${isNumberPlace(place) ? 'number' : '\\boxed{}'} in the place that reward.place names`,
       }
     const { correct, how, why } = await grade({ answer, truth }, signal)
     return { reward: correct ? 1 : 0, answer, how, why }
   }
 }
+
+const isNumberPlace = (place: AnswerPlace) => place === 'hashes' || place === 'last-number'

@@ -138,8 +138,11 @@ export interface Engine {
    * wait. Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
    */
   sleep?(): Promise<void>
-  /** Allocates the freed memory again, and loads the weights of the last update if their memory was freed too. */
-  wake?(): Promise<void>
+  /**
+   * Allocates the freed memory again, and loads `update`, or the weights of the last update if their memory was freed
+   * too.
+   */
+  wake?(update?: WeightsUpdate): Promise<void>
   /**
    * Resolves with the reason when the engine's process or server is gone; never for an engine without one (custom,
    * recorded, simulated).

@@ -1,20 +1,23 @@
 /**
  * Maps a recipe to the options of the trainer.
  *
- * in   a resolved recipe        out  options of an optimizer step, of fine-tuning, of the trainer's processes
+ * in   a resolved recipe        out  options of a GRPO step, of fine-tuning, of the trainer's processes; their timeouts
  * Invariant: a live run and a replay both take their options from here, so both compute the same step. Only the
  * recipe's schema has defaults: a request carries every option, and the trainer's process refuses a message that lacks
  * one.
  */
+import { timeoutsOf } from '../../config/estimate/timeouts'
 import type { RecipeConfig } from '../../config/schema'
+import { type Correction, correctionOf } from '../../config/sections/correction'
 import { lossDefaults } from '../../config/sections/train'
 
-/** Options of every optimizer step: StepOptions of policy.proto, with every field set. */
+/** Options of every GRPO step: StepOptions of policy.proto, with every field set. */
 export type GrpoOptions = Readonly<ReturnType<typeof grpoOptionsOf>>
 
-export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
-  const { learningRate, clipLow, clipHigh, lossNorm, dualClip, klCoef, klEstimator, tisCap, icepop } = train
-  const { innerSteps, microBatchTokens, maxGradNorm, loss, warmupSteps } = train
+export function grpoOptionsOf({ train, rollout, limits, seed }: RecipeConfig) {
+  const { learningRate, clipLow, clipHigh, lossNorm, dualClip, klCoef, klEstimator } = train
+  const { innerSteps, miniBatches, miniBatchUnit, microBatchTokens, maxGradNorm, loss, warmupSteps } = train
+  const correction = correctionOf(train)
   return {
     learningRate,
     clipLow,
@@ -23,7 +26,6 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
     innerSteps,
     microBatchTokens,
     temperature: rollout.sampling.temperature,
-    tisCap,
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
@@ -31,11 +33,28 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,
-    icepopLow: icepop?.low ?? 0,
-    /** Upper end of the IcePop band; 0 means no band. */
-    icepopHigh: icepop?.high ?? 0,
     /** Number of updates over which the learning rate of a fresh optimizer rises linearly. */
-    warmupUpdates: warmupSteps * innerSteps,
+    warmupUpdates: warmupSteps * innerSteps * miniBatches,
+    correction: correction?.kind ?? 'none',
+    ...boundsOf(correction),
+    miniBatches,
+    miniBatchUnit,
+    miniBatchSeed: seed,
+  }
+}
+
+/** Bounds on the ratio of a correction; 0 where it has none. */
+function boundsOf(correction: Correction | undefined) {
+  switch (correction?.kind) {
+    case undefined:
+    case 'engine-logprobs':
+      return { correctionLow: 0, correctionHigh: 0 }
+    case 'truncated':
+      return { correctionLow: 0, correctionHigh: correction.cap }
+    case 'masked':
+    case 'icepop':
+    case 'geometric-mask':
+      return { correctionLow: correction.low, correctionHigh: correction.high }
   }
 }
 
@@ -49,10 +68,37 @@ export function sftOptionsOf(coldStart: NonNullable<RecipeConfig['coldStart']>, 
 
 /** Options of the trainer's processes. */
 export type TrainerSettings = Readonly<
-  Pick<RecipeConfig['train'], 'device' | 'dtype' | 'threads' | 'checkpointing' | 'ranks' | 'lora'>
+  Pick<
+    RecipeConfig['train'],
+    | 'device'
+    | 'dtype'
+    | 'publishedDtype'
+    | 'threads'
+    | 'checkpointing'
+    | 'gradientReduction'
+    | 'ranks'
+    | 'nodes'
+    | 'rendezvous'
+    | 'lora'
+  >
 > & { readonly seed: number }
 
 export function trainerOptionsOf({ train, seed }: RecipeConfig): TrainerSettings {
-  const { device, dtype, threads, lora, checkpointing, ranks } = train
-  return { seed, device, dtype, threads, checkpointing, ranks, ...(lora === undefined ? {} : { lora }) }
+  const { device, dtype, publishedDtype, threads, lora, checkpointing, gradientReduction, ranks, nodes, rendezvous } =
+    train
+  const more = { ...(rendezvous === undefined ? {} : { rendezvous }), ...(lora === undefined ? {} : { lora }) }
+  return { seed, device, dtype, publishedDtype, threads, checkpointing, gradientReduction, ranks, nodes, ...more }
+}
+
+/** Timeouts of the trainer's processes and of their calls. */
+export function trainerTimeoutsOf(config: RecipeConfig) {
+  const { trainerStartMs, stepMs, sftMs, saveMs, loadMs, rankWaitMs } = timeoutsOf(config)
+  return {
+    startTimeoutMs: trainerStartMs,
+    stepTimeoutMs: stepMs,
+    sftTimeoutMs: sftMs,
+    saveTimeoutMs: saveMs,
+    loadTimeoutMs: loadMs,
+    rankTimeoutMs: rankWaitMs,
+  }
 }

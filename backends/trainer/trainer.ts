@@ -1,10 +1,12 @@
 /**
  * The Trainer: a model with an optimizer, in another process.
  *
- * in   token sequences with masks and advantages        out  metrics of one optimizer step, checkpoints
+ * in   demonstrations in files; token sequences with masks and advantages
+ * out  metrics of a fine-tuning or of one GRPO step, published weights, checkpoints
  * Invariant: a step whose loss is not finite changes nothing. Sequences are trained on in the order given.
  */
 import type { Metrics } from '../../messages/facts'
+import type { SftData, SftExample } from './exampleFiles'
 import type { GrpoOptions, SftOptions } from './recipeOptions'
 
 /** One trajectory, ready to train on. All its arrays have the same length n. */
@@ -20,12 +22,24 @@ export interface TrainSequence {
   readonly group: number
 }
 
-export type { GrpoOptions, SftOptions }
+export type { GrpoOptions, SftExample, SftOptions }
 
-export interface SftExample {
-  readonly tokens: Int32Array
-  /** [n], 1 where the token counts in the loss. */
-  readonly mask: Uint8Array
+/** A checkpoint of a fine-tuning on its way. */
+export interface SavedSft extends SavedCheckpoint {
+  readonly directory: string
+  /** Number of updates that it holds. */
+  readonly updates: number
+}
+
+export interface SftCheckpoints {
+  /** Path of the checkpoints; the number of updates is appended. */
+  readonly prefix: string
+  /** Updates between two checkpoints; 0: none. */
+  readonly every: number
+  /** Checkpoint to go on from. */
+  readonly resume?: string
+  /** Called for each checkpoint that is complete on disk. */
+  readonly onSaved: (saved: SavedSft) => void
 }
 
 export interface StageReset {
@@ -41,12 +55,29 @@ export interface Saved {
   readonly bytes: number
 }
 
+/** A checkpoint that is complete on disk. */
+export interface SavedCheckpoint {
+  /** sha256 of its manifest.json, in hex. */
+  readonly manifest: string
+  /** Size of all its files in bytes. */
+  readonly bytes: number
+}
+
 export interface Trainer {
-  /** Fine-tunes on demonstrations. `onProgress` receives the share done (0 to 1) and the loss in nats per token. */
+  /** Moves weights and optimizer to the host's memory, for engines on the same GPUs. Only `wake` may follow. */
+  sleep?(): Promise<void>
+  /** Moves weights and optimizer back. */
+  wake?(): Promise<void>
+  /**
+   * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives the
+   * share done (0 to 1) and the loss in nats per token. One that goes on from a checkpoint ends with the weights of one that
+   * was never cut off; `trainer.other_examples`: the checkpoint is of other demonstrations or options.
+   */
   sft(
-    examples: readonly SftExample[],
+    examples: SftData,
     options: SftOptions,
     onProgress: (done: number, loss: number) => void,
+    checkpoints?: SftCheckpoints,
   ): Promise<Metrics>
   /**
    * Trains one GRPO step. Throws a TroupeError; the weights are then untouched unless the process is gone.
@@ -57,8 +88,15 @@ export interface Trainer {
   /**
    * Writes weights, config and tokenizer as `transformers` loads them: to a temporary directory, fsynced, renamed. A
    * trainer of adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
+   * `withOptimizer`: writes a whole checkpoint, and returns when that is on disk.
    */
-  save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly adapter?: Saved }>
+  save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly dtype: string; readonly adapter?: Saved }>
+  /**
+   * Writes a checkpoint beside training. `weights`: directory in which `save` put the weights of the same state. Resolves
+   * once the next call may be made; `saved` when the checkpoint is complete, fsynced and renamed. A checkpoint holds the
+   * state at the time of this call, whatever is trained while it is written.
+   */
+  checkpoint(directory: string, weights: string): Promise<{ readonly saved: Promise<SavedCheckpoint> }>
   /** Loads weights and, if the directory has them, the optimizer's state and the reference of the KL term. */
   load(directory: string): Promise<void>
   /**

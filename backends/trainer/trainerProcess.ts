@@ -1,31 +1,39 @@
 /**
  * The trainer in a process of its own, behind gRPC.
  *
- * in   examples and sequences, streamed as fast as the process takes them     out  progress, metrics, checkpoints
+ * in   demonstrations in files; sequences, streamed as fast as the process takes them
+ * out  progress, metrics, checkpoints
  * Invariant: every call settles: with its metrics, with the process's own error code, at its deadline, or with
  * `trainer.lost`. A call that rejects has changed nothing in the model, unless the process is gone. Calls do not
  * overlap: a second one is refused with `trainer.busy`.
  */
 import type { Metrics } from '../../messages/facts'
-import { asError, TroupeError } from '../../runtime/errors'
 import { bytesOfTokens } from '../../runtime/tokenBytes'
 import { type PolicyProcess, type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
+import { checkpointCall } from './checkpointCall'
 import type { TrainerSettings } from './recipeOptions'
-import type { Saved, SftExample, Trainer, TrainSequence } from './trainer'
+import type { Saved, SavedSft, Trainer, TrainSequence } from './trainer'
+import { broken, late, refused } from './trainerErrors'
 
 export interface TrainerProcessOptions
   extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'>,
     TrainerSettings {
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
-  /** Milliseconds that saving or loading a checkpoint may take. */
-  readonly checkpointTimeoutMs?: number
+  readonly saveTimeoutMs?: number
+  readonly loadTimeoutMs?: number
+  /** Milliseconds that one rank waits for another. */
+  readonly rankTimeoutMs?: number
+  /** True if `sleep` moves weights and optimizer to the host's memory; else it leaves them on the device. */
+  readonly offload?: boolean
 }
 
 /** Settings that the trainer's process reports about itself. */
 interface TrainerInfo {
   readonly model: string
   readonly parameters: number
+  /** Parameters that are trained: all, or those of the adapters. */
+  readonly trainedParameters: number
   /** Number of processes that train together. */
   readonly ranks: number
   /** True if sequences are laid end to end, without padding. */
@@ -44,45 +52,27 @@ interface TrainEvent {
   readonly done: number
   readonly loss: number
   readonly metrics: Metrics
+  /** Checkpoint that an SFT has completed on its way; null in every other event. */
+  readonly checkpoint: SavedSft | null
   readonly last: boolean
   readonly errorCode: string
   readonly errorMessage: string
 }
 
 const describeTimeoutMs = 60_000
-
-const hints: Readonly<Record<string, string>> = {
-  'trainer.not_finite': 'lower the learning rate, or look for rewards and log-probabilities that are not numbers',
-  'trainer.bad_sequence': 'use the same tokenizer and vocabulary for engine and trainer',
-  'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
-  'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
-  'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
-}
+/** Default bound on saving and on loading a checkpoint, in milliseconds. */
+const usualSaveMs = 600_000
+/** Upper bound on moving weights and optimizer between GPU and host, in milliseconds: 100 GB at 1 GB/s take 100 s. */
+const moveTimeoutMs = 600_000
 
 /**
  * Starts a trainer over the model in `modelDirectory`.
  * @throws TroupeError process.start_failed if the model cannot be trained (the message says why), process.start_timeout
  */
 export async function startTrainer(options: TrainerProcessOptions): Promise<TrainerProcess> {
-  const { device, dtype, threads, seed, lora, checkpointing, ranks } = options
-  const { stepTimeoutMs, sftTimeoutMs, checkpointTimeoutMs, ...rest } = options
-  const child = await startPolicyProcess({
-    ...rest,
-    serve: 'trainer',
-    options: {
-      device,
-      dtype,
-      threads,
-      seed,
-      checkpointing,
-      ranks,
-      loraRank: lora?.rank,
-      loraAlpha: lora?.alpha,
-      loraTargets: lora?.targets.join(','),
-    },
-  })
+  const { offload, stepTimeoutMs, sftTimeoutMs, saveTimeoutMs = usualSaveMs, loadTimeoutMs = usualSaveMs } = options
+  const child = await startPolicyProcess({ ...options, serve: 'trainer', options: commandLineOf(options) })
   const { client, pid, lost } = child
-  const saveTimeoutMs = checkpointTimeoutMs ?? 600_000
   let info: TrainerInfo
   try {
     info = await client.unary<TrainerInfo>('Describe', {}, describeTimeoutMs)
@@ -95,26 +85,46 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
     info,
     lost,
     close: () => child.close(),
-    sft: (examples, sft, onProgress) =>
-      call(child, 'Sft', parts({ options: sft }, examples, exampleOf), sftTimeoutMs ?? 6 * 3_600_000, onProgress),
+    sft: ({ directory, digest }, sft, onProgress, on) => {
+      const saving = { checkpoints: on?.prefix ?? '', checkpointEvery: on?.every ?? 0, resume: on?.resume ?? '' }
+      const request = { options: sft, examples: directory, digest, ...saving }
+      return call(child, 'Sft', [request], sftTimeoutMs ?? 6 * 3_600_000, onProgress, on?.onSaved)
+    },
     step: (sequences, grpo) =>
       call(child, 'Step', parts({ options: grpo }, sequences, sequenceOf), stepTimeoutMs ?? 3_600_000, () => {}),
     async save(directory, withOptimizer) {
-      type Reply = Saved & { readonly adapterDigest: string; readonly adapterBytes: number }
+      type Reply = Saved & { readonly dtype: string; readonly adapterDigest: string; readonly adapterBytes: number }
       const reply = await client.unary<Reply>('Save', { directory, withOptimizer }, saveTimeoutMs)
-      const { digest, bytes, adapterDigest, adapterBytes } = reply
+      const { digest, bytes, dtype, adapterDigest, adapterBytes } = reply
       return {
-        ...{ digest, bytes },
+        ...{ digest, bytes, dtype },
         ...(adapterDigest === '' ? {} : { adapter: { digest: adapterDigest, bytes: adapterBytes } }),
       }
     },
+    checkpoint: (directory, weights) => checkpointCall(child, { directory, weights }, saveTimeoutMs),
     async load(directory) {
-      await client.unary('Load', { directory }, saveTimeoutMs)
+      await client.unary('Load', { directory }, loadTimeoutMs)
+    },
+    async sleep() {
+      if (offload === true) await client.unary('Sleep', {}, moveTimeoutMs)
+    },
+    async wake() {
+      if (offload === true) await client.unary('Wake', {}, moveTimeoutMs)
     },
     async reset({ optimizer, reference }) {
-      await client.unary('Reset', { optimizer, reference }, saveTimeoutMs)
+      await client.unary('Reset', { optimizer, reference }, loadTimeoutMs)
     },
   }
+}
+
+/** Command-line options of a trainer's process, the same on every host of its ranks. */
+export const commandLineOf = (settings: TrainerSettings & { readonly rankTimeoutMs?: number }) => {
+  const { lora, device, dtype, publishedDtype, threads, seed, checkpointing, ranks, nodes, rendezvous } = settings
+  const { gradientReduction } = settings
+  const rankTimeout = settings.rankTimeoutMs === undefined ? undefined : settings.rankTimeoutMs / 1000 // seconds
+  const adapters = { loraRank: lora?.rank, loraAlpha: lora?.alpha, loraTargets: lora?.targets.join(',') }
+  const products = { device, dtype, publishedDtype, threads, seed, checkpointing, gradientReduction }
+  return { ...products, ranks, nodes, rendezvous, rankTimeout, ...adapters }
 }
 
 /**
@@ -127,6 +137,7 @@ async function call(
   input: Iterable<object>,
   timeoutMs: number,
   onProgress: (done: number, loss: number) => void,
+  onSaved: (saved: SavedSft) => void = () => {},
 ): Promise<Metrics> {
   const stream = client.stream<object, TrainEvent>(method)
   let timer: NodeJS.Timeout | undefined
@@ -136,6 +147,7 @@ async function call(
       timer = setTimeout(() => reject(late(method, timeoutMs)), timeoutMs)
       stream.on('data', (event: TrainEvent) => {
         if (event.errorCode !== '') reject(refused(event))
+        else if (event.checkpoint !== null) onSaved(event.checkpoint)
         else {
           onProgress(event.done, event.loss)
           if (event.last) resolve(inOrder(event.metrics))
@@ -172,8 +184,6 @@ function* parts<T>(first: object, items: readonly T[], partOf: (item: T) => obje
   for (const item of items) yield partOf(item)
 }
 
-const exampleOf = ({ tokens, mask }: SftExample) => ({ example: { tokens: bytesOfTokens(tokens), mask } })
-
 const sequenceOf = ({ trajectory, tokens, mask, engineLogprobs, advantage, group }: TrainSequence) => ({
   sequence: {
     trajectory,
@@ -184,34 +194,6 @@ const sequenceOf = ({ trajectory, tokens, mask, engineLogprobs, advantage, group
     group,
   },
 })
-
-function refused({ errorCode, errorMessage }: TrainEvent): TroupeError {
-  const hint = hints[errorCode]
-  return new TroupeError(errorCode, {
-    boundary: 'trainer',
-    retriable: errorCode === 'trainer.busy' || errorCode === 'trainer.rank_lost',
-    message: errorMessage,
-    ...(hint === undefined ? {} : { hint }),
-  })
-}
-
-function late(method: string, timeoutMs: number): TroupeError {
-  return new TroupeError('trainer.timeout', {
-    boundary: 'trainer',
-    retriable: true,
-    message: `the trainer's call ${method} took longer than ${timeoutMs} ms and was stopped`,
-  })
-}
-
-function broken(method: string, thrown: unknown): TroupeError {
-  const cause = asError(thrown)
-  return new TroupeError('trainer.lost', {
-    boundary: 'trainer',
-    retriable: true,
-    message: `the connection to the trainer broke during ${method}: ${cause.message}`,
-    cause,
-  })
-}
 
 /** Sorts metrics by name: the order of a protobuf map varies, but facts of equal runs must have equal bytes. */
 const inOrder = (metrics: Metrics): Metrics =>

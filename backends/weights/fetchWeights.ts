@@ -42,6 +42,8 @@ export interface FetchOptions {
   readonly silenceMs?: number
   /** Milliseconds of backoff between attempts, multiplied by the number of attempts. Default: 500. */
   readonly againMs?: number
+  /** Milliseconds since the first attempt to fetch a file after which no further attempt begins. Default: 1 hour. */
+  readonly fetchMs?: number
   /** Signal that ends this caller's wait, but not the fetch, since other callers may wait for it. */
   readonly signal?: AbortSignal
 }
@@ -55,14 +57,13 @@ const listed = z
 const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
-/** Milliseconds since the first attempt to fetch a file after which no further attempt begins. */
-const deadlineMs = 3_600_000
+const usualFetchMs = 3_600_000
 /**
  * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds since the last
  * change of an incomplete fetch's directory after which it counts as abandoned and is removed.
  */
 const kept = 4
-const partsKeptMs = deadlineMs
+const partsKeptMs = 3_600_000
 
 const underWay = new Map<string, Promise<string | undefined>>()
 
@@ -229,13 +230,17 @@ async function get(
   }
 }
 
-async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () => Promise<T>): Promise<T> {
+async function again<T>(
+  url: string,
+  { againMs = 500, fetchMs = usualFetchMs }: FetchOptions,
+  act: () => Promise<T>,
+): Promise<T> {
   const begun = systemEffects.elapsed()
   for (let attempt = 1; ; attempt++) {
     try {
       return await act()
     } catch (thrown) {
-      if (attempt < attempts && systemEffects.elapsed() - begun < deadlineMs) {
+      if (attempt < attempts && systemEffects.elapsed() - begun < fetchMs) {
         await sleep(againMs * attempt)
         continue
       }

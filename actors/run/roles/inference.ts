@@ -6,8 +6,12 @@
  * its process was restarted, it leaves and joins the run again under the same name.
  */
 import type { Engine } from '../../../backends/engines/engine'
+import { timeoutsOf } from '../../../config/estimate/timeouts'
+import type { Timeouts } from '../../../config/sections/timeouts'
 import { engines, type PlannedEngine } from '../../inference/engines'
 import { type Joined, joinEngine } from '../../inference/joinEngine'
+import type { DeviceLeases } from '../deviceLeases'
+import { leased } from '../leased'
 import type { ModelOnDisk } from '../model'
 import { type ProcessActor, processActor } from '../processActor'
 import { supervisedTokenReader } from '../supervisedRenderer'
@@ -27,19 +31,32 @@ export async function startInference(scope: Scope, { model, name }: InferenceOpt
   const branch = await scope.under('inference')
   const planned = engines(scope.options, model.directory, name, supervisedTokenReader(branch, model))
   branch.onClose(() => planned.close())
+  const leases = await branch.leases()
+  const timeouts = timeoutsOf(branch.options.config)
   await branch.processes(
     'engine',
-    planned.engines.map(engine => engineActor(branch, engine)),
+    planned.engines.map((engine, index) => engineActor(branch, engine, index, leases, timeouts)),
   )
 }
 
-function engineActor({ options, troupe }: Branch, { id, start, restart = {} }: PlannedEngine): ProcessActor<Engine> {
+function engineActor(
+  { options, troupe }: Branch,
+  { id, start, restart = {}, waitsForever = false }: PlannedEngine,
+  index: number,
+  leases: DeviceLeases,
+  timeouts: Timeouts,
+): ProcessActor<Engine> {
   let joined: Joined | undefined
+  const { keepKv } = options.config.engine
+  const { fetchWeightsMs } = timeouts
+  const sleeps = options.learns && options.config.hardware?.plan?.kind === 'colocated'
+  const child = { name: id, group: 'engines', index } as const
   return processActor<Engine>({
-    ...{ name: id, start, restart },
+    ...{ name: id, restart, waitsForever },
+    start: signal => leased(leases, child, signal, env => start(signal, env)),
     async onUp(engine, context, onFailed) {
       const own = embeddedUnder(troupe, context, onFailed)
-      joined = await joinEngine(own, engine, { keepKv: options.config.engine.keepKv, onFailed })
+      joined = await joinEngine(own, engine, { keepKv, fetchWeightsMs, sleeps, onFailed })
     },
     async onDown(reason, error) {
       const left = joined

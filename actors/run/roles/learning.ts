@@ -7,11 +7,16 @@
  */
 import { pathToFileURL } from 'node:url'
 import type { Renderer } from '../../../backends/renderer/renderer'
-import { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../../../backends/trainer/recipeOptions'
+import {
+  grpoOptionsOf,
+  sftOptionsOf,
+  trainerOptionsOf,
+  trainerTimeoutsOf,
+} from '../../../backends/trainer/recipeOptions'
 import type { Trainer } from '../../../backends/trainer/trainer'
 import { startTrainer } from '../../../backends/trainer/trainerProcess'
 import { serveWeights } from '../../../backends/weights/serveWeights'
-import { completeAlarm, type RecipeConfig, type TaskSource } from '../../../config'
+import { completeAlarm, type RecipeConfig, refuseWithoutRendezvous, type TaskSource } from '../../../config'
 import type { ToolSchema } from '../../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
 import { type Epoch, policyVersion } from '../../../messages/ids'
@@ -20,11 +25,15 @@ import { curriculum, observesSteps } from '../../curriculum/curriculum'
 import { drawKey, drawPort } from '../../curriculum/drawPort'
 import { evaluator } from '../../curriculum/evaluator'
 import type { StagePlan } from '../../curriculum/stages'
+import { renderedDemonstrations } from '../../learning/demonstrations'
+import { checkDisk } from '../../learning/diskSpace'
+import { enginesAsleep } from '../../learning/enginesAsleep'
 import { learner } from '../../learning/learner'
 import { learnerKey, learnerPort } from '../../learning/learnerPort'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
 import { fenced } from '../../ownership/fencing'
 import { toolSchemas } from '../../tools/runTools'
+import { leased } from '../leased'
 import type { ModelOnDisk } from '../model'
 import { processActor } from '../processActor'
 import type { RunOptions } from '../run'
@@ -48,6 +57,7 @@ const maxRejectedSteps = 3
 const lingerMs = 20
 
 export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
+  if (scope.options.learns) refuseWithoutRendezvous(scope.options.config)
   const branch = await scope.under('learning')
   const { options, troupe } = branch
   const { config, recipe, run, fx, learns } = options
@@ -113,12 +123,49 @@ async function startTraining(
   const { options, troupe } = branch
   const { config, fx, log, directory } = options
   const { renderer, model, demonstrations } = parts
-  const { checkpointEvery, keepVersions } = config.train
+  const { checkpointEvery, keepVersions, keepCheckpoints, steps } = config.train
+  const timeouts = trainerTimeoutsOf(config)
+  const leases = await branch.leases()
+  const modelDirectory = model.directory
+  const plan = config.hardware?.plan
+  const takesTurns = plan?.kind === 'colocated'
+  // Without a request it has no use for the GPUs, and engines that start meanwhile would wait for them.
+  const child = { name: 'trainer', group: 'trainer', startsAsleep: takesTurns } as const
+  const offload = plan?.kind === 'colocated' && plan.offloadTrainer
+  // In a process with engines of its own, the leases make the trainer wait for them.
+  const othersAsleep = async (signal: AbortSignal) => {
+    if (takesTurns && options.role === 'learner') await enginesAsleep(troupe.journal, signal)
+  }
+  /** True once the run's checkpoints were found to fit the disk; the first trainer knows the number of parameters. */
+  let fits = false
   const trainers = processActor<Trainer>({
     name: 'trainer',
-    start: signal => startTrainer({ modelDirectory: model.directory, ...trainerOptionsOf(config), log, signal }),
+    async start(signal) {
+      await othersAsleep(signal)
+      return leased(leases, child, signal, async env => {
+        const trainer = await (options.startTrainer ?? startTrainer)({
+          modelDirectory,
+          ...trainerOptionsOf(config),
+          ...timeouts,
+          offload,
+          log,
+          signal,
+          env,
+        })
+        if (fits) return trainer
+        await checkDisk(directory, config.train, trainer.info).catch(async thrown => {
+          await trainer.close()
+          throw thrown
+        })
+        fits = true
+        return trainer
+      })
+    },
   })
   await branch.processes('trainer', [trainers])
+  // Closed after the learner and before the trainer: a checkpoint that is being written is completed first.
+  let writing = async () => {}
+  branch.onClose(() => writing())
   const { coldStart } = config
   const server =
     options.serveWeights === undefined
@@ -130,7 +177,7 @@ async function startTraining(
       learner({
         groupsPerStep: config.rollout.groupsPerStep,
         refillShare: config.selection.refillShare,
-        steps: config.train.steps,
+        ...{ steps, keepCheckpoints },
       }),
       learnerEpoch,
     ),
@@ -138,13 +185,19 @@ async function startTraining(
     begin,
     lingerMs,
     perform: learnerPort({
-      trainer: () => trainers.current(),
+      async trainer(signal) {
+        await othersAsleep(signal)
+        return trainers.current()
+      },
+      takesTurns,
       journal: troupe.journal,
       directory,
       ...(server === undefined ? {} : { servedAt: server.urlOf }),
       grpo: grpoOptionsOf(config),
-      checkpointEvery,
-      keepVersions,
+      ...{ checkpointEvery, keepVersions, lastStep: steps, mayAct: branch.mayAct },
+      onWriting: ended => {
+        writing = ended
+      },
       onColdStart: options.onColdStart ?? (() => {}),
       fx,
       log,
@@ -153,11 +206,13 @@ async function startTraining(
         : {
             coldStart: {
               options: sftOptionsOf(coldStart, config.seed),
-              examples: async () =>
-                fitting(
-                  branch,
-                  await renderer.conversations(await demonstrations(), demonstratedTools(options, schemas)),
-                ),
+              checkpointEvery: coldStart.checkpointEvery,
+              async *examples() {
+                const { contextTokens } = config.limits
+                const tools = demonstratedTools(options, schemas)
+                const conversations = await demonstrations()
+                yield* renderedDemonstrations({ renderer, conversations, tools, contextTokens, log })
+              },
             },
           }),
     }),
@@ -189,22 +244,6 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
       message: `stage '${stage.name}' cannot measure its problems: the recipe's task source is endless, and the stage names no count`,
       hint: 'set stages.N.problems.count',
     })
-  })
-}
-
-/** Keeps the conversations of at most `limits.contextTokens` tokens. @throws TroupeError config.no_data if none fits */
-function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
-  const { contextTokens } = options.config.limits
-  const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)
-  const left = examples.length - kept.length
-  if (left > 0)
-    options.log.warn({ left, of: examples.length, contextTokens }, 'conversations longer than the context are skipped')
-  if (kept.length > 0) return kept
-  throw new TroupeError('config.no_data', {
-    boundary: 'config',
-    retriable: false,
-    message: `none of the ${examples.length} conversations for the cold start fits a context of ${contextTokens} tokens`,
-    hint: 'raise limits.contextTokens, or give shorter conversations',
   })
 }
 

@@ -8,12 +8,15 @@
  * after their children. A host reads every partition of its feeds, whatever other processes run the same behaviour,
  * unless its spec says that the partitions are divided among the processes: `owner`, or `shared`.
  */
+import { timeoutsOf } from '../../../config/estimate/timeouts'
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'
 import { TroupeError } from '../../../runtime/errors'
 import { firstFailure } from '../../../runtime/firstFailure'
 import type { Host } from '../../../runtime/host/host'
 import { within } from '../../../runtime/within'
+import type { DeviceLeases } from '../deviceLeases'
+import { openLeases } from '../openLeases'
 import type { Living, ProcessActor } from '../processActor'
 import type { RunOptions } from '../run'
 import { type Supervisor, supervise } from '../supervisor'
@@ -30,6 +33,8 @@ export interface Scope {
    * process leads the role; always true for roles without an election.
    */
   readonly mayAct: () => Promise<boolean>
+  /** Returns the leases of this process's GPUs; the same ones for all its scopes. */
+  leases(): Promise<DeviceLeases>
   /** Returns the part of the scope under the named supervisor; starts that supervisor if it does not run yet. */
   under(name: BranchName): Promise<Branch>
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
@@ -50,9 +55,14 @@ export interface Branch extends Scope {
 export interface Root {
   readonly supervisor: Supervisor
   readonly status: TreeStatus
+  readonly leases: DeviceLeases
 }
 
 const always = async () => true
+
+/** Stopping the learner waits for a running step: the step's result is worth more than a quick end. */
+const stopsWithinMs = (name: BranchName, { config }: RunOptions): number =>
+  name === 'learning' ? timeoutsOf(config).stepMs : tree[name].childStopsWithinMs
 
 export function openScope(
   options: RunOptions,
@@ -65,10 +75,11 @@ export function openScope(
   const closers: { readonly close: () => Promise<void>; readonly withinMs: number }[] = []
   const branches = new Map<BranchName, Promise<Branch>>()
   const guard = mayAct === always ? {} : { mayAct }
+  let leases = root === undefined ? undefined : Promise.resolve(root.leases)
 
   async function openBranch(name: BranchName): Promise<Branch> {
     const supervisor = await supervise(root?.supervisor ?? troupe, {
-      plan: { name, childStopsWithinMs: tree[name].childStopsWithinMs },
+      plan: { name, childStopsWithinMs: stopsWithinMs(name, options) },
       escalate: error => (root === undefined ? fail(error) : root.supervisor.gaveUp(name, error)),
       log,
       ...(root === undefined ? {} : { onRest: root.status.onRest }),
@@ -105,6 +116,7 @@ export function openScope(
   const { childStopsWithinMs: rootMs } = rootPlan
   const scope: Scope = {
     ...{ options, troupe, fail, mayAct },
+    leases: () => (leases ??= openLeases(options)),
     under(name) {
       const found = branches.get(name) ?? openBranch(name)
       branches.set(name, found)
@@ -140,13 +152,14 @@ export async function openRunScope(options: RunOptions) {
   const { run, fx, log, bus, blobs, partitions = 1 } = options
   const { failed, fail } = firstFailure()
   const status = treeStatus({ fx, log })
+  const leases = await openLeases(options, status.onLease)
   const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
   const troupe = await openTroupe({
     ...{ bus, blobs, run, partitions, fx, log, onFailed: fail, onLife: status.onLife, ...metrics },
   })
   const supervisor = await supervise(troupe, { plan: rootPlan, escalate: fail, log })
   status.start(troupe.journal)
-  const root: Root = { supervisor, status }
+  const root: Root = { supervisor, status, leases }
   const scope = openScope(options, troupe, fail, undefined, root)
   scope.onClose(() => troupe.close())
   scope.onClose(() => status.close())

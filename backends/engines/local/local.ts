@@ -28,6 +28,8 @@ export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' |
   readonly dtype?: string
   /** Number of CPU threads that torch uses. */
   readonly threads?: number
+  /** Upper bound on the load of new weights, in milliseconds. Default: 600 s. */
+  readonly weightUpdateMs?: number
   /** Policy version of the weights in `modelDirectory`. */
   readonly version?: number
 }
@@ -81,7 +83,7 @@ interface Pending {
  */
 const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
-const updateTimeoutMs = 600_000
+const usualUpdateMs = 600_000
 
 /**
  * Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout and
@@ -90,7 +92,7 @@ const updateTimeoutMs = 600_000
  */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
-  const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies } = options
+  const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies, env } = options
   const process = await startPolicyProcess({
     serve: 'engine',
     modelDirectory,
@@ -111,6 +113,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     ...(python === undefined ? {} : { python }),
     ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
     ...(signal === undefined ? {} : { signal }),
+    ...(env === undefined ? {} : { env }),
     ...(log === undefined ? {} : { log }),
   })
   const { client } = process
@@ -221,7 +224,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
       write({ release: { trajectory } })
     },
     async updateWeights(update) {
-      await client.unary('UpdateWeights', update, updateTimeoutMs)
+      await client.unary('UpdateWeights', update, options.weightUpdateMs ?? usualUpdateMs)
     },
     async status(): Promise<EngineStatus> {
       const reply = await client.unary<EngineStatus>('Status', {}, statusTimeoutMs)

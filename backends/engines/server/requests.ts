@@ -32,6 +32,8 @@ export interface ServerRequestsOptions {
   readonly stallMs: number | undefined
   /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */
   readonly firstTokenMs: number | undefined
+  /** Upper bound on a load of new weights, in milliseconds. Default: 600 s. */
+  readonly weightUpdateMs?: number | undefined
 }
 
 /** Request to a server whose answer is a stream: path, body, the error for a refusal, and what may end it. */
@@ -65,6 +67,8 @@ export class ServerRequests {
   readonly gate: Gate
   readonly id: EngineId
   readonly http: ServerHttp
+  /** Upper bound on a load of new weights, in milliseconds. */
+  readonly weightUpdateMs: number
   readonly #options: ServerRequestsOptions
   readonly #stallMs: number
   readonly #firstTokenMs: number
@@ -80,6 +84,7 @@ export class ServerRequests {
     this.http = options.http
     this.#stallMs = options.stallMs ?? 120_000
     this.#firstTokenMs = options.firstTokenMs ?? 600_000
+    this.weightUpdateMs = options.weightUpdateMs ?? 600_000
     void options.health.lost.then(error => {
       this.#ended ??= error
       this.#abortAll(this.#ended)

@@ -23,7 +23,8 @@ export class ServerRun {
   readonly aborter = new AbortController()
   readonly tokens: number[] = []
   readonly #logprobs: number[] = []
-  readonly #segments: { policyVersion: PolicyVersion; start: number; end: number }[] = []
+  /** [n] version of the weights that sampled each token. */
+  readonly #versions: PolicyVersion[] = []
   readonly #fx: Effects
   readonly #queuedAt: number
   #firstTokenAt = 0
@@ -63,10 +64,19 @@ export class ServerRun {
     if (this.tokens.length >= this.maxTokens) throw this.#broken(`the answer has more than ${this.maxTokens} tokens`)
     this.tokens.push(token)
     this.#logprobs.push(Math.min(0, logprob))
-    const end = this.tokens.length
-    const last = this.#segments.at(-1)
-    if (last?.policyVersion === sampledBy) last.end = end
-    else this.#segments.push({ policyVersion: sampledBy, start: end - 1, end })
+    this.#versions.push(sampledBy)
+  }
+
+  /** Replaces the versions of the tokens from `start` on, for a server that reports them only when a request ends. */
+  relabel(start: number, versions: readonly PolicyVersion[]): void {
+    versions.forEach((version, i) => {
+      if (start + i < this.#versions.length) this.#versions[start + i] = version
+    })
+  }
+
+  /** Drops the tokens from position `length` on. */
+  cut(length: number): void {
+    for (const part of [this.tokens, this.#logprobs, this.#versions]) if (part.length > length) part.length = length
   }
 
   /**
@@ -83,7 +93,7 @@ export class ServerRun {
   }
 
   #broken(what: string): Error {
-    for (const part of [this.tokens, this.#logprobs, this.#segments]) part.length = 0
+    this.cut(0)
     return this.broken(what)
   }
 
@@ -91,7 +101,7 @@ export class ServerRun {
     return {
       tokens: Int32Array.from(this.tokens),
       logprobs: Float32Array.from(this.#logprobs),
-      segments: this.#segments,
+      segments: segmentsOf(this.#versions),
     }
   }
 
@@ -116,4 +126,15 @@ export class ServerRun {
       },
     }
   }
+}
+
+/** Runs of equal versions as segments. */
+function segmentsOf(versions: readonly PolicyVersion[]): PartialGeneration['segments'] {
+  const segments: { policyVersion: PolicyVersion; start: number; end: number }[] = []
+  versions.forEach((version, i) => {
+    const last = segments.at(-1)
+    if (last?.policyVersion === version) last.end = i + 1
+    else segments.push({ policyVersion: version, start: i, end: i + 1 })
+  })
+  return segments
 }

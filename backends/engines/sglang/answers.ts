@@ -4,8 +4,9 @@
  *
  * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
  * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request of
- * ours continues on the server after its leg: its abort is repeated until the server has ended it, or the connection is
- * closed.
+ * ours continues on the server after its leg: it is aborted, or its connection is closed, which the server takes for an
+ * abort. A token whose weights are unknown is dropped: one that came after a pause which does not end running requests,
+ * in a leg without its last event.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'
@@ -32,10 +33,7 @@ interface SglangTotals {
   readonly preemptions: number
 }
 
-/**
- * Milliseconds between two aborts of a request: one is not enough, since the server ignores it until the request is
- * scheduled.
- */
+/** Milliseconds between two aborts of a request: older servers may miss one. Newer ones act on the first one only. */
 const abortAgainMs = 1000
 const abortGiveUpMs = 5000
 const abortCallMs = 5000
@@ -63,9 +61,14 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     const rid = `${fx.unique()}.`
     const connection = new AbortController()
     const pauses = gate.closings
-    const calling = callOff(rid, run.aborter.signal, connection)
+    const legStart = run.tokens.length
     let taken = 0
     let told = false
+    let hasBegun = false
+    let isComplete = false
+    /** Number of the generation's tokens that came before any pause. */
+    let certain = legStart
+    const calling = callOff(rid, run.aborter.signal, connection, () => hasBegun)
     const question = {
       path: '/generate',
       body: generateBody(traits, { rid, context, maxTokens, sampling, seed, priority }),
@@ -75,6 +78,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     }
     const finish = await requests
       .ask(run, question, line => {
+        hasBegun = true
         const piece = pieceOfEvent(url, expected.vocabulary, taken, line)
         if (!told && piece.cachedTokens !== null) {
           told = true
@@ -86,15 +90,21 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
           run.take(token, piece.logprobs[i]!, policy.versionOf(piece.labels[i]!))
         })
         taken += piece.tokens.length
+        if (piece.legLabels !== null) run.relabel(legStart, piece.legLabels.map(policy.versionOf))
+        if (policy.endsLegs || (gate.closings === pauses && !gate.closed)) certain = run.tokens.length
         totals.generatedTokens += piece.tokens.length
         if (piece.tokens.length > 0) onTokens?.(Int32Array.from(piece.tokens))
         if (piece.finish !== null) {
+          isComplete = true
           counts.preemptions += piece.retractions
           totals.preemptions += piece.retractions
         }
         return piece.finish
       })
-      .finally(calling.stop)
+      .finally(() => {
+        calling.stop()
+        if (!isComplete) run.cut(certain)
+      })
     if (finish === 'length' || run.isStopped) return run.ended(finish)
     if (finish === 'aborted') return run.aborter.signal.aborted ? 'aborted' : null
     if (taken === 0) throw garbage(url, 'the answer stopped without a token, and without a stop token before')
@@ -102,10 +112,16 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   }
 
   /**
-   * Aborts the leg on the server when its signal aborts, and closes the connection if the server does not end the leg
-   * in time.
+   * Ends the leg on the server when its signal aborts. A leg that has begun is aborted by its id; if the server does not
+   * end it in time, the connection is closed. Before the first event the connection is closed at once: the server
+   * ignores all aborts of a request after one that came before the request had reached its scheduler.
    */
-  function callOff(rid: string, signal: AbortSignal, connection: AbortController): { stop(): void } {
+  function callOff(
+    rid: string,
+    signal: AbortSignal,
+    connection: AbortController,
+    hasBegun: () => boolean,
+  ): { stop(): void } {
     let timer: NodeJS.Timeout | undefined
     let began = 0
     const again = () => {
@@ -114,6 +130,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
       timer = setTimeout(again, abortAgainMs)
     }
     const onAbort = () => {
+      if (!hasBegun()) return connection.abort(signal.reason)
       began = systemEffects.elapsed()
       again()
       if (signal.reason !== wanted) connection.abort(signal.reason)

@@ -3,9 +3,10 @@
  *
  * in   a context and how to sample, then the `data:` lines
  * out  a body that sets every sampling field; tokens, logprobs, labels of weights
- * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that
- * sampled it; anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token;
- * output_ids may lack it.
+ * Invariant: each token comes with its own logprob, finite and at most 0; anything else is `engine.failed`. Tokens are
+ * those of output_token_logprobs, which has the stop token; output_ids may lack it. Only the last event says which
+ * weights sampled which tokens (weight_versions): the label of any other event is that of the weights which the server
+ * had when it sent the event, and it may send a token after an update that was sampled before it.
  * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */
@@ -73,8 +74,10 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
 export interface SglangPiece {
   readonly tokens: readonly number[]
   readonly logprobs: readonly number[]
-  /** [n] server's label of the weights that sampled each token. */
+  /** [n] server's label of the weights for each token; provisional until the last event. */
   readonly labels: readonly string[]
+  /** Labels of all tokens of the leg, if the event has them: only the last one does. */
+  readonly legLabels: readonly string[] | null
   /** Reason for the end of the leg; null if more events follow. */
   readonly finish: 'stop' | 'length' | 'aborted' | null
   readonly cachedTokens: number | null
@@ -134,6 +137,9 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
     tokens: fresh.map(([, token]) => token),
     logprobs: fresh.map(([logprob]) => logprob as number),
     labels: fresh.map((_, i) => labelOf(meta, taken + i)),
+    legLabels: Array.isArray(meta.weight_versions)
+      ? Array.from({ length: taken + fresh.length }, (_, i) => labelOf(meta, i))
+      : null,
     finish,
     cachedTokens: countOf(url, 'cached_tokens', meta.cached_tokens),
     retractions: countOf(url, 'num_retractions', meta.num_retractions) ?? 0,

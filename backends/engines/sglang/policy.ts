@@ -9,13 +9,15 @@
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
 import { servedWeights } from '../../weights/servedWeights'
-import type { Engine } from '../engine'
+import type { Engine, WeightsUpdate } from '../engine'
 import { garbage } from '../server/reply'
 import type { ServerRequests } from '../server/requests'
 import type { SglangTraits } from './traits'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
 
 export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {
+  /** True if a pause ends running requests, so that all tokens of a leg are of the same weights. */
+  readonly endsLegs: boolean
   /** Returns the policy version of the current weights. */
   version(): PolicyVersion
   /**
@@ -29,48 +31,65 @@ export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 's
 /** Number of newest labels that are remembered; it bounds the weight updates during one turn. */
 const rememberedLabels = 64
 
+interface LabelledWeights {
+  readonly directory: string
+  readonly label: string
+}
+
 export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pause: SglangPause): SglangPolicy {
-  const { id, http, gate } = requests
+  const { id, http, gate, weightUpdateMs: loadMs } = requests
   const { url } = http
   let version = policyVersion(-1)
   /** Policy versions by the label that the server reports with each token. */
   const versions = new Map<string, PolicyVersion>([[traits.weightLabel, version]])
   let labels = 0
-  let newest: { readonly directory: string; readonly label: string } | undefined
+  let newest: LabelledWeights | undefined
   let asleep: { readonly tags: readonly string[]; readonly open: () => void } | undefined
 
+  /**
+   * The weights of an update: their directory, and a label that this engine knows from now on. The label is known before
+   * the load, since the server may load the weights and its answer be lost; older labels are kept, since tokens of older
+   * weights may still arrive.
+   */
+  async function labelled({ version: loaded, directory: given, digest }: WeightsUpdate): Promise<LabelledWeights> {
+    const directory = await servedWeights(given, digest)
+    // A suffix makes the label unique: a server that outlived an earlier run may use the plain number already.
+    const label = versions.has(String(loaded)) ? `${loaded}+${++labels}` : String(loaded)
+    versions.set(label, loaded)
+    for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
+    return { directory, label }
+  }
+
+  const updateWeights = (update: WeightsUpdate): Promise<void> =>
+    requests.change(async () => {
+      if (asleep !== undefined) throw asleepError(id)
+      if (!traits.takesWeights) {
+        if (update.digest !== '' || update.version !== 0) throw noUpdates(url)
+        version = update.version
+        return
+      }
+      if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
+      const weights = await labelled(update)
+      const open = gate.close()
+      try {
+        await updateSglang(http, { ...weights, keepKv: update.keepKv, pause, loadMs }, () => {
+          version = update.version
+          newest = weights
+        })
+      } finally {
+        open()
+      }
+    })
+
   return {
+    endsLegs: pause === 'abort',
     version: () => version,
     versionOf(label) {
       const known = traits.takesWeights ? versions.get(label) : version
       if (known !== undefined) return known
       throw garbage(url, `the server's weights have the unknown label '${label}': another process has changed them`)
     },
-    updateWeights: update =>
-      requests.change(async () => {
-        if (asleep !== undefined) throw asleepError(id)
-        if (!traits.takesWeights) {
-          if (update.digest !== '' || update.version !== 0) throw noUpdates(url)
-          version = update.version
-          return
-        }
-        if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
-        const directory = await servedWeights(update.directory, update.digest)
-        // A suffix makes the label unique: a server that outlived an earlier run may use the plain number already.
-        const label = versions.has(String(update.version)) ? `${update.version}+${++labels}` : String(update.version)
-        const open = gate.close()
-        try {
-          await updateSglang(http, { directory, label, keepKv: update.keepKv, pause }, () => {
-            // Older labels are kept, since tokens of older weights may still arrive.
-            versions.set(label, update.version)
-            for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
-            version = update.version
-            newest = { directory, label }
-          })
-        } finally {
-          open()
-        }
-      }),
+    updateWeights,
     sleep: () =>
       requests.change(async () => {
         if (!traits.sleeps) throw noSleep(url)
@@ -85,14 +104,23 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
         })
         asleep = { tags, open }
       }),
-    wake: () =>
-      requests.change(async () => {
+    async wake(update) {
+      let loaded: LabelledWeights | undefined
+      await requests.change(async () => {
         if (asleep === undefined) return
         const { tags, open } = asleep
-        await resumeSglang(http, tags, tags.includes('weights') ? newest : undefined)
+        if (update !== undefined && traits.takesWeights) loaded = await labelled(update)
+        const weights = loaded ?? (tags.includes('weights') ? newest : undefined)
+        await resumeSglang(http, tags, weights === undefined ? undefined : { ...weights, loadMs })
+        if (loaded !== undefined) {
+          version = update!.version
+          newest = loaded
+        }
         asleep = undefined
         open()
-      }),
+      })
+      if (update !== undefined && loaded === undefined) await updateWeights(update)
+    },
   }
 }
 

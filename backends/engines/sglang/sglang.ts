@@ -5,12 +5,12 @@
  * out  generations, as token ids with logprobs and the weights that sampled them
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
  * which is `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights
- * that this engine did not load are an error. The engine was tested only against a strict stand-in of ours, never
- * against a real SGLang.
+ * that this engine did not load are an error. tests/sglang runs the engine over a real server on a CPU, but without
+ * sleep and wake: freeing memory needs CUDA.
  */
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
-import type { EngineCapabilities } from '../engine'
+import type { EngineCapabilities, WeightsUpdate } from '../engine'
 import { serverHealth } from '../server/health'
 import { serverHttp } from '../server/http'
 import { ServerRequests } from '../server/requests'
@@ -33,7 +33,7 @@ export interface SglangEngineOptions extends ServerEngineOptions {
 export interface SglangEngine extends ServerEngine {
   readonly traits: SglangTraits
   sleep(): Promise<void>
-  wake(): Promise<void>
+  wake(update?: WeightsUpdate): Promise<void>
 }
 
 /**
@@ -41,7 +41,7 @@ export interface SglangEngine extends ServerEngine {
  * engine.lost and engine.timeout if it does not answer; engine.failed if its answer is not that of an SGLang server
  */
 export async function startSglangEngine(options: SglangEngineOptions): Promise<SglangEngine> {
-  const { id, url, expected, pause = 'abort', stallMs, firstTokenMs, fx = systemEffects } = options
+  const { id, url, expected, pause = 'abort', stallMs, firstTokenMs, weightUpdateMs, fx = systemEffects } = options
   const http = serverHttp(url, options.token)
   const traits = await probeSglang(http, expected).catch(thrown => {
     http.close()
@@ -62,7 +62,7 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
   }
   // Polls another path than /health, which in newer versions generates a token and so fails while the server is paused.
   const health = serverHealth(http, { path: '/ping', ...options.health })
-  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs, weightUpdateMs })
   const policy = sglangPolicy(requests, traits, pause)
   const { totals, answer } = sglangAnswers({ requests, policy, traits, expected, fx })
 

@@ -5,8 +5,8 @@
  * out  the server samples from the weights and reports the label
  * Invariant: after an update, and after a release of memory that failed, the server is told to continue, also if the
  * answer to the pause is lost; after a successful release it stays paused until `resumeSglang`. The cache is flushed by
- * its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a server that
- * is not idle (an assertion in srt/managers).
+ * its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes an older server
+ * that is not idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause,
  * update, continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
@@ -29,18 +29,19 @@ export interface SglangUpdate {
   readonly directory: string
   readonly label: string
   readonly keepKv: boolean
+  /** Upper bound on the load of the weights, in milliseconds. */
+  readonly loadMs: number
   readonly pause: SglangPause
 }
 
 const pauseMs = 120_000
-const loadMs = 600_000
 const flushMs = 30_000
 const idleMs = 60_000
 const againMs = 100
 
 /**
- * Loads new weights. `onLoaded` is called when they are loaded and the KV cache is flushed, before the server
- * continues.
+ * Loads new weights. `onLoaded` is called as soon as they are loaded: a server whose KV cache then cannot be flushed
+ * samples from them all the same.
  * @throws TroupeError engine.update_failed if the server cannot be paused, load the weights, flush its KV cache or
  * continue; engine.lost, engine.timeout
  */
@@ -49,6 +50,7 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
     await must(http, '/pause_generation', { mode: update.pause }, pauseMs, 'could not be paused')
     await load(http, update)
     onLoaded()
+    if (!update.keepKv) await flush(http)
   } catch (thrown) {
     await goOn(http).catch(() => {}) // ignored: the error of the update matters more
     throw thrown
@@ -56,10 +58,15 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
   await goOn(http)
 }
 
-async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangUpdate, 'pause'>): Promise<void> {
+async function load(
+  http: ServerHttp,
+  { directory, label, loadMs }: Pick<SglangUpdate, 'directory' | 'label' | 'loadMs'>,
+): Promise<void> {
   const asked = { model_path: directory, abort_all_requests: false, weight_version: label, flush_cache: false }
   await must(http, '/update_weights_from_disk', asked, loadMs, `could not load the weights in ${directory}`)
-  if (keepKv) return
+}
+
+async function flush(http: ServerHttp): Promise<void> {
   const deadline = systemEffects.elapsed() + flushMs
   for (;;) {
     const { status, text } = await http.post('/flush_cache', {}, flushMs)
@@ -92,10 +99,13 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
 export async function resumeSglang(
   http: ServerHttp,
   tags: readonly string[],
-  weights: Pick<SglangUpdate, 'directory' | 'label'> | undefined,
+  weights: Pick<SglangUpdate, 'directory' | 'label' | 'loadMs'> | undefined,
 ): Promise<void> {
   await must(http, '/resume_memory_occupation', { tags }, pauseMs, 'could not allocate its memory again')
-  if (weights !== undefined) await load(http, { ...weights, keepKv: false })
+  if (weights !== undefined) {
+    await load(http, weights)
+    await flush(http)
+  }
   await goOn(http)
 }
 

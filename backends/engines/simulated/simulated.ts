@@ -4,7 +4,7 @@
  * in   an engine model (DESIGN §9), requests
  * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
- * clock; tokens come from turnDrawer. Simulated time never runs ahead of the clock; a late timer delays no step.
+ * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time never runs ahead of the clock; a late timer delays no step.
  * Invariant: a turn's tokens follow from its request alone, whatever other requests run; every `generate` settles.
  */
 import {
@@ -14,13 +14,15 @@ import {
   type History,
   SimulatedEngine as Simulation,
   type TurnRequest,
-  turnDrawer,
 } from '../../../kernels'
 import { type EngineId, type GroupId, groupOf, policyVersion, type TrajectoryId } from '../../../messages/ids'
-import { type Effects, systemEffects } from '../../../runtime/effects'
-import { asError, TroupeError } from '../../../runtime/errors'
+import { concatArrays } from '../../../runtime/concatArrays'
+import { afterOn, type Effects, systemEffects } from '../../../runtime/effects'
+import { asError } from '../../../runtime/errors'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation, WeightsUpdate } from '../engine'
 import { checkRequest, closedEngine } from '../server/request'
+import { checkRoom } from './room'
+import { type DrawTurn, meaninglessTurns } from './turns'
 
 export interface SimulatedEngineOptions {
   readonly id: EngineId
@@ -36,6 +38,11 @@ export interface SimulatedEngineOptions {
   readonly priority?: boolean
   /** Factor by which simulated time is faster than the clock. Default: 1. */
   readonly speed?: number
+  /**
+   * Draws a turn of at most `maxTokens` tokens, to follow the `resumedTokens` that earlier attempts sampled. Default:
+   * meaningless tokens (turnDrawer).
+   */
+  readonly draw?: DrawTurn
   readonly fx?: Effects
 }
 
@@ -65,8 +72,7 @@ interface Update {
 export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngine {
   const { id, model, vocabulary, contextTokens, decode, fx = systemEffects } = options
   const { medianTokens = 256, updateMs = 1000, priority = true, speed = 1 } = options
-  const room = Math.floor(model.kvTokens / model.blockTokens) * model.blockTokens
-  if (contextTokens > room) throw tooSmall(model.name, room, contextTokens)
+  checkRoom(model, contextTokens)
   const isOrdered = priority && model.family === 'vllm'
   const { kvTokens, blockTokens, maxSequences, prefixSharing } = model
   const capabilities: EngineCapabilities = {
@@ -74,7 +80,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     ...{ prefixSharing, prioritySign: isOrdered ? -1 : 0, trainable: true, deterministic: true },
   }
   const engine = new Simulation(model, isOrdered)
-  const draw = turnDrawer(vocabulary, medianTokens)
+  const { draw = meaninglessTurns(vocabulary, medianTokens) } = options
   const running = new Map<string, Running>()
   const byTurn = new Map<TurnRequest, Running>()
   const histories = new Map<TrajectoryId, History>()
@@ -84,7 +90,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   let version = policyVersion(-1)
   let pausedUntilMs = 0
   let streams = 0
-  let timer: NodeJS.Timeout | undefined
+  let cancelTimer: () => void = () => {}
   let isClosed = false
   /** True if an abort or an update waits for the end of the current step. */
   let isCalled = false
@@ -135,7 +141,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
       if (!update.keepKv) engine.clearCache()
       version = update.version
       pausedUntilMs = Math.max(pausedUntilMs, atMs) + updateMs
-      setTimeout(resolve, Math.max(0, pausedUntilMs - nowMs()) / speed)
+      afterOn(fx, Math.max(0, pausedUntilMs - nowMs()) / speed, resolve)
     }
     if (atMs < pausedUntilMs) return
     engine.schedule(atMs)
@@ -144,11 +150,11 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   }
 
   function book(): void {
-    clearTimeout(timer)
+    cancelTimer()
     // Requests wait while no batch runs only during a pause, so the next check is due at its end.
     const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
     if (dueMs === undefined) return
-    timer = setTimeout(live, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)))
+    cancelTimer = afterOn(fx, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)), live)
   }
 
   function end({ request, ...progress }: EndedTurn, atMs: number): void {
@@ -184,7 +190,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     mark(one, generated)
     const tokens = drawn.tokens.slice(0, generated)
     const { context, resumedTokens } = request
-    const whole = Int32Array.from([...context.subarray(context.length - resumedTokens), ...tokens])
+    const whole = concatArrays(Int32Array, [context.subarray(context.length - resumedTokens), tokens])
     const answer = {
       ...{ tokens, logprobs: drawn.logprobs.slice(0, generated), finish, segments },
       ...{ cachedTokens, preemptions },
@@ -215,11 +221,10 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   ): Promise<Generation> {
     if (isClosed) throw closedEngine(id)
     if (signal?.aborted) throw asError(signal.reason)
-    const { requestId, context, trajectory, sampling, seed, resumedTokens, turn = 0 } = request
+    const { requestId, context, trajectory, turn = 0 } = request
     checkRequest(id, capabilities, request, running)
     const maxTokens = Math.min(request.maxTokens, contextTokens - context.length)
-    const { stopTokens, temperature } = sampling
-    const drawn = draw({ seed, context, resumedTokens, maxTokens, stopTokens, temperature })
+    const drawn = draw(request, maxTokens)
     const group = groupOf(trajectory)
     const asked: TurnRequest = {
       ...{ trajectory, group, turn, promptTokens: promptOf(request, group), contextTokens: context.length },
@@ -310,11 +315,3 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     },
   }
 }
-
-const tooSmall = (name: string, room: number, contextTokens: number): TroupeError =>
-  new TroupeError('engine.unfit', {
-    boundary: 'engine',
-    retriable: false,
-    message: `the engine model '${name}' does not fit this run: its KV cache holds ${room} tokens in whole blocks, the longest context of the recipe has ${contextTokens}`,
-    hint: 'use an engine model with more kvTokens, or lower limits.contextTokens',
-  })

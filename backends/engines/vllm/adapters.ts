@@ -16,12 +16,12 @@ const { failed } = serverUpdate('vLLM')
 
 export const loadPath = '/v1/load_lora_adapter'
 const unloadPath = '/v1/unload_lora_adapter'
-const loadMs = 600_000
 const askMs = 30_000
 /** Number of adapters of this engine that stay loaded: the one requested last, and the one before it. */
 const kept = 2
 
-export function vllmAdapters(http: ServerHttp) {
+/** Keeps the server's adapters. `loadMs`: upper bound on the load of one, in milliseconds. */
+export function vllmAdapters(http: ServerHttp, loadMs: number) {
   /**
    * Adapters to keep on the server, at most `kept`: least recently requested first; includes those that the server had
    * already loaded.

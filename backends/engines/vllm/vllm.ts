@@ -8,11 +8,10 @@
  * while the server is paused, after every earlier token has arrived; with adapters, if the server takes them, between
  * two requests. vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
  */
-import { type PolicyVersion, policyVersion } from '../../../messages/ids'
+import { policyVersion } from '../../../messages/ids'
 import { systemEffects } from '../../../runtime/effects'
-import { TroupeError } from '../../../runtime/errors'
 import { servedWeights } from '../../weights/servedWeights'
-import type { EngineCapabilities, Generation } from '../engine'
+import type { EngineCapabilities, Generation, WeightsUpdate } from '../engine'
 import { serverHealth } from '../server/health'
 import { serverHttp } from '../server/http'
 import { unanswered } from '../server/reply'
@@ -24,10 +23,18 @@ import { vllmAdapters } from './adapters'
 import { completionBody, pieceOf } from './completion'
 import { vllmMetrics } from './metrics'
 import { probeVllm } from './probe'
+import { adaptersOnly, noUpdates, noWeights } from './refusals'
+import { type SleepLevel, sleepVllm, wakeVllm } from './sleep'
 import type { VllmExpectation, VllmTraits } from './traits'
 import { updateVllm } from './weights'
 
-export type VllmEngineOptions = ServerEngineOptions<VllmExpectation>
+export interface VllmEngineOptions extends ServerEngineOptions<VllmExpectation> {
+  /**
+   * Level of `sleep`, which always frees the KV cache: 1 also moves the weights to the host's memory, 2 discards them.
+   * Default: 1.
+   */
+  readonly sleepLevel?: SleepLevel
+}
 
 export interface VllmEngine extends ServerEngine {
   readonly traits: VllmTraits
@@ -41,7 +48,7 @@ const tooLong = /context length|max_model_len/i
  * engine.lost and engine.timeout if it does not answer; engine.failed if its answer is not that of a vLLM server
  */
 export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmEngine> {
-  const { id, url, expected, stallMs, firstTokenMs, fx = systemEffects } = options
+  const { id, url, expected, stallMs, firstTokenMs, weightUpdateMs, sleepLevel = 1, fx = systemEffects } = options
   const http = serverHttp(url, options.token)
   const traits = await probeVllm(http, expected).catch(thrown => {
     http.close()
@@ -56,8 +63,8 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     takesAdapters: traits.takesAdapters,
   }
   const health = serverHealth(http, options.health)
-  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
-  const adapters = vllmAdapters(http)
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs, weightUpdateMs })
+  const adapters = vllmAdapters(http, requests.weightUpdateMs)
   /** Model name of new requests, and the policy version that their tokens count to. */
   let policy = { version: policyVersion(-1), model: traits.servedName }
 
@@ -86,33 +93,67 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     return run.generation(expected.decode, { finish: run.ended(finish), cachedTokens, preemptions: 0, queuedMs })
   }
 
+  /** Directory of the weights that the server was last given; undefined before. */
+  let newest: string | undefined
+  /** Opens the gate for requests again; undefined while the server is awake. */
+  let asleep: (() => void) | undefined
+
+  const updateWeights = (update: WeightsUpdate) =>
+    requests.change(async () => {
+      const { version, directory, digest, isAdapter = false } = update
+      const asItIs = digest === '' && version === 0
+      if (isAdapter) {
+        // New requests use the new adapter; running ones continue with the adapter that they were started with.
+        policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
+        return
+      }
+      if (traits.takesAdapters && !asItIs) throw adaptersOnly(url, version)
+      if (!traits.takesWeights && !asItIs) throw noUpdates(url)
+      const open = requests.gate.close()
+      try {
+        // The new weights apply to running requests too, which continue with them.
+        const onLoaded = () => {
+          policy.version = version
+        }
+        if (traits.takesWeights && !traits.takesAdapters) {
+          newest = await servedWeights(directory, digest)
+          await updateVllm(http, { ...update, loadMs: requests.weightUpdateMs, directory: newest }, onLoaded)
+        } else onLoaded()
+      } finally {
+        open()
+      }
+    })
+
   return {
     ...requests.engine(answer),
     traits,
-    updateWeights: update =>
+    updateWeights,
+    sleep: () =>
       requests.change(async () => {
-        const { version, directory, digest, isAdapter = false } = update
-        const asItIs = digest === '' && version === 0
-        if (isAdapter) {
-          // New requests use the new adapter; running ones continue with the adapter that they were started with.
-          policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
-          return
-        }
-        if (traits.takesAdapters && !asItIs) throw adaptersOnly(url, version)
-        if (!traits.takesWeights && !asItIs) throw noUpdates(url)
+        if (asleep !== undefined) return
         const open = requests.gate.close()
-        try {
-          // The new weights apply to running requests too, which continue with them.
-          const onLoaded = () => {
-            policy.version = version
-          }
-          if (traits.takesWeights && !traits.takesAdapters) {
-            await updateVllm(http, { ...update, directory: await servedWeights(directory, digest) }, onLoaded)
-          } else onLoaded()
-        } finally {
+        await sleepVllm(http, sleepLevel).catch(thrown => {
           open()
-        }
+          throw thrown
+        })
+        asleep = open
       }),
+    async wake(update) {
+      const merged = update !== undefined && !update.isAdapter && traits.takesWeights && !traits.takesAdapters
+      let isLoaded = false
+      await requests.change(async () => {
+        if (asleep === undefined) return
+        if (merged) newest = await servedWeights(update.directory, update.digest)
+        const isEmpty = sleepLevel === 2
+        if (isEmpty && newest === undefined) throw noWeights(url)
+        await wakeVllm(http, merged || isEmpty ? newest : undefined, requests.weightUpdateMs)
+        if (merged) policy.version = update.version
+        isLoaded = merged
+        asleep()
+        asleep = undefined
+      })
+      if (update !== undefined && !isLoaded) await updateWeights(update)
+    },
     async status() {
       requests.mustLive()
       const reply = await http.get('/metrics', statusMs)
@@ -138,23 +179,3 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     },
   }
 }
-
-/**
- * Error for a version without adapters: loading merged weights in place of the adapters' base would change all later
- * adapters.
- */
-const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
-  new TroupeError('engine.no_updates', {
-    boundary: 'engine',
-    retriable: false,
-    message: `version ${version} was published without LoRA adapters, but the vLLM server at ${url} was started to load adapters`,
-    hint: 'start the server without --enable-lora, with VLLM_SERVER_DEV_MODE=1: then it loads merged weights',
-  })
-
-const noUpdates = (url: string): TroupeError =>
-  new TroupeError('engine.no_updates', {
-    boundary: 'engine',
-    retriable: false,
-    message: `the vLLM server at ${url} cannot load new weights: it runs without its development endpoints`,
-    hint: 'start the server with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it',
-  })

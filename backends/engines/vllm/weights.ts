@@ -20,10 +20,11 @@ export interface VllmUpdate {
   readonly version: PolicyVersion
   readonly directory: string
   readonly keepKv: boolean
+  /** Upper bound on the load of the weights, in milliseconds. */
+  readonly loadMs: number
 }
 
 const pauseMs = 60_000
-const loadMs = 600_000
 const askMs = 30_000
 
 /**
@@ -32,7 +33,7 @@ const askMs = 30_000
  * paused, load the weights, reset its cache or resume; engine.lost, engine.timeout, engine.failed
  */
 export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
-  const { version, directory, keepKv } = update
+  const { version, directory, keepKv, loadMs } = update
   try {
     await must(http, '/pause?mode=keep&clear_cache=false', {}, pauseMs, 'could not be paused')
     const rpc = { method: 'reload_weights', kwargs: { weights_path: directory } }

@@ -1,8 +1,11 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
 import type { Batch, LearnerRequest } from '../../../actors/learning/learner'
 import { type LearnerPortOptions, learnerPort } from '../../../actors/learning/learnerPort'
-import type { Trainer, TrainSequence } from '../../../backends/trainer/trainer'
+import type { SavedCheckpoint, Trainer, TrainSequence } from '../../../backends/trainer/trainer'
 import type { GenerateTurn } from '../../../messages/commands'
-import type { GroupSelected, StepStarted } from '../../../messages/facts'
+import type { Fact, GroupSelected, Metrics, StepStarted } from '../../../messages/facts'
 import { epoch, policyVersion, runId } from '../../../messages/ids'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
@@ -42,7 +45,17 @@ const request = (since: Extract<LearnerRequest, { kind: 'train' }>['since']): Le
   version: policyVersion(2),
   checkpoint: { step: 1, name: 'step-000001' },
   since,
+  saved: [],
 })
+
+interface Given extends Partial<LearnerPortOptions> {
+  readonly write?: Write
+  readonly sft?: Trainer['sft'] | undefined
+  readonly sleep?: Trainer['sleep'] | undefined
+  readonly wake?: Trainer['wake'] | undefined
+  readonly lost?: Promise<Error>
+}
+type Write = (path: string) => Promise<SavedCheckpoint>
 
 interface Calls {
   readonly loaded: string[]
@@ -59,6 +72,7 @@ interface Calls {
 async function rig(
   step: (n: number) => Promise<Readonly<Record<string, number>>>,
   grpo: Partial<LearnerPortOptions['grpo']> = {},
+  { write = async () => ({ manifest: 'm', bytes: 9 }), sft, sleep, wake, lost, ...given }: Given = {},
 ) {
   const bus = openMemoryBus()
   const journal = openJournal(bus, memoryBlobs(), runId('r'))
@@ -78,13 +92,19 @@ async function rig(
       tokens: new Int32Array(99),
     },
   ])
+  let writing = async () => {}
   const calls: Calls = { loaded: [], batches: [], saved: [], resets: [] }
   const trainer = {
     step: async (sequences: readonly TrainSequence[]) => step(calls.batches.push(sequences)),
     save: async (path: string) => {
       calls.saved.push(path)
-      return { digest: 'd', bytes: 1 }
+      return { digest: 'd', bytes: 1, dtype: 'float32' }
     },
+    checkpoint: async (path: string) => {
+      calls.saved.push(path)
+      return { saved: write(path) }
+    },
+    ...{ sft, sleep, wake, lost },
     load: async (path: string) => void calls.loaded.push(path),
     reset: async (what: object) => void calls.resets.push([calls.batches.length, JSON.stringify(what)]),
   } as unknown as Trainer
@@ -98,8 +118,20 @@ async function rig(
     onColdStart: () => {},
     fx: systemEffects,
     log: createLog('test', { level: 'silent' }),
+    onWriting: ended => {
+      writing = ended
+    },
+    ...given,
   }
-  return { port: learnerPort(options), calls, close: () => bus.close() }
+  /** The facts that the port itself appended to the topic `learner`. */
+  const appended = async () => {
+    const { next } = await journal.offsets('learner', 0)
+    const facts: Fact[] = []
+    for await (const entries of journal.readTo('learner', 0, 0, next))
+      facts.push(...entries.map(e => e.message as Fact))
+    return facts
+  }
+  return { port: learnerPort(options), calls, appended, written: () => writing(), close: () => bus.close() }
 }
 
 test('a trainer that lost its state loads the newest checkpoint and goes through the batches since, then trains', async () => {
@@ -107,7 +139,7 @@ test('a trainer that lost its state loads the newest checkpoint and goes through
   const decision = await port(request([batch(2, 0.25)]), new AbortController().signal)
   expect(calls.loaded).toEqual(['/run/checkpoints/step-000001'])
   expect(calls.batches).toHaveLength(2)
-  expect(decision!.facts.map(f => f.type)).toEqual(['checkpoint.saved', 'weights.published', 'step.completed'])
+  expect(decision!.facts.map(f => f.type)).toEqual(['weights.published', 'step.completed'])
   expect(decision!.facts.at(-1)).toMatchObject({ step: 3, version: 3, metrics: { loss: 0.25 } })
   expect(decision!.facts.at(-1)).not.toHaveProperty('metrics.maxRssBytes')
   await close()
@@ -188,4 +220,198 @@ test('without a KL a stage takes no reference: nothing would be measured from it
   await port({ ...request(since), batch: now } as LearnerRequest, new AbortController().signal)
   expect(calls.resets).toEqual([[1, JSON.stringify({ optimizer: true, reference: false })]])
   await close()
+})
+
+const slow = new TroupeError('trainer.timeout', { boundary: 'trainer', retriable: true, message: 'took too long' })
+
+test('the third step in a row that times out is final, though finished steps are computed again in between; a success begins anew', async () => {
+  const outcomes: (() => Promise<Metrics>)[] = []
+  const fine = async () => ({ loss: 0.25 })
+  const late = async () => Promise.reject(slow)
+  const { port, close } = await rig(async () => outcomes.shift()!())
+  const tries = async (...given: readonly (() => Promise<Metrics>)[]) => {
+    outcomes.push(...given)
+    return port(request([batch(2, 0.25)]), new AbortController().signal).then(
+      decision => decision!.facts.at(-1)!.type,
+      error => error.code,
+    )
+  }
+  // Each try first computes step 2 again, since the trainer lost its result.
+  expect([await tries(fine, late), await tries(fine, late), await tries(fine, fine)]).toEqual([
+    ...['trainer.timeout', 'trainer.timeout', 'step.completed'],
+  ])
+  const again: unknown[] = []
+  for (let n = 0; n < 3; n++) again.push(await tries(fine, late))
+  expect(again).toEqual(['trainer.timeout', 'trainer.timeout', 'trainer.failed_repeatedly'])
+  await close()
+})
+
+test('a step is over before its checkpoint is complete, and the checkpoint is recorded when it is', async () => {
+  let complete: (saved: SavedCheckpoint) => void = () => {}
+  const write: Write = () =>
+    new Promise(resolve => {
+      complete = resolve
+    })
+  const { port, calls, appended, written, close } = await rig(async () => ({ loss: 0 }), {}, { write })
+  const decision = await port(request([]), new AbortController().signal)
+  expect(decision!.facts.map(f => f.type)).toEqual(['weights.published', 'step.completed'])
+  expect(decision!.facts[0]).toMatchObject({ url: 'file:///run/weights/v000003', dtype: 'float32' })
+  expect(calls.saved).toEqual(['/run/weights/v000003', '/run/checkpoints/step-000003'])
+  expect(await appended()).toEqual([])
+  complete({ manifest: 'abc', bytes: 5 })
+  await written()
+  const said = { step: 3, version: 3, name: 'step-000003', digest: 'd', manifest: 'abc', bytes: 5 }
+  expect(await appended()).toMatchObject([{ type: 'checkpoint.saved', ...said }])
+  await close()
+})
+
+test("the checkpoint of the run's last step is awaited", async () => {
+  const { port, close } = await rig(async () => ({ loss: 0 }), {}, { lastStep: 3 })
+  const decision = await port(request([]), new AbortController().signal)
+  expect(decision!.facts.map(f => f.type)).toEqual(['checkpoint.saved', 'weights.published', 'step.completed'])
+  await close()
+})
+
+test('a checkpoint that could not be written is written again before the next step, which fails if that fails too', async () => {
+  let full = true
+  const write: Write = async () => {
+    if (full) throw new TroupeError('trainer.failed', { boundary: 'trainer', retriable: false, message: 'disk full' })
+    return { manifest: 'm', bytes: 1 }
+  }
+  const { port, calls, appended, written, close } = await rig(async () => ({ loss: 0 }), {}, { write })
+  const signal = new AbortController().signal
+  const fourth = { ...request([]), batch: batch(4, null), version: policyVersion(3) } as LearnerRequest
+  await port(request([]), signal)
+  await written()
+  expect(await appended()).toEqual([])
+  await expect(port(fourth, signal)).rejects.toMatchObject({ code: 'trainer.failed' })
+  expect(calls.batches).toHaveLength(1)
+  full = false
+  await port(fourth, signal)
+  await written()
+  expect((await appended()).map(fact => 'step' in fact && fact.step)).toEqual([3, 4])
+  await close()
+})
+
+test('a removed checkpoint is gone from the disk with the weights of its version, and the log says so', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
+  const [checkpoint, weights] = [join(directory, 'checkpoints/step-000001'), join(directory, 'weights/v000001')]
+  for (const folder of [checkpoint, weights]) mkdirSync(join(folder, 'training'), { recursive: true })
+  const { port, close } = await rig(async () => ({ loss: 0 }), {}, { directory })
+  const kept = { step: 1, version: policyVersion(1), name: 'step-000001' }
+  const asked = { kind: 'remove-checkpoint', epoch: epoch(0), checkpoint: kept, version: policyVersion(3) } as const
+  const removed = [{ type: 'checkpoint.removed', step: 1, name: 'step-000001' }]
+  // The weights are among the newest three versions, then no longer.
+  expect((await port(asked, new AbortController().signal))!.facts).toMatchObject(removed)
+  expect([existsSync(checkpoint), existsSync(weights)]).toEqual([false, true])
+  expect((await port({ ...asked, version: policyVersion(4) }, new AbortController().signal))!.facts).toMatchObject(
+    removed,
+  )
+  expect(existsSync(weights)).toBe(false)
+  rmSync(directory, { recursive: true })
+  await close()
+})
+
+test('a checkpoint that cannot be removed ends nothing: its removal is left to a request after the next step', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
+  const folder = join(directory, 'checkpoints')
+  writeFileSync(folder, '') // nothing below it can be renamed: ENOTDIR
+  const { port, close } = await rig(async () => ({ loss: 0 }), {}, { directory, checkpointEvery: 9 })
+  const kept = { step: 1, version: policyVersion(1), name: 'step-000001' }
+  const asked = { kind: 'remove-checkpoint', epoch: epoch(0), checkpoint: kept, version: policyVersion(3) } as const
+  const stopping = new AbortController()
+  const [first, second] = [port(asked, new AbortController().signal), port(asked, stopping.signal)]
+  stopping.abort(new Error('the run ends'))
+  await expect(second).rejects.toThrow('the run ends')
+  let answer: unknown = 'none'
+  void first.then(decision => (answer = decision))
+  while (answer === 'none') await port(request([]), new AbortController().signal)
+  expect(answer).toBeUndefined()
+  rmSync(folder)
+  mkdirSync(join(folder, kept.name), { recursive: true })
+  expect((await port(asked, stopping.signal))!.facts).toMatchObject([{ type: 'checkpoint.removed' }])
+  expect(existsSync(join(folder, kept.name))).toBe(false)
+  rmSync(directory, { recursive: true })
+  await close()
+})
+
+test('weights that a kept checkpoint shares stay when their version is old', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
+  const weights = join(directory, 'weights/v000000')
+  mkdirSync(weights, { recursive: true })
+  const { port, close } = await rig(async () => ({ loss: 0 }), {}, { directory })
+  const saved = [{ step: 0, version: policyVersion(0), name: 'step-000000' }]
+  await port({ ...request([]), saved } as LearnerRequest, new AbortController().signal)
+  expect(existsSync(weights)).toBe(true)
+  await port(request([]), new AbortController().signal)
+  expect(existsSync(weights)).toBe(false)
+  rmSync(directory, { recursive: true })
+  await close()
+})
+
+test('a cold start records its checkpoints, goes on from one, and begins anew if that is of other demonstrations', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
+  const resumes: (string | undefined)[] = []
+  const sft: Trainer['sft'] = async ({ examples }, _options, _onProgress, on) => {
+    resumes.push(on?.resume)
+    if (on?.resume?.endsWith('old')) {
+      throw new TroupeError('trainer.other_examples', { boundary: 'trainer', retriable: false, message: 'others' })
+    }
+    on?.onSaved({ directory: `${on.prefix}000005`, updates: 5, manifest: 'm', bytes: 1 })
+    return { loss: examples }
+  }
+  const coldStart = {
+    options: {} as never,
+    checkpointEvery: 5,
+    async *examples() {
+      yield { tokens: Int32Array.of(1, 2), mask: Uint8Array.of(0, 1) }
+    },
+  }
+  const { port, appended, close } = await rig(async () => ({}), {}, { directory, coldStart, sft })
+  const asked = { kind: 'cold-start', epoch: epoch(7) } as const
+  const signal = new AbortController().signal
+  const decision = await port(asked, signal)
+  expect(decision!.facts.map(({ type }) => type)).toEqual(['stage.changed', 'checkpoint.saved', 'weights.published'])
+  const said = { type: 'checkpoint.saved', step: 0, name: 'sft-e7-000005', updates: 5, epoch: 7 }
+  expect(await appended()).toMatchObject([said])
+  for (const name of ['sft-e3-000005', 'old']) {
+    await port({ ...asked, resume: { step: 0, version: null, name } }, signal)
+  }
+  expect(resumes.map(path => path && basename(path))).toEqual([undefined, 'sft-e3-000005', 'old', undefined])
+  rmSync(directory, { recursive: true })
+  await close()
+})
+
+test('a trainer that cannot free its memory after a step fails the step, unless it has ended', async () => {
+  const stuck = new TroupeError('trainer.failed', { boundary: 'trainer', retriable: false, message: 'cannot move' })
+  const sleep = async () => Promise.reject(stuck)
+  const outcome = async (lost: Promise<Error>, step = async () => ({ loss: 0 })) => {
+    const { port, close } = await rig(step, {}, { sleep, lost, takesTurns: true })
+    const said = await port(request([]), new AbortController().signal).then(
+      decision => decision!.facts.at(-1)!.type,
+      error => error.message,
+    )
+    await close()
+    return said
+  }
+  const [alive, ended] = [new Promise<Error>(() => {}), Promise.resolve(new Error('killed'))]
+  expect(await outcome(alive)).toBe('cannot move')
+  expect(await outcome(ended)).toBe('step.completed')
+  expect(await outcome(alive, async () => Promise.reject(new Error('no step')))).toBe('no step')
+})
+
+test('a stop ends a step that waits for the trainer or its memory, and waits for one that is being trained', async () => {
+  const stopping = new AbortController()
+  const never = () => new Promise<never>(() => {})
+  const waits = await rig(async () => ({ loss: 0 }), {}, { trainer: never })
+  const sleeps = await rig(async () => ({ loss: 0 }), {}, { takesTurns: true, wake: never })
+  const trains = await rig(async () => {
+    stopping.abort(new Error('the run ends'))
+    return { loss: 0 }
+  })
+  const ends = [waits, sleeps].map(({ port }) => expect(port(request([]), stopping.signal)).rejects.toThrow('run ends'))
+  const decision = await trains.port(request([]), stopping.signal)
+  await Promise.all(ends)
+  expect(decision!.facts.at(-1)).toMatchObject({ type: 'step.completed', step: 3 })
+  for (const { close } of [waits, sleeps, trains]) await close()
 })

@@ -4,6 +4,7 @@ import { type LearnerRequest, learner } from '../../../actors/learning/learner'
 import { grouper } from '../../../actors/rollouts/grouper'
 import type { EvaluationCompleted, Fact, StepStarted } from '../../../messages/facts'
 import { epoch, groupId, policyVersion, trajectoryId } from '../../../messages/ids'
+import { manualEffects } from '../../../runtime/effects'
 import { ofType, plan, published, requested } from '../../support/facts'
 import { refold, world } from '../../support/world'
 
@@ -234,6 +235,43 @@ describe('learner', () => {
     expect(second).toMatchObject({ version: 1, checkpoint: { step: 0 } })
     expect(second.since.map(b => b.started.step)).toEqual([1])
     expect(refold(learner({ groupsPerStep: 2, refillShare: 1, steps: 2 }), w.log)).toEqual(w.state())
+  })
+
+  const startedStep = () => {
+    const w = begin()
+    w.append(saved(0), published(0), requested('a', 0), requested('b', 0), draw(1, ['a', 'b']))
+    w.append(selected('a', 1), selected('b', 1))
+    return w
+  }
+
+  test('a step whose checkpoint is in the log without its completion is trained again from the checkpoint before', () => {
+    const w = startedStep()
+    const before = trainOf(w.requests)!
+    w.append(saved(1))
+    w.restart()
+    expect(trainOf(w.requests)).toEqual({ ...before, saved: w.state().saved })
+    expect(w.state().saved.map(({ name }) => name)).toEqual(['step-0', 'step-1'])
+    w.append(published(1), completedStep(1))
+    expect(w.state()).toMatchObject({ checkpoint: { step: 1, name: 'step-1' }, batches: [] })
+    const later = startedStep()
+    later.append(published(1), completedStep(1), saved(1))
+    expect(later.state()).toEqual(w.state())
+  })
+
+  test('a checkpoint of a step that is then rejected is never trained from; the one before it stays', () => {
+    const keep = learner({ groupsPerStep: 2, refillShare: 1, steps: 2, keepCheckpoints: 1 })
+    const { log } = startedStep()
+    const rejectedStep: Fact = { type: 'step.rejected', at: 0, step: 1, epoch: epoch(0), reason: '', metrics: {} }
+    for (const facts of [
+      [...log, saved(1)],
+      [...log, saved(1), rejectedStep],
+    ]) {
+      const state = refold(keep, facts)
+      expect(state.checkpoint).toEqual({ step: 0, name: 'step-0' })
+      expect(state.batches.map(({ started }) => started.step)).toEqual([1])
+      const removed = (keep.pending(state, manualEffects(0)).requests ?? []).filter(r => r.kind === 'remove-checkpoint')
+      expect(removed).toEqual([])
+    }
   })
 })
 

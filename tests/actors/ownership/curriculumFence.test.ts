@@ -209,12 +209,13 @@ test('a batch is put together from the request that counts', async () => {
       return { loss: 0 }
     },
     save: async () => ({ digest: '', bytes: 0 }),
+    checkpoint: async () => ({ saved: Promise.resolve({ manifest: '', bytes: 0 }) }),
   } as unknown as Trainer
   const port = learnerPort({
     ...{ trainer: async () => trainer, journal, directory: '/nowhere', grpo: {} as never, checkpointEvery: 1 },
     ...{ keepVersions: 1, onColdStart: () => {}, fx: manualEffects(0), log: createLog('test', { level: 'silent' }) },
   })
   const request = { kind: 'train', epoch: epoch(8), batch, version: policyVersion(0) } as const
-  await port({ ...request, checkpoint: { step: 0, name: 's' }, since: [] }, new AbortController().signal)
+  await port({ ...request, checkpoint: { step: 0, name: 's' }, since: [], saved: [] }, new AbortController().signal)
   expect(trained).toEqual([[1, 2, 3, 0, 1, 2, 3, 4]])
 })

@@ -83,13 +83,24 @@ const script = (ask: GenerateTurn): string => {
   return answer(ask.order % 2 === 0 ? '4' : '5')
 }
 
+/** Number of tokens in the trajectory's facts of these types. */
+const tokensOf = (w: Owner, trajectory: string, types: readonly ('turn.completed' | 'context.appended')[]) =>
+  types
+    .flatMap(type => factsOf(w, type))
+    .reduce((sum, fact) => sum + (fact.trajectory === trajectory ? fact.tokens.length : 0), 0)
+
 test('whatever the order of answers, every rollout ends and every group is decided once, the same way', () => {
   const decisions = new Set<string>()
   fc.assert(
     fc.property(fc.infiniteStream(fc.nat()), picks => {
       const w = start('g0', 'g1')
       while (answerOne(w, picks.next().value as number, script)) {}
-      expect(factsOf(w, 'rollout.finished')).toHaveLength(8)
+      const finished = factsOf(w, 'rollout.finished')
+      expect(finished).toHaveLength(8)
+      for (const { trajectory, ...counted } of finished) {
+        expect(counted.sampledTokens).toBe(tokensOf(w, trajectory, ['turn.completed']))
+        expect(counted.responseTokens).toBe(tokensOf(w, trajectory, ['turn.completed', 'context.appended']))
+      }
       expect(factsOf(w, 'group.closed').map(f => f.reason)).toEqual(['complete', 'complete'])
       const selected = factsOf(w, 'group.selected').sort((a, b) => (a.group < b.group ? -1 : 1))
       expect(selected).toHaveLength(2)
@@ -313,6 +324,24 @@ test('a turn that nobody answers is asked again after its deadline, under a new 
   ).toEqual([1, 1, 1, 1])
 })
 
+test('a rollout that waits for its first generation is asked for again at intervals that double, then as any turn', () => {
+  const w = world(behaviour())
+  w.append(claim(), requested('g0', 0, { groupSize: 1, deadlineFrom: 'start' }))
+  const attempts = () => factsOf(w, 'turn.asked').length
+  const grown = Array.from({ length: 8 }, () => {
+    w.tick(10_000)
+    return attempts()
+  })
+  // After 10, 30 and 70 s.
+  expect(grown).toEqual([1, 2, 2, 3, 3, 3, 3, 4])
+  const { trajectory } = requested('g0', 0)
+  w.append({ type: 'rollout.started', at: 81_000, trajectory, engine: engineId('e0') })
+  w.tick(9000)
+  expect(attempts()).toBe(4)
+  w.tick(2000)
+  expect(attempts()).toBe(5)
+})
+
 test('a malformed call and an unknown tool are answered at once, recorded as failed, and shown to the model', () => {
   const w = start('g0')
   const ask = w.takeCommand(0) as GenerateTurn
@@ -343,37 +372,52 @@ test('a rollout out of turns or tokens is truncated, and still verified', () => 
 })
 
 test.each([
-  ['a long way below the limit of its stage', 400, 0],
-  ['at the limit of its stage', 100, -1],
+  ['a long way below the limit of its stage', 400, 100, undefined, 0],
+  ['at the limit of its stage', 100, 100, undefined, -1],
   // Asked for under a recipe that had another buffer.
-  ['at a limit below the buffer', 20, -1],
-  ['of a caller who says no limit: the recipe has one', 0, -0.5],
-])('a long answer is punished by the limit that it was asked for under: %s', (_title, responseTokens, expected) => {
-  const overlong = { maxTokens: 120, bufferTokens: 40, penalty: 1 }
-  const w = world(
-    grouper({
-      runSeed: 1,
-      selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, advantage: 'none', overlong },
-    }),
-  )
-  w.append(claim())
-  for (const member of [0, 1]) {
-    const { limits } = requested('g', member)
-    const { trajectory, ...request } = requested('g', member, { groupSize: 2, limits: { ...limits, responseTokens } })
-    const counts = { turns: 1, sampledTokens: member === 0 ? 100 : 0, toolCalls: 0, toolErrors: 0, answerTags: 1 }
-    const ended = { epoch: epoch(0), outcome: 'answered', reason: '', ...counts } as const
-    w.append({ ...request, trajectory })
-    w.append({ type: 'rollout.finished', at: 0, trajectory, ...ended })
-  }
-  for (const member of [0, 1]) {
-    const { trajectory } = requested('g', member)
-    w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward: member, answer: '', how: 'test' })
-  }
-  const [{ kept }] = ofType(w.log, 'group.selected') as [GroupSelected]
-  const [long, short] = [0, 1].map(member => kept.find(k => k.member === member)!.advantage)
-  // Advantages are the rewards less their mean: the difference is that of the rewards.
-  expect(short! - long!).toBeCloseTo(1 - expected)
-})
+  ['at a limit below the buffer', 20, 100, undefined, -1],
+  ['of a caller who says no limit: the recipe has one', 0, 100, undefined, -0.5],
+  ['most of it tool responses', 100, 10, 90, -0.75],
+  ['of an earlier version, which recorded what was sampled', 100, 10, undefined, 0],
+])(
+  'a long answer is punished by the limit that it was asked for under: %s',
+  (_title, limit, sampled, whole, expected) => {
+    const overlong = { maxTokens: 120, bufferTokens: 40, penalty: 1 }
+    const w = world(
+      grouper({
+        runSeed: 1,
+        selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, advantage: 'none', overlong },
+      }),
+    )
+    w.append(claim())
+    for (const member of [0, 1]) {
+      const { limits } = requested('g', member)
+      const { trajectory, ...request } = requested('g', member, {
+        groupSize: 2,
+        limits: { ...limits, responseTokens: limit },
+      })
+      const tokens = { sampledTokens: sampled, ...(whole === undefined ? {} : { responseTokens: whole }) }
+      const counts = {
+        turns: 1,
+        ...(member === 0 ? tokens : { sampledTokens: 0 }),
+        toolCalls: 0,
+        toolErrors: 0,
+        answerTags: 1,
+      }
+      const ended = { epoch: epoch(0), outcome: 'answered', reason: '', ...counts } as const
+      w.append({ ...request, trajectory })
+      w.append({ type: 'rollout.finished', at: 0, trajectory, ...ended })
+    }
+    for (const member of [0, 1]) {
+      const { trajectory } = requested('g', member)
+      w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward: member, answer: '', how: 'test' })
+    }
+    const [{ kept }] = ofType(w.log, 'group.selected') as [GroupSelected]
+    const [long, short] = [0, 1].map(member => kept.find(k => k.member === member)!.advantage)
+    // Advantages are the rewards less their mean: the difference is that of the rewards.
+    expect(short! - long!).toBeCloseTo(1 - expected)
+  },
+)
 
 test('a request that is repeated after its group was decided starts nothing', () => {
   const w = start('g0')

@@ -57,8 +57,8 @@ test('too many failed starts in a row fail the run, once, with the last reason',
   await until(() => seen.failed.length > 0)
   expect(seen.failed).toHaveLength(1)
   expect(seen.failed[0]).toMatchObject({
-    code: 'process.restarts_exceeded',
-    message: expect.stringContaining('cannot start'),
+    code: 'process.failed_repeatedly',
+    message: expect.stringMatching(/failed 3 times in a row; last: .*cannot start/),
   })
   expect(seen.starts).toBe(seen.downs.length)
 })

@@ -1,5 +1,6 @@
 /** The supervision tree of a run: restarts of one child, escalation by one level, its end, its size, its trace in the log. */
 import { spawn } from 'node:child_process'
+import { processActor } from '../../../actors/run/processActor'
 import { startInference } from '../../../actors/run/roles/inference'
 import { openRunScope } from '../../../actors/run/roles/scope'
 import type { RunOptions } from '../../../actors/run/run'
@@ -11,6 +12,7 @@ import { h100 } from '../../../kernels/simulator/loads'
 import type { ActorStatus } from '../../../messages/commands'
 import type { Fact } from '../../../messages/facts'
 import { type EngineId, engineId, runId } from '../../../messages/ids'
+import { createActorSystem } from '../../../runtime/actor/system'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { systemEffects } from '../../../runtime/effects'
@@ -103,9 +105,11 @@ test('too many restarts escalate one level: the child rests, others take the tur
   let starts = 0
   const pids = new Map<string, number[]>()
   const { states, failure } = await inferenceOf(2, async id => {
-    if (id === 'e-0') return processEngine(id, pids)
+    const engine = processEngine(id, pids)
+    if (id === 'e-0') return engine
     starts++
-    throw new TroupeError('engine.lost', lostBy('SIGKILL'))
+    await engine.close()
+    return engine
   })
   await until(async () => (await states()).get('root/inference/e-1')?.state === 'resting', 20_000)
   expect(starts).toBe(6)
@@ -118,8 +122,10 @@ test('too many restarts escalate one level: the child rests, others take the tur
 }, 40_000)
 
 test('the run ends when its last engine gives up, with the reason', async () => {
-  const { failure } = await inferenceOf(1, async () => {
-    throw new TroupeError('engine.lost', lostBy('SIGKILL'))
+  const { failure } = await inferenceOf(1, async id => {
+    const engine = processEngine(id, new Map())
+    await engine.close()
+    return engine
   })
   await until(async () => failure.error !== undefined, 20_000)
   expect(failure.error).toMatchObject({
@@ -127,6 +133,57 @@ test('the run ends when its last engine gives up, with the reason', async () => 
     message: expect.stringContaining('SIGKILL'),
   })
 }, 40_000)
+
+test('the third start in a row that fails is the last one of a child without siblings; one with siblings rests', async () => {
+  const starts = { alone: 0, 'e-1': 0 }
+  const late = new TroupeError('process.start_timeout', {
+    ...{ boundary: 'process', retriable: true, message: 'did not start within 180000 ms' },
+  })
+  const alone = await inferenceOf(1, async () => {
+    starts.alone++
+    throw late
+  })
+  await until(async () => alone.failure.error !== undefined, 20_000)
+  expect(starts.alone).toBe(3)
+  expect(alone.failure.error).toMatchObject({
+    code: 'process.failed_repeatedly',
+    message: 'the start of e-0 failed 3 times in a row; last: did not start within 180000 ms',
+  })
+  const two = await inferenceOf(2, async id => {
+    if (id === 'e-0') return processEngine(id, new Map())
+    starts['e-1']++
+    throw late
+  })
+  await until(async () => (await two.states()).get('root/inference/e-1')?.state === 'resting', 20_000)
+  expect([starts['e-1'], two.failure.error]).toEqual([3, undefined])
+}, 60_000)
+
+test.each([
+  ['fail', [0, 1, 2], 3],
+  ['fail, fail, then one succeeds, and the same again', [0, 1, 3, 4, 6, 7, 8], 9],
+] as const)('starts an hour apart that %s are counted by their row, not by their time', async (_, failing, starts) => {
+  const clock = { hours: 0 }
+  const given: Error[] = []
+  const actor = processActor({
+    name: 'trainer',
+    // Nothing counts against the limit of restarts in a minute, as if each failure came an hour after the one before.
+    restart: { withinMs: 0, backoffMs: 1 },
+    start: async () => {
+      const start = clock.hours++
+      if ((failing as readonly number[]).includes(start)) throw new Error(`hour ${start}`)
+      return { lost: Promise.resolve(new Error('died')), close: async () => {} }
+    },
+  })
+  const system = createActorSystem({ name: 'hours', log, onDeadLetter: () => {} })
+  cleanups.push(() => system.stop())
+  actor.current().catch(() => {})
+  system.spawn(actor.make(error => given.push(error)))
+  await until(async () => given.length > 0)
+  expect([clock.hours, given[0]!.message]).toEqual([
+    starts,
+    `the start of trainer failed 3 times in a row; last: hour ${starts - 1}`,
+  ])
+})
 
 test('a first start that can never succeed ends the run at once, though other engines work', async () => {
   const pids = new Map<string, number[]>()

@@ -2,7 +2,7 @@
 import { coordinator } from '../../../actors/rollouts/coordinator'
 import { type SchedulerState, scheduler } from '../../../actors/scheduling/scheduler'
 import type { Command, EngineStatus, GenerateTurn } from '../../../messages/commands'
-import type { EngineJoined, Fact } from '../../../messages/facts'
+import type { EngineJoined, Fact, RolloutStarted } from '../../../messages/facts'
 import { type EngineId, engineId, epoch, groupId, policyVersion } from '../../../messages/ids'
 import { manualEffects } from '../../../runtime/effects'
 import { answer, claim, completed, requested, toolCall } from '../../support/facts'
@@ -41,10 +41,14 @@ function rig() {
   const fx = manualEffects(1000)
   let state: SchedulerState = behaviour.initial()
   const facts: Fact[] = []
+  const starts: RolloutStarted[] = []
   const commands: Command[] = []
   const decide = (input: Parameters<typeof behaviour.decide>[1]) => {
     const decision = behaviour.decide(state, input, fx)
-    facts.push(...decision.facts)
+    for (const fact of decision.facts) {
+      if (fact.type === 'rollout.started') starts.push(fact)
+      else facts.push(fact)
+    }
     commands.push(...decision.commands)
     for (const fact of decision.facts) if (fact.type === 'engine.left') tell(fact)
   }
@@ -54,7 +58,9 @@ function rig() {
     if (state !== before) decide(fact)
   }
   return {
+    /** What the scheduler wrote, apart from the starts of rollouts. */
     facts,
+    starts,
     commands,
     decide,
     tell,
@@ -76,6 +82,30 @@ function rig() {
     sleep: (ms: number) => fx.advance(ms),
   }
 }
+
+test('a rollout has started when its first turn goes to an engine, once, and not while it waits in the queue', () => {
+  const r = rig()
+  const groups = Array.from({ length: 9 }, (_, n) => `g${n}`)
+  for (const group of groups) r.decide(asked(group))
+  expect(r.starts).toEqual([])
+  r.tell(joined('a'))
+  r.tell(applied('a'))
+  r.decide(status('a'))
+  // The engine runs 8 sequences; the ninth waits for 4 seconds.
+  expect(r.starts.map(({ trajectory, engine }) => [trajectory, engine])).toEqual(
+    groups.slice(0, 8).map(group => [`${group}/0`, 'a']),
+  )
+  r.pass(4, 'a')
+  const first = asked('g0')
+  r.tell({ ...completed(first, toolCall('1')), engine: engineId('a') })
+  r.pass(1, 'a')
+  expect(r.starts.slice(8)).toMatchObject([{ trajectory: 'g8/0', at: expect.any(Number) }])
+  expect(r.starts[8]!.at).toBeGreaterThanOrEqual(r.starts[0]!.at + 4000)
+  r.tell({ ...completed(asked('g1'), answer('4')), engine: engineId('a') })
+  r.decide({ ...first, turn: 1 })
+  expect(r.assigned()).toHaveLength(10)
+  expect(r.starts).toHaveLength(9)
+})
 
 test('an engine that dies without a word leaves after a while, and its turns are asked for again', () => {
   const r = rig()

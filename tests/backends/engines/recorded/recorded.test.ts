@@ -280,7 +280,8 @@ describe('a recording that is none is refused at the start', () => {
       }
     }
     expect(said('vllm:http://a:1')).toBeUndefined()
-    expect(said('recorded:r1')).toEqual(['engine.kind=recorded', 'engine.urls=[]', 'engine.recording="r1"'])
+    const expected = ['engine.kind=recorded', 'engine.launch=null', 'engine.urls=[]', 'engine.recording="r1"']
+    expect(said('recorded:r1')).toEqual(expected)
     expect(said('recorded:r1@lmdb:a b')).toContain(`engine.recording="r1@lmdb:${join(process.cwd(), 'a b')}"`)
     expect(said('recorded:r1@kafka://a:1,b:2')).toContain('engine.recording="r1@kafka://a:1,b:2"')
     expect(said('simulated:e.json')).toContain(`engine.modelFile="${join(process.cwd(), 'e.json')}"`)

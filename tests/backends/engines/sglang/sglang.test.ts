@@ -174,6 +174,91 @@ describe('what the SGLang engine asks of its server', () => {
       expect((await refused(update(engine, 2))).code).toBe('engine.bad_request')
     }))
 
+  test('tokens that come after an update but were sampled before it count to the older weights', () =>
+    withEngine({}, { pause: 'retract' }, async engine => {
+      await update(engine, 0)
+      let updates = Promise.resolve()
+      let version = 0
+      const answer = await engine.stream(requestOn(context, { maxTokens: 400 }), () => {
+        if (version === 5) return
+        const next = ++version
+        updates = updates.then(() => update(engine, next, next % 2 === 1 ? otherWeights : weights))
+      })
+      await updates
+      const { tokens, logprobs, segments } = answer
+      expect(segments.length).toBeGreaterThan(3)
+      const both = [weights, otherWeights].map(each => hashForward(each, [{ context, tokens, temperature: 1 }])[0]!)
+      for (const { policyVersion: by, start, end } of segments) {
+        const expectedLogprobs = both[by % 2]!.slice(start, end)
+        const distances = logprobs.slice(start, end).map((p, i) => Math.abs(p - expectedLogprobs[i]!))
+        expect(Math.max(...distances)).toBeLessThan(1e-5)
+      }
+    }))
+
+  test('a turn that breaks off after an update in its middle keeps only the tokens that came before it', () =>
+    withEngine({}, { pause: 'retract', stallMs: 500 }, async (engine, server) => {
+      await update(engine, 0)
+      let updated: Promise<void> | undefined
+      let later = 0
+      server.mangle = line => {
+        if (server.asked.some(({ body }) => body.weight_version === '1')) later++
+        return later < 4 ? line : undefined
+      }
+      let streamed = 0
+      const error = await refused(
+        engine.stream(requestOn(context, { maxTokens: 400 }), tokens => {
+          streamed += tokens.length
+          updated ??= update(engine, 1, otherWeights)
+        }),
+      )
+      await updated
+      const { tokens, segments } = (error as GenerationLost).partial
+      expect(segments).toEqual([{ policyVersion: 0, start: 0, end: tokens.length }])
+      expect(tokens.length).toBeGreaterThan(0)
+      expect(tokens.length).toBeLessThan(streamed)
+    }))
+
+  test.each(['/update_weights_from_disk', '/flush_cache'])(
+    'weights whose load succeeded are known by their version, though the answer to %s is lost',
+    path =>
+      withEngine({}, {}, async (engine, server) => {
+        await update(engine, 0)
+        server.dropped = path
+        await refused(update(engine, 1, otherWeights))
+        const { segments } = await engine.generate(requestOn(context, { maxTokens: 3 }))
+        expect(segments).toEqual([{ policyVersion: 1, start: 0, end: 3 }])
+        expect((await engine.status()).version).toBe(path === '/flush_cache' ? 1 : 0)
+      }),
+  )
+
+  test('a request that waits in the queue when the server is paused goes on after the update', () =>
+    withEngine({ stepMs: 2 }, {}, async (engine, server) => {
+      await update(engine, 0)
+      const requests = Array.from({ length: 12 }, () => engine.generate(requestOn(context, { maxTokens: 60 })))
+      await until(async () => (await engine.status()).waiting > 0)
+      await update(engine, 1, otherWeights)
+      for (const { tokens, segments } of await Promise.all(requests)) {
+        expect(tokens).toHaveLength(60)
+        expect(segments.at(-1)).toMatchObject({ policyVersion: 1, end: 60 })
+      }
+      expect(server.violations).toEqual([])
+    }))
+
+  test('a request that is aborted before the scheduler has it does not run on', () =>
+    withEngine({ dispatchMs: 200, stepMs: 10 }, {}, async (engine, server) => {
+      const before = server.sampled
+      const request = requestOn(context, { maxTokens: 400 })
+      const answer = engine.generate(request)
+      await until(async () =>
+        server.asked.some(({ body }) => (body.sampling_params as { max_new_tokens?: number })?.max_new_tokens === 400),
+      )
+      await engine.abort(request.requestId)
+      expect(await answer).toMatchObject({ finish: 'aborted', tokens: new Int32Array() })
+      await new Promise(resolve => setTimeout(resolve, 600))
+      await until(async () => (await engine.status()).running === 0)
+      expect(server.sampled - before).toBeLessThan(100)
+    }))
+
   test('weights that cannot be loaded leave the server going on with those that it had', () =>
     withEngine({}, {}, async (engine, server) => {
       await update(engine, 0)
@@ -238,6 +323,27 @@ describe('what the SGLang engine asks of its server', () => {
       const [byModel] = hashForward(otherWeights, [{ context, tokens, temperature: 1 }])
       expect(Math.max(...logprobs.map((p, k) => Math.abs(p - byModel![k]!)))).toBeLessThan(1e-5)
       expect((await later).segments).toEqual([{ policyVersion: 4, start: 0, end: 3 }])
+      expect(server.violations).toEqual([])
+    }))
+
+  test('weights that it is woken with are loaded once, in place of the older ones', () =>
+    withEngine({ stepMs: 2 }, {}, async (engine, server) => {
+      const loads = () => server.asked.filter(({ path }) => path === '/update_weights_from_disk').length
+      const given = (version: number) => ({
+        version: policyVersion(version),
+        directory: otherWeights,
+        digest: '',
+        keepKv: false,
+      })
+      await update(engine, 4, otherWeights)
+      await engine.sleep()
+      const before = loads()
+      await engine.wake(given(5))
+      expect(loads() - before).toBe(1)
+      await engine.wake(given(6))
+      expect(loads() - before).toBe(2)
+      const { segments } = await engine.generate(requestOn(context, { maxTokens: 2 }))
+      expect(segments).toEqual([{ policyVersion: 6, start: 0, end: 2 }])
       expect(server.violations).toEqual([])
     }))
 

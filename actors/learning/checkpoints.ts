@@ -1,0 +1,149 @@
+/**
+ * Writes what a step leaves on disk: the weights that engines load, and checkpoints, which are written beside training.
+ *
+ * in   the trainer after a step; the checkpoints that the log knows
+ * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; files that are no longer kept are gone
+ * Invariant: at most one checkpoint is being written. One that fails is written again before the next step begins, while
+ * the trainer still has its state, and its error is thrown if that fails too. Weights that a kept checkpoint, or one in
+ * progress, shares are not removed.
+ */
+import { readdir, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import type { Trainer } from '../../backends/trainer/trainer'
+import type { CheckpointSaved, WeightsPublished } from '../../messages/facts'
+import type { Epoch, PolicyVersion } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import { asError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import type { KeptCheckpoint } from './retention'
+
+export interface CheckpointsOptions {
+  /** Root directory of checkpoints and weights. */
+  readonly directory: string
+  /** Maps a directory of weights to the URL under which other hosts fetch it. */
+  readonly servedAt?: (directory: string) => string
+  readonly keepVersions: number
+  /** Makes a call of the trainer, which counts for its kind: failures in a row end the run. */
+  readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
+  /** Appends the fact of a checkpoint that was completed beside training. */
+  readonly append: (fact: CheckpointSaved) => Promise<void>
+  readonly fx: Effects
+  readonly log: Log
+}
+
+/** The state that a step left in the trainer. */
+export interface Reached {
+  readonly step: number
+  readonly version: PolicyVersion
+  readonly epoch: Epoch
+}
+
+interface Failed extends Reached {
+  readonly weights: string
+  readonly digest: string
+}
+
+export function checkpoints(options: CheckpointsOptions) {
+  const { directory, fx, log } = options
+  /** The checkpoint in progress; `ended` never rejects. */
+  let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
+  let failed: Failed | undefined
+
+  // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
+  // cannot overwrite its successor's files.
+  const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
+  const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
+  const pathOf = (name: string) => join(directory, 'checkpoints', name)
+
+  async function removeVersion(version: number): Promise<void> {
+    const folder = join(directory, 'weights')
+    const names = await readdir(folder).catch(() => []) // no weights were published yet
+    const gone = names.filter(name => name === versionName(version) || name.startsWith(`${versionName(version)}-`))
+    for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
+  }
+
+  /** Begins a checkpoint. Resolves once the next step may begin; `fact` when the checkpoint is complete. */
+  async function begin(trainer: Trainer, { step, version, epoch, weights, digest }: Failed) {
+    const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
+    let begun: () => void = () => {}
+    const mayGoOn = new Promise<void>(resolve => {
+      begun = resolve
+    })
+    const fact = options.attempt('checkpoint', async (): Promise<CheckpointSaved> => {
+      const { saved } = await trainer.checkpoint(pathOf(name), weights)
+      begun()
+      const { manifest, bytes } = await saved
+      return { type: 'checkpoint.saved', at: fx.now(), step, version, name, digest, manifest, bytes, epoch }
+    })
+    fact.catch(() => {}) // handled by whoever awaits it
+    await Promise.race([mayGoOn, fact.then(begun, begun)])
+    return { fact }
+  }
+
+  return {
+    pathOf,
+
+    /** Publishes the trainer's weights and removes those that are `keepVersions` versions old. */
+    async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
+      const { step, version, epoch } = reached
+      const weights = join(directory, 'weights', under(versionName(version), epoch))
+      const { digest, bytes, dtype, adapter } = await options.attempt('save', () => trainer.save(weights, false))
+      const served = options.servedAt === undefined ? {} : { served: options.servedAt(weights) }
+      const adapters = adapter === undefined ? {} : { adapter }
+      const url = pathToFileURL(weights).href
+      const said = { version, step, url, ...served, digest, bytes, dtype, ...adapters, epoch }
+      const published: WeightsPublished = { type: 'weights.published', at: fx.now(), ...said }
+      const old = version - options.keepVersions
+      const shared = writing?.version === old || kept.some(checkpoint => checkpoint.version === old)
+      if (old >= 0 && !shared) await removeVersion(old)
+      return { published, weights, digest }
+    },
+
+    /** Writes a checkpoint and waits for it. */
+    async save(trainer: Trainer, state: Failed): Promise<CheckpointSaved> {
+      await writing?.ended
+      return (await begin(trainer, state)).fact
+    },
+
+    /** Writes a checkpoint beside training. Resolves once the next step may begin. */
+    async saveBeside(trainer: Trainer, state: Failed): Promise<void> {
+      await writing?.ended
+      const { fact } = await begin(trainer, state)
+      const ended = fact.then(options.append).catch(thrown => {
+        log.warn({ err: asError(thrown), step: state.step }, 'a checkpoint could not be written; it is tried again')
+        failed = state
+      })
+      writing = { version: state.version, ended }
+    },
+
+    /** Writes the checkpoint of `step` again if writing it failed; the trainer has to hold that step's state. */
+    async retry(trainer: Trainer, step: number): Promise<void> {
+      if (failed === undefined) return
+      if (failed.step === step) {
+        await writing?.ended
+        await options.append(await (await begin(trainer, failed)).fact)
+      }
+      failed = undefined
+    },
+
+    /** Path of the checkpoints of a cold start, which the trainer completes with the number of updates. */
+    sftPrefix: (epoch: Epoch) => pathOf(epoch > 0 ? `sft-e${epoch}-` : 'sft-'),
+
+    /** Resolves when no checkpoint is being written. */
+    ended: async (): Promise<void> => writing?.ended,
+
+    /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */
+    async remove({ name, version }: KeptCheckpoint, newest: PolicyVersion): Promise<void> {
+      const aside = pathOf(`.${name}.removed`)
+      // Renamed first: a checkpoint of which a part is missing would be taken for a whole one.
+      await rename(pathOf(name), aside).catch(unlessMissing)
+      await rm(aside, { recursive: true, force: true })
+      if (version !== null && version <= newest - options.keepVersions) await removeVersion(version)
+    },
+  }
+}
+
+function unlessMissing(error: { readonly code?: string }): void {
+  if (error.code !== 'ENOENT') throw error
+}

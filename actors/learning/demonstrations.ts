@@ -1,0 +1,48 @@
+/**
+ * Renders the conversations of a cold start, a part at a time.
+ *
+ * in   conversations, the renderer        out  examples (token ids and mask), one after another
+ * Invariant: the examples of one call of the renderer are in memory at once, not all. Conversations longer than the
+ * context are left out and counted.
+ */
+import type { Renderer } from '../../backends/renderer/renderer'
+import type { SftExample } from '../../backends/trainer/trainer'
+import type { ToolSchema } from '../../config/toolSchema'
+import type { ChatMessage } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+
+export interface DemonstrationsOptions {
+  readonly renderer: Pick<Renderer, 'conversations'>
+  readonly conversations: readonly (readonly ChatMessage[])[]
+  readonly tools: readonly ToolSchema[]
+  readonly contextTokens: number
+  readonly log: Log
+}
+
+/** Conversations that the renderer is given at once. */
+const perCall = 256
+
+/** @throws TroupeError config.no_data if no conversation fits the context */
+export async function* renderedDemonstrations(options: DemonstrationsOptions): AsyncGenerator<SftExample> {
+  const { renderer, conversations, tools, contextTokens, log } = options
+  let kept = 0
+  for (let at = 0; at < conversations.length; at += perCall) {
+    for (const example of await renderer.conversations(conversations.slice(at, at + perCall), tools)) {
+      if (example.tokens.length > contextTokens) continue
+      kept++
+      yield example
+    }
+  }
+  const left = conversations.length - kept
+  if (kept === 0) {
+    throw new TroupeError('config.no_data', {
+      boundary: 'config',
+      retriable: false,
+      message: `none of the ${conversations.length} conversations for the cold start fits a context of ${contextTokens} tokens`,
+      hint: 'raise limits.contextTokens, or give shorter conversations',
+    })
+  }
+  if (left > 0)
+    log.warn({ left, of: conversations.length, contextTokens }, 'conversations longer than the context are skipped')
+}

@@ -1,0 +1,27 @@
+/**
+ * Chooses the checkpoints that a run no longer keeps.
+ *
+ * in   the checkpoints in the order in which they were saved, those that a step needs, how many are kept
+ * out  the checkpoints to remove, oldest first
+ * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the base of an open step, of
+ * the steps since the newest checkpoint, and of the last completed step. A stage's reference policy is part of every
+ * checkpoint that was saved in the stage.
+ */
+import type { PolicyVersion } from '../../messages/ids'
+
+export interface KeptCheckpoint {
+  readonly step: number
+  /** Version whose published weights it shares; null for a checkpoint of a cold start that is not over. */
+  readonly version: PolicyVersion | null
+  /** Name of the checkpoint's directory. */
+  readonly name: string
+}
+
+export function obsolete(
+  saved: readonly KeptCheckpoint[],
+  needed: ReadonlySet<string>,
+  keep: number | 'all',
+): readonly KeptCheckpoint[] {
+  if (keep === 'all') return []
+  return saved.slice(0, Math.max(0, saved.length - keep)).filter(({ name }) => !needed.has(name))
+}

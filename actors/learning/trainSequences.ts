@@ -1,0 +1,75 @@
+/**
+ * The sequences of a step's batch, as the trainer takes them.
+ *
+ * in   a batch, the facts of its trajectories from the log
+ * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`
+ * Invariant: facts of replaced owners and replaced curricula are left out, so a repeated step has the same sequences.
+ */
+import type { TrainSequence } from '../../backends/trainer/trainer'
+import { type AssembledSequence, assembleSequence } from '../../kernels'
+import type { Fact, TrajectoryFact } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import type { Journal } from '../../runtime/journal/journal'
+import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
+import type { Batch } from './learner'
+
+/**
+ * Builds the trainer's sequences in the order of `step.started`; groups are numbered from 0 in the order in which they
+ * first occur there. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
+ */
+export function trainSequences(
+  { started, groups }: Pick<Batch, 'started' | 'groups'>,
+  facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
+): TrainSequence[] {
+  const indexOf = new Map([...new Set(started.trajectories.map(groupOf))].map((group, i) => [group, i]))
+  const advantageOf = new Map<string, number>(
+    groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
+  )
+  return started.trajectories.flatMap(trajectory => {
+    const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
+    if (tokens.length === 0) return []
+    const group = indexOf.get(groupOf(trajectory))!
+    return [{ trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }]
+  })
+}
+
+/**
+ * Cuts a sequence after its last sampled token: nothing is trained on a tool response that ended the rollout over its
+ * budget.
+ */
+function trained({
+  tokens,
+  mask,
+  engineLogprobs,
+}: AssembledSequence): Pick<TrainSequence, 'tokens' | 'mask' | 'engineLogprobs'> {
+  const end = mask.lastIndexOf(1) + 1
+  return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
+}
+
+/**
+ * Reads the facts of a batch's trajectories, from the log positions where their groups begin. Facts written by replaced
+ * owners and replaced curricula are left out.
+ */
+export async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
+  const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
+  const begins = new Map<number, number>()
+  for (const { partition, offset } of batch.places.values()) {
+    begins.set(partition, Math.min(begins.get(partition) ?? offset, offset))
+  }
+  for (const [partition, begin] of begins) {
+    const { next } = await journal.offsets('trajectories', partition)
+    let claimed = -1
+    let curriculum = noCurriculum
+    for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
+      for (const { message, offset } of entries) {
+        if (message.type === 'partition.claimed') claimed = offset
+        // The first record read is a valid request; its learnerEpoch gives the curriculum whose requests are valid.
+        if (isReplaced(curriculum, message as Fact)) continue
+        curriculum = curriculumAfter(curriculum, message as Fact)
+        if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
+        wanted.get(message.trajectory)?.push(message as TrajectoryFact)
+      }
+    }
+  }
+  return wanted
+}

@@ -1,0 +1,67 @@
+/**
+ * Starts a process on leased GPUs.
+ *
+ * in   leases, a child, how to start its process        out  the process, whose end releases the lease
+ * Invariant: the lease begins before the process starts and ends after the process has ended, so two processes never
+ * hold the same GPU by accident. A process that sleeps holds its lease without its memory.
+ */
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import type { DeviceLeases, LeasedChild } from './deviceLeases'
+import type { Living } from './processActor'
+
+/** Methods of a process that can free its GPU memory for a while. */
+interface Sleeper {
+  sleep?(): Promise<void>
+  /** An engine's loads the update, if one is given. */
+  wake?(update?: never): Promise<void>
+  /** Loads new weights; only an engine has it. */
+  updateWeights?(update: never): Promise<void>
+}
+
+/**
+ * Leases the child's GPUs and starts its process with the environment that limits it to them. Rejects, without a lease,
+ * when the signal aborts, or the start or the sleep that follows it fails.
+ */
+export async function leased<P extends Living & Sleeper>(
+  leases: DeviceLeases,
+  child: LeasedChild,
+  signal: AbortSignal,
+  start: (env: Readonly<Record<string, string>>) => Promise<P>,
+): Promise<P> {
+  const lease = await leases.take(child, signal)
+  const started = await start(lease.env).catch(thrown => {
+    lease.release()
+    throw thrown
+  })
+  const ended = new AbortController()
+  const { sleep, wake, updateWeights } = started
+  const own = {
+    ...started,
+    // A process without these methods has no memory on a GPU to free: an engine of the user's code, or a simulated one.
+    // It still has to load the weights that it is woken with.
+    async sleep() {
+      await sleep?.()
+      lease.sleep()
+    },
+    async wake(update?: never) {
+      await lease.wake(ended.signal)
+      if (wake !== undefined) await (update === undefined ? wake() : wake(update))
+      else if (update !== undefined) await updateWeights?.(update)
+    },
+    async close() {
+      ended.abort()
+      try {
+        await started.close()
+      } finally {
+        lease.release()
+      }
+    },
+  }
+  if (child.startsAsleep === true) {
+    await rejectOnAbort(own.sleep(), signal).catch(async thrown => {
+      await own.close()
+      throw thrown
+    })
+  }
+  return own
+}

@@ -1,0 +1,150 @@
+/**
+ * A server of a run's own: vLLM or SGLang, started on a free port of 127.0.0.1 and watched.
+ *
+ * in   a command line for a port and a key, a path that answers 200 once the server serves
+ * out  its address and key, a promise of its end, how to end it
+ * Invariant: the server and every process of its process group end with this process, even after kill -9: a guard
+ * process (troupe_policy.server_group) stands between them, which ends the group when its stdin closes.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { createServer } from 'node:net'
+import type { Readable, Writable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../../runtime/python'
+import type { LaunchCommand } from './command'
+
+export interface ServerProcessOptions {
+  /** Name of the engine, for errors. */
+  readonly name: string
+  readonly command: (port: number, token: string) => LaunchCommand
+  /** Variables that limit the server to its GPUs. */
+  readonly env: Readonly<Record<string, string>>
+  readonly healthPath: string
+  readonly startTimeoutMs: number
+  readonly signal: AbortSignal
+  readonly log?: { debug(fields: object, text: string): void }
+}
+
+export interface ServerProcess {
+  readonly url: string
+  readonly token: string
+  /** Pid of the guard; the server is its child. */
+  readonly pid: number
+  /** Resolves when the server has ended, with the reason and the end of its output. */
+  readonly lost: Promise<Error>
+  close(): Promise<void>
+}
+
+const outputTailChars = 4000
+const pollMs = 250
+/** Upper bound on one answer to a health request, in milliseconds. */
+const healthMs = 5000
+/** Milliseconds that the guard has to end the server, before the guard is killed; it gives the server 10 s. */
+const closeMs = 15_000
+
+/**
+ * Starts the server and waits until it serves.
+ * @throws TroupeError process.start_failed if it ends before (with the end of its output), process.start_timeout
+ */
+export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
+  const { name, command, env, healthPath, startTimeoutMs, signal, log } = options
+  const port = await freePort()
+  const token = systemEffects.unique() // 122 random bits
+  const { command: words, env: own } = command(port, token)
+  const guard = ['-m', 'troupe_policy.server_group', '--parent', String(process.pid), '--', ...words]
+  const child = spawn(pythonPath(), guard, {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
+    env: { ...process.env, ...own, ...env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1' },
+  })
+  child.stdin.on('error', () => {}) // ignored: 'close' reports the end
+  const output = tailOf(child, log)
+  const lost = new Promise<Error>(resolve => {
+    child.once('error', error => resolve(ended(name, `could not be run: ${error.message}`, output())))
+    child.once('close', (code, by) =>
+      resolve(ended(name, by === null ? `ended with ${code}` : `was ended by ${by}`, output())),
+    )
+  })
+  let closing: Promise<void> | undefined
+  const close = () => {
+    closing ??= (async () => {
+      child.stdin.end()
+      const timer = setTimeout(() => child.kill('SIGKILL'), closeMs)
+      await lost
+      clearTimeout(timer)
+    })()
+    return closing
+  }
+  const url = `http://127.0.0.1:${port}`
+  let end: Error | undefined
+  void lost.then(error => {
+    end = error
+  })
+  const until = systemEffects.elapsed() + startTimeoutMs
+  try {
+    while (!(await answers(`${url}${healthPath}`, token, signal))) {
+      signal.throwIfAborted()
+      if (end !== undefined) throw notStarted(name, 'process.start_failed', end.message, child.signalCode !== null)
+      if (systemEffects.elapsed() > until) {
+        const what = `did not serve within ${startTimeoutMs} ms; last output:\n${output()}`
+        throw notStarted(name, 'process.start_timeout', `the server of ${name} ${what}`, false)
+      }
+      await Promise.race([sleep(pollMs), lost])
+    }
+  } catch (thrown) {
+    await close()
+    throw thrown
+  }
+  return { url, token, pid: child.pid!, lost, close }
+}
+
+const answers = (url: string, token: string, signal: AbortSignal): Promise<boolean> =>
+  fetch(url, {
+    headers: { authorization: `Bearer ${token}` },
+    signal: AbortSignal.any([signal, AbortSignal.timeout(healthMs)]),
+  }).then(
+    reply => reply.status === 200,
+    () => false, // not up yet, or the signal aborted
+  )
+
+type Child = ChildProcessByStdio<Writable, Readable, Readable>
+
+function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
+  let tail = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      tail = (tail + text).slice(-outputTailChars)
+      log?.debug({ pid: child.pid, text: text.trimEnd() }, 'output of an inference server')
+    })
+  }
+  return () => tail.trimEnd()
+}
+
+/** Takes a port that is free now. If another program takes it first, the server ends, and its next start has another. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(0, '127.0.0.1', resolve)
+  })
+  const { port } = server.address() as { port: number }
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
+function ended(name: string, how: string, output: string): Error {
+  const tail = output === '' ? '' : `; last output:\n${output}`
+  const message = `the server of ${name} ${how}${tail}`
+  return new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message })
+}
+
+/** Retriable if a signal ended the server: it was killed from outside, so its command may be fine. */
+const notStarted = (name: string, code: string, message: string, wasKilled: boolean) =>
+  new TroupeError(code, {
+    boundary: 'process',
+    retriable: wasKilled,
+    message,
+    hint: `check engine.launch of the recipe; the server of ${name} was started with its command and flags`,
+  })

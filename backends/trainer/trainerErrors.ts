@@ -1,0 +1,48 @@
+/**
+ * Errors of the trainer's streamed calls (Step, Sft, Checkpoint): the process refused the call, the call exceeded its
+ * deadline, or the connection broke before the answer. policyProcess.ts has the error of a process that has ended, and
+ * the errors of other calls.
+ */
+import { asError, TroupeError } from '../../runtime/errors'
+
+/** An event with which the process refuses a call. */
+interface Refusal {
+  readonly errorCode: string
+  readonly errorMessage: string
+}
+
+const hints: Readonly<Record<string, string>> = {
+  'trainer.not_finite': 'lower the learning rate, or look for rewards and log-probabilities that are not numbers',
+  'trainer.bad_sequence': 'use the same tokenizer and vocabulary for engine and trainer',
+  'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
+  'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
+  'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
+}
+
+export function refused({ errorCode, errorMessage }: Refusal): TroupeError {
+  const hint = hints[errorCode]
+  return new TroupeError(errorCode, {
+    boundary: 'trainer',
+    retriable: errorCode === 'trainer.busy' || errorCode === 'trainer.rank_lost',
+    message: errorMessage,
+    ...(hint === undefined ? {} : { hint }),
+  })
+}
+
+export function late(method: string, timeoutMs: number): TroupeError {
+  return new TroupeError('trainer.timeout', {
+    boundary: 'trainer',
+    retriable: true,
+    message: `the trainer's call ${method} took longer than ${timeoutMs} ms and was stopped`,
+  })
+}
+
+export function broken(method: string, thrown: unknown): TroupeError {
+  const cause = asError(thrown)
+  return new TroupeError('trainer.lost', {
+    boundary: 'trainer',
+    retriable: true,
+    message: `the connection to the trainer broke during ${method}: ${cause.message}`,
+    cause,
+  })
+}

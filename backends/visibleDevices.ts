@@ -1,0 +1,46 @@
+/**
+ * Finds the GPUs that this process may use.
+ *
+ * in   the device files of GPU drivers, CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, torch
+ * out  names of GPUs, as those variables take them
+ * Invariant: a GPU is listed only if torch can use it, so a torch for CPUs lists none. A machine without a GPU driver is
+ * not asked: importing torch takes seconds.
+ */
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { promisify } from 'node:util'
+import { asError, TroupeError } from '../runtime/errors'
+import { pythonPath } from '../runtime/python'
+
+/** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
+const driverFiles = ['/dev/nvidiactl', '/dev/dxg', '/dev/kfd']
+/** Upper bound on the import of torch and the start of its driver, in milliseconds. */
+const askMs = 120_000
+
+/** Variable by which a process is told its GPUs: that of AMD's runtime if it is set, else NVIDIA's. */
+export const visibleVariable = (env: NodeJS.ProcessEnv = process.env): string =>
+  env.HIP_VISIBLE_DEVICES === undefined ? 'CUDA_VISIBLE_DEVICES' : 'HIP_VISIBLE_DEVICES'
+
+/** Lists the GPUs. @throws TroupeError process.no_devices if torch does not say how many there are */
+export async function visibleDevices(
+  env: NodeJS.ProcessEnv = process.env,
+  hasDriver = driverFiles.some(file => existsSync(file)),
+): Promise<readonly string[]> {
+  const named = env[visibleVariable(env)]
+  if (!hasDriver || named?.trim() === '') return []
+  const script = 'import torch; print(torch.cuda.device_count())'
+  const count = await promisify(execFile)(pythonPath(env), ['-c', script], { env, timeout: askMs }).then(
+    ({ stdout }) => Number(stdout.trim()),
+    thrown => {
+      throw new TroupeError('process.no_devices', {
+        boundary: 'process',
+        retriable: false,
+        message: `torch could not count this machine's GPUs: ${asError(thrown).message.trim().split('\n').at(-1)}`,
+        hint: 'set CUDA_VISIBLE_DEVICES to nothing to run on the CPU',
+        cause: thrown,
+      })
+    },
+  )
+  const names = named?.split(',').map(name => name.trim()) ?? Array.from({ length: count }, (_, k) => String(k))
+  return names.slice(0, count)
+}
