@@ -34,6 +34,7 @@ export function fileEngineOverrides(addresses: readonly string[]): readonly stri
   const place = text.slice(kind.length + 1)
   const set = (field: string, value: string) => [
     `engine.kind=${kind}`,
+    'engine.launch=null',
     'engine.urls=[]',
     `engine.${field}=${JSON.stringify(value)}`,
   ]

@@ -21,7 +21,7 @@ const numberOr = (off: unknown) => (value: unknown) => (typeof value === 'number
 
 /** Flags of RoC; they may stand at the top, under `augmentation`, or under `augmentation.down_sampling_config`. */
 const augmentation: Readonly<Record<string, Flag>> = {
-  do_down_sampling: { path: 'selection.variant', to: value => (isTrue(value) ? 'release' : 'none') },
+  do_down_sampling: { path: 'selection.variant', to: value => (isTrue(value) ? 'release' : 'all') },
   down_sample_to_n: { path: 'selection.keep', to: numberOr(undefined) },
   reject_equal_reward: { path: 'selection.rejectEqual' },
   roc_error_ratio: { path: 'selection.errorRatio' },

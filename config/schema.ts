@@ -9,15 +9,16 @@ import { namedTwice, urlFault } from './engineAddress'
 import { contextFaults, positionsOf } from './positions'
 import { alarmSection } from './sections/alarms'
 import { coldStartSection } from './sections/coldStart'
-import { engineFaults, engineSection, isServer, schedulerSection } from './sections/engine'
+import { engineFaults, engineSection, isLaunched, isServer, schedulerSection } from './sections/engine'
 import { evaluationSection } from './sections/evaluation'
 import { hardwareSection } from './sections/hardware'
 import { modelSection } from './sections/model'
 import { count } from './sections/numbers'
 import { rewardFaults, rewardSection } from './sections/reward'
 import { limitsSection, rolloutSection } from './sections/rollout'
-import { selectionSection } from './sections/selection'
+import { keptOfGroup, selectionSection } from './sections/selection'
 import { stageFaults, stageSection } from './sections/stages'
+import { timeoutsSection } from './sections/timeouts'
 import { toolsSection } from './sections/tools'
 import { trainSection } from './sections/train'
 
@@ -39,6 +40,7 @@ const fields = z.strictObject({
   stages: z.array(stageSection).default([]),
   alarms: z.array(alarmSection).default([]),
   hardware: hardwareSection.optional(),
+  timeouts: timeoutsSection.optional(),
 })
 
 type Fields = z.output<typeof fields>
@@ -59,13 +61,14 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       ['rollout', 'sampling', 'temperature'],
       'must be above 0: greedy sampling makes all rollouts of a group equal',
     )
-  if (selection.keep > rollout.groupSize) {
+  const divides = selection.variant !== 'all'
+  if (divides && selection.keep > rollout.groupSize) {
     refuse(
       ['selection', 'keep'],
       `keeps ${selection.keep} of a group of ${rollout.groupSize}; lower it or raise rollout.groupSize`,
     )
   }
-  if (selection.minPositive + selection.minNegative > selection.keep) {
+  if (divides && selection.minPositive + selection.minNegative > selection.keep) {
     refuse(
       ['selection', 'minPositive'],
       `minPositive and minNegative add up to more than selection.keep (${selection.keep})`,
@@ -89,7 +92,7 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
     refuse(['engine', 'entropies'], `${engine.kind} engines do not report entropies; only local engines do`)
   if (isLocal && engine.urls.length > 0)
     refuse(['engine', 'urls'], 'local engines have no URLs; set engine.kind, or leave engine.urls empty')
-  if (isServer(engine) && engine.urls.length === 0)
+  if (isServer(engine) && engine.urls.length === 0 && !isLaunched(engine))
     refuse(['engine', 'urls'], `contains no URL; expected at least one ${engine.kind} server`)
   const faults = engine.urls.flatMap(url => urlFault(url) ?? [])
   for (const fault of faults.slice(0, 1)) refuse(['engine', 'urls'], fault)
@@ -101,11 +104,18 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       "'in_place' keeps the KV of older weights: set engine.keepKv, or choose another engine.pause",
     )
   const { train } = recipe
-  const sequences = rollout.groupsPerStep * selection.keep
+  const sequences = rollout.groupsPerStep * keptOfGroup(selection, rollout.groupSize)
   if (train.ranks > sequences) {
     refuse(
       ['train', 'ranks'],
-      `${train.ranks} ranks are more than the ${sequences} sequences of a step (rollout.groupsPerStep × selection.keep): some ranks would have no work; lower it`,
+      `${train.ranks} ranks are more than the ${sequences} sequences of a step (rollout.groupsPerStep × ${divides ? 'selection.keep' : 'rollout.groupSize'}): some ranks would have no work; lower it`,
+    )
+  }
+  const units = train.miniBatchUnit === 'groups' ? rollout.groupsPerStep : sequences
+  if (train.miniBatches > units) {
+    refuse(
+      ['train', 'miniBatches'],
+      `${train.miniBatches} mini-batches are more than the ${units} ${train.miniBatchUnit} of a step; lower it`,
     )
   }
   if (train.overlong !== undefined && train.overlong.bufferTokens > limits.responseTokens) {

@@ -2,6 +2,7 @@
 import type { Recipe } from '../config'
 import { environment } from './environment'
 import { gsm8k } from './gsm8k'
+import { oneGpu } from './oneGpu'
 import { quickstart } from './quickstart'
 import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
@@ -24,6 +25,7 @@ export { problemsData, problemsRecipe } from './problems'
 export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['quickstart', quickstart],
   ['gsm8k', gsm8k],
+  ...oneGpu,
   ...rstar2,
   ['smollm2', smollm2],
   ['environment', environment],

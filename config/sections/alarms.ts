@@ -53,7 +53,7 @@ const known: Readonly<Record<string, Known>> = {
   'engine-mismatch': {
     ...{ metric: 'klEngine', above: 0.05, for: 3 },
     means: 'the engine samples from a different distribution than the trainer computes (in nats a token)',
-    look: 'dtype and weights of the engines, `replay learn N`, train.tisCap',
+    look: 'dtype and weights of the engines, `replay learn N`, train.correction',
   },
   'tool-errors': {
     ...{ metric: 'toolErrorRate', above: 0.5, for: 5 },

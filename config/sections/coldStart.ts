@@ -1,6 +1,6 @@
 /** The recipe's cold start: supervised fine-tuning on demonstrations before reinforcement learning. */
 import { z } from 'zod'
-import { positive } from './numbers'
+import { count, positive } from './numbers'
 
 export const coldStartSection = z.strictObject({
   demonstrations: positive,
@@ -13,5 +13,7 @@ export const coldStartSection = z.strictObject({
    * Switch it off if the conversations contain a description of their own.
    */
   toolsInPrompt: z.boolean().optional(),
+  /** Optimizer updates between two checkpoints, from which a cold start that is cut off goes on; 0: none. */
+  checkpointEvery: count.default(500),
   maxGradNorm: z.number().positive().default(1),
 })

@@ -1,7 +1,26 @@
-/** The recipe's engines: Troupe's own processes, or servers given by URL. */
+/** The recipe's engines: Troupe's own processes, servers given by URL, or servers that the run starts itself. */
 import { z } from 'zod'
 import { secretSchema } from '../../runtime/secret'
+import { launchFlagFault } from '../launchFlags'
 import { positive } from './numbers'
+
+/**
+ * How a run starts servers of its own: `engine.count` of them, each on the GPUs that it leases and on a free port of
+ * 127.0.0.1. They end with the run.
+ */
+const launchSection = z.strictObject({
+  /**
+   * Program before the server's arguments. Default: `vllm` from the venv of `troupe setup vllm`, else from PATH;
+   * `python3 -m sglang.launch_server`.
+   */
+  command: z.array(z.string()).min(1).optional(),
+  /** Further flags, without leading dashes: `{enforce-eager: true, block-size: 32}`; false leaves a flag out. */
+  flags: z.record(z.string(), z.union([z.boolean(), z.number(), z.string()])).default({}),
+  /** Environment variables of the server beside those of this process. No secrets: the run records them. */
+  env: z.record(z.string(), z.string()).default({}),
+  /** Milliseconds until the server must answer; loading a large model and capturing graphs takes many minutes. */
+  startTimeoutMs: positive.default(1_800_000),
+})
 
 /** Upper bound on local engines; each is a process with its own copy of the model. */
 const mostLocal = 8
@@ -13,6 +32,8 @@ export const engineSection = z.strictObject({
    * engines.
    */
   urls: z.array(z.string()).max(1000).default([]),
+  /** Starts vLLM or SGLang servers for this run. Not used where `urls` names servers; null: none. */
+  launch: launchSection.nullable().optional(),
   /** Reference to the secret that the server expects as its API key (--api-key). */
   apiKey: secretSchema.optional(),
   /** Name of the model to request from an OpenAI-compatible server. Default: the first one that the server lists. */
@@ -48,7 +69,8 @@ export const engineSection = z.strictObject({
    * For local engines: records the entropy of the distribution that each token was drawn from, for `replay entropy`.
    */
   entropies: z.boolean().default(false),
-  dtype: z.enum(['float32', 'bfloat16']).default('float32'),
+  /** auto: for local engines bfloat16 on a GPU and float32 on a CPU; a launched server chooses by the model. */
+  dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
   device: z.string().default('auto'),
   threads: positive.default(2),
 })
@@ -56,12 +78,16 @@ export const engineSection = z.strictObject({
 type EngineFields = z.output<typeof engineSection>
 
 const serverKinds: readonly string[] = ['vllm', 'sglang', 'openai']
-/** True for engines that somebody else has started at a URL. */
+/** True for engines that are inference servers: given by URL, or started by the run (`isLaunched`). */
 export const isServer = ({ kind }: EngineFields): boolean => serverKinds.includes(kind)
+
+/** True for servers that the run starts, watches and ends itself. */
+export const isLaunched = ({ launch, urls }: Pick<EngineFields, 'launch' | 'urls'>): boolean =>
+  launch !== undefined && launch !== null && urls.length === 0
 
 /** Lists fields that are missing for this kind of engine, and fields that it does not support, with the reason. */
 export function engineFaults(engine: EngineFields): readonly (readonly [field: string, why: string])[] {
-  const { kind, urls, recording, modelFile, count } = engine
+  const { kind, urls, recording, modelFile, count, launch } = engine
   const faults: [string, string][] = []
   if (!isServer(engine) && kind !== 'local' && urls.length > 0)
     faults.push(['urls', `${kind} engines do not have this field`])
@@ -69,6 +95,15 @@ export function engineFaults(engine: EngineFields): readonly (readonly [field: s
     faults.push(['recording', 'missing; expected the run to answer from: RUN, or RUN@lmdb:DIR'])
   if (kind === 'simulated' && modelFile === undefined)
     faults.push(['modelFile', 'missing; expected an engine model file (docs/scheduler.md)'])
+  if (launch !== undefined && launch !== null) {
+    if (kind !== 'vllm' && kind !== 'sglang')
+      faults.push(['launch', `starts vLLM or SGLang servers, but engine.kind is ${kind}`])
+    else
+      for (const flag of Object.keys(launch.flags)) {
+        const why = launchFlagFault(kind, flag)
+        if (why !== undefined) faults.push([`launch.flags.${flag}`, why])
+      }
+  }
   if (kind === 'local' && count > mostLocal)
     faults.push(['count', `${count} local engines on one machine; expected at most ${mostLocal}`])
   return faults

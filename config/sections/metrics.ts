@@ -9,6 +9,7 @@ const stepMetrics = [
   ...['preemptionsPerTurn', 'recomputedShare', 'staleness'],
   ...['gradNormRatio', 'meanTokensRatio', 'passAt1Drop', 'toolErrorsDespiteReward'],
   ...['loss', 'gradNorm', 'entropy', 'clipFraction', 'klEngine', 'klReference', 'tisMean', 'tisCapped', 'icepopMasked'],
+  ...['maskedShare', 'maskedSequences', 'updates'],
   ...['trainedTokens', 'sequences', 'lr'],
 ] as const
 

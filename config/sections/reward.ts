@@ -15,10 +15,10 @@ export const rewardSection = z.strictObject({
    */
   name: z.string().default('math'),
   /**
-   * Place of the answer. answer-tag: inside the last `<answer>` (paper). anywhere: in the last box (release). response:
-   * the whole response.
+   * Place of the answer. answer-tag: inside the last `<answer>` (paper). anywhere: in the last box (release). hashes: the
+   * number after the last `####`. last-number: the last number. response: the whole response.
    */
-  place: z.enum(['answer-tag', 'anywhere', 'response']).default('answer-tag'),
+  place: z.enum(['answer-tag', 'anywhere', 'hashes', 'last-number', 'response']).default('answer-tag'),
   /**
    * true: where the truth is an integer, the answer must be a number in digits; an expression of that value, such as the
    * problem itself, is wrong.
@@ -62,6 +62,9 @@ export function rewardFaults(reward: RewardConfig): readonly (readonly [string, 
   if (weights !== undefined && 'python' in weights && file === undefined && module === undefined)
     faults.push(['file', "the reward 'python' needs a file or a module that contains the function"])
   if (reward.place === 'response' && (name === 'math' || (weights !== undefined && 'math' in weights)))
-    faults.push(['place', "the reward 'math' looks for a boxed answer; expected answer-tag or anywhere"])
+    faults.push([
+      'place',
+      "the reward 'math' looks for a boxed answer or a number; expected answer-tag, anywhere, hashes or last-number",
+    ])
   return faults
 }

@@ -39,8 +39,15 @@ export const rolloutSection = z.strictObject({
   groupSize: positive.min(2).default(32),
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),
+  /**
+   * Milliseconds that a rollout has from its first generation. A group is closed this long after the first generation
+   * of the last of its rollouts, without those that have not ended. The wait in the queue does not count.
+   */
   deadlineMs: positive.default(1_800_000),
-  /** Milliseconds after which an unanswered turn is asked again. */
+  /**
+   * Milliseconds after which an unanswered turn is asked again. For a rollout that waits for its first generation, the
+   * time doubles with each repetition.
+   */
   turnTimeoutMs: positive.default(600_000),
   maxStaleness: count.default(0),
 })

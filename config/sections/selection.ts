@@ -3,7 +3,11 @@ import { z } from 'zod'
 import { count, positive } from './numbers'
 
 export const selectionSection = z.strictObject({
-  variant: z.enum(['paper', 'release', 'none']).default('paper'),
+  /**
+   * paper: RoC as in the paper. release: RoC as in its released code. none: `keep` of the group, at random. all: the whole
+   * group, without RoC; `keep`, `minPositive` and `minNegative` then have no effect.
+   */
+  variant: z.enum(['paper', 'release', 'none', 'all']).default('paper'),
   /**
    * Number of rollouts that are selected from a group for training (G in the paper). A group with exactly as many
    * rewarded rollouts, or with fewer positives or negatives than the minima, is kept whole; a group with fewer rewarded
@@ -26,3 +30,9 @@ export const selectionSection = z.strictObject({
   /** Upper bound on the groups that a step requests in place of rejected ones, as a share of groupsPerStep. */
   refillShare: z.number().nonnegative().default(1),
 })
+
+/** Number of rollouts of a group of `groupSize` that are trained on, if all of them are rewarded and unequal. */
+export const keptOfGroup = (
+  { variant, keep }: Pick<z.output<typeof selectionSection>, 'variant' | 'keep'>,
+  groupSize: number,
+): number => (variant === 'all' ? groupSize : keep)

@@ -5,6 +5,7 @@
  * `lossDefaults`. A field that contradicts the named loss is refused: it would be another loss under the same name.
  */
 import { z } from 'zod'
+import { correctionFaults, correctionSection, icepopBand } from './correction'
 import { count, positive } from './numbers'
 
 const lossNorms = ['batch-tokens', 'group-tokens', 'sequences', 'constant'] as const
@@ -68,22 +69,28 @@ const fields = z.strictObject({
    */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
-  /** Truncated importance sampling: each token is weighted by π_old / π_engine, capped at this; 0: off. */
+  /** Correction for tokens that another policy sampled than the one that the step begins with. */
+  correction: correctionSection.optional(),
+  /** `correction: {kind: truncated, cap}` under its older name; 0: off. */
   tisCap: z.number().nonnegative().default(0),
-  /** IcePop: each token is weighted by π_old / π_engine if the ratio lies inside the band, else by 0. */
-  icepop: z
-    .strictObject({
-      low: z.number().nonnegative().lt(1).default(0.5),
-      high: z.number().gt(1).default(5),
-    })
-    .optional(),
+  /** `correction: {kind: icepop, low, high}` under its older name. */
+  icepop: z.strictObject(icepopBand).optional(),
+  /** true: a run with `rollout.maxStaleness` may start without a correction. */
+  uncorrected: z.boolean().default(false),
   /**
    * DAPO's soft punishment of long answers: over the last `bufferTokens` of responseTokens, the reward of a rollout
    * falls with its length, by up to `penalty`.
    */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
-  /** Number of optimizer updates on the same batch. */
+  /** Number of passes over the batch of a step; each makes one optimizer update for every mini-batch. */
   innerSteps: positive.default(1),
+  /**
+   * Number of mini-batches that a step's batch is cut into (PPO). π_old is the policy before the first update, and
+   * `lossNorm` counts the mini-batch. A batch that has fewer groups (or sequences) has as many mini-batches.
+   */
+  miniBatches: positive.default(1),
+  /** groups: the rollouts of a group stay in one mini-batch. sequences: each rollout is drawn alone. */
+  miniBatchUnit: z.enum(['groups', 'sequences']).default('groups'),
   /** Upper bound on the tokens of a forward pass, padding included; one sequence alone may be longer. */
   microBatchTokens: positive.default(16_384),
   maxGradNorm: z.number().positive().default(1),
@@ -105,22 +112,47 @@ const fields = z.strictObject({
     .optional(),
   /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs one process each. */
   ranks: positive.max(1024).default(1),
+  /**
+   * Number of hosts that the ranks are spread over, equally many on each. The learner's host starts the first of them,
+   * rank 0 included; `troupe ranks` starts the others, each on its own host.
+   */
+  nodes: positive.max(128).default(1),
+  /** Address on the learner's host where ranks of several hosts find each other: HOST:PORT. A run with `nodes` needs it. */
+  rendezvous: z
+    .string()
+    .regex(/^(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}$/, 'must be HOST:PORT')
+    .optional(),
   checkpointEvery: positive.default(1),
   /**
-   * Number of published versions whose weights are kept, the newest included. Weights in checkpoints are never removed.
+   * Number of checkpoints that are kept, the newest ones; `all`: none is removed. One that an open step, or the last
+   * completed one, began from stays beside them.
+   */
+  keepCheckpoints: z.union([positive, z.literal('all')]).default(3),
+  /**
+   * Number of published versions whose weights are kept, the newest included. Weights in kept checkpoints stay, too.
    */
   keepVersions: positive.default(3),
+  /**
+   * When ranks sum their gradients. update: once, after an update's last micro-batch, which sends less and takes the
+   * memory of a whole float32 gradient on each rank; micro-batch: after each one, so a rank holds its shard alone.
+   */
+  gradientReduction: z.enum(['micro-batch', 'update']).default('micro-batch'),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
   device: z.string().default('auto'),
-  /** Precision of matrix products; parameters and optimizer are always float32. */
-  dtype: z.enum(['float32', 'bfloat16']).default('float32'),
+  /**
+   * Precision of matrix products; auto: bfloat16 on a GPU, float32 on a CPU. Parameters and optimizer are always
+   * float32. On a GPU, what stays float32 is multiplied in TF32.
+   */
+  dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
+  /** Type of the weights that engines load; default: `dtype`. Training goes on from float32 in any case. */
+  publishedDtype: z.enum(['auto', 'float32', 'bfloat16']).optional(),
   /** CPU threads of each rank; results are bit-equal only under the same number of threads. */
   threads: positive.default(2),
 })
 
 const checked = fields.superRefine((train, ctx) => {
   const refuse = (field: string, message: string) => ctx.addIssue({ code: 'custom', path: [field], message })
-  const { loss, lossNorm, advantage, dualClip, icepop, tisCap, clipLow } = train
+  const { loss, lossNorm, advantage, dualClip, clipLow } = train
   const known: LossDefaults = lossDefaults[loss]
   if (lossNorm !== undefined && !known.norms.includes(lossNorm)) {
     const meant = (Object.keys(lossDefaults) as LossName[]).find(
@@ -133,11 +165,16 @@ const checked = fields.superRefine((train, ctx) => {
   if (loss === 'dr-grpo' && advantage === 'std') {
     refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or set train.loss grpo')
   }
+  if (train.ranks % train.nodes !== 0)
+    refuse('nodes', `${train.ranks} ranks cannot be spread equally over ${train.nodes} hosts; change train.ranks or it`)
   if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1, because a ratio is never below 0')
   if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
   if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has no dual clip: its weights are bounded already')
-  if (icepop !== undefined && tisCap > 0)
+  if (train.icepop !== undefined && train.tisCap > 0)
     refuse('tisCap', 'train.icepop weights tokens by the same ratio: set only one of the two')
+  for (const [field, why] of correctionFaults(train)) refuse(field, why)
+  if (train.miniBatches > 1 && train.miniBatchUnit === 'sequences' && lossNorm === 'group-tokens')
+    refuse('miniBatchUnit', 'group-tokens divides by the tokens of whole groups: cut the batch by groups')
 })
 
 /** Fills in the fields that the loss leaves open. Its output is also a valid input, which stays unchanged. */
@@ -145,6 +182,7 @@ export const trainSection = checked.transform(train => {
   const { norms, clipLow, clipHigh, advantage } = lossDefaults[train.loss]
   return {
     ...train,
+    publishedDtype: train.publishedDtype ?? train.dtype,
     clipLow: train.clipLow ?? clipLow,
     clipHigh: train.clipHigh ?? clipHigh,
     lossNorm: train.lossNorm ?? (norms[0] as LossNorm),

@@ -73,7 +73,8 @@ export const quickstart = defineRecipe({
     rollout: { groupSize: 16, groupsPerStep: 24, deadlineMs: 120_000, turnTimeoutMs: 60_000 },
     selection: { keep: 8, refillShare: 0.5 },
     coldStart: { demonstrations: 20_000, learningRate: 3e-3, epochs: 1, batchSequences: 8, warmupShare: 0.05 },
-    train: { steps: 16, learningRate: 1e-3, microBatchTokens: 16_384 },
+    // Its checkpoints are small: all are kept, so that `replay learn` recomputes any step.
+    train: { steps: 16, learningRate: 1e-3, microBatchTokens: 16_384, keepCheckpoints: 'all' },
     // Temperature of the paper's evaluations (arXiv 2508.20722 §5.1).
     evaluation: { problems: 256, samples: 1, temperature: 0.6 },
   },

@@ -10,7 +10,8 @@ import type { Recipe, RecipeInput } from '../../config'
 import { problemsRecipe } from '../problems'
 import { qwen3At14b, qwen25At32b } from './architectures'
 
-const template = join(__dirname, '../templates/hermes.jinja')
+/** Its generation prompt begins every turn of the model with `<reason>`, as the released code's does. */
+const template = join(__dirname, '../templates/rstar2.jinja')
 
 /** System message before the tools (`system`), and prefix of every problem (§2.2). */
 const system = [
@@ -20,6 +21,13 @@ const system = [
 const prefix =
   'Put the answer inside <answer> </answer> tags; the result is read from the \\boxed{} in them.\nThis is the problem:\n'
 
+/**
+ * Each host starts vLLM servers on all its GPUs. They sleep while the trainer works: neither fits beside the other. Sleep
+ * discards their weights, since every step publishes new ones, and the trainer's weights and moments are in the host's
+ * memory while the servers generate.
+ */
+const colocated = { kind: 'colocated', sleepLevel: 2 } as const
+
 const mi300x = {
   name: 'MI300X 192 GB',
   gpus: 64,
@@ -27,6 +35,8 @@ const mi300x = {
   tflops: 1307,
   bandwidthGBps: 5300,
   tensorParallel: 1,
+  hostMemoryGib: 1536,
+  plan: colocated,
 } as const
 const h100 = {
   name: 'H100 80 GB',
@@ -35,7 +45,12 @@ const h100 = {
   tflops: 989,
   bandwidthGBps: 3350,
   tensorParallel: 2,
+  hostMemoryGib: 1024,
+  plan: colocated,
 } as const
+
+/** Deadlines above the estimates of the recipes' longest rollouts and turns, which the dry run prints. */
+const patience = { deadlineMs: 3_600_000, turnTimeoutMs: 3_600_000 } as const
 
 const paper = {
   name: 'rstar2',
@@ -57,10 +72,12 @@ const paper = {
     system,
     prefix,
   },
-  engine: { dtype: 'bfloat16', kvTokens: 524_288, maxSequences: 128 },
+  // Servers of a host; their KV cache is what hardware.engineMemoryShare leaves.
+  engine: { kind: 'vllm', launch: {}, count: 8, dtype: 'bfloat16', maxSequences: 128 },
   // Stage 1 has 8K response tokens, set below. T (turns) is 10, and 15 in stage 3 (§5.1).
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
-  rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
+  // A turn of an evaluation may sample 30K tokens at the speed of a full engine, and a rollout 12K tokens.
+  rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 }, ...patience },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
   // `literal`: an expression that restates the problem is no answer, since all problems have integer answers.
   reward: { name: 'math', place: 'answer-tag', literal: true },
@@ -84,6 +101,8 @@ const paper = {
     dtype: 'bfloat16',
     checkpointing: true,
     ranks: 64,
+    // 8 GPUs a host. Where the hosts meet, only the user knows: --set train.rendezvous=HOST:PORT.
+    nodes: 8,
     checkpointEvery: 10,
     keepVersions: 2,
   },
@@ -118,7 +137,8 @@ const paper = {
 const on8Gpus = {
   ...paper,
   name: 'rstar2-8gpu',
-  train: { ...paper.train, ranks: 8, microBatchTokens: 12_288 },
+  engine: { ...paper.engine, count: 4 },
+  train: { ...paper.train, ranks: 8, nodes: 1, microBatchTokens: 12_288 },
   hardware: h100,
 } as const satisfies RecipeInput
 
@@ -132,6 +152,7 @@ const at32b = {
   name: 'rstar2-32b',
   model: { from: 'directory', path: 'models/Qwen2.5-32B-Instruct', template, architecture: qwen25At32b },
   data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
+  engine: { ...paper.engine, count: 4 },
   train: { ...paper.train, steps: 700 },
   stages: [paper.stages[0], { name: 'longer' }],
   hardware: { ...mi300x, tensorParallel: 2 },
@@ -145,12 +166,12 @@ const release = {
   // not published.
   model: { ...paper.model, path: 'models/Qwen3-14B-SFT' },
   data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
-  engine: paper.engine,
+  engine: { ...paper.engine, count: 2 },
   limits: {
     ...{ contextTokens: 10_240, promptTokens: 2048, responseTokens: 8192 },
     ...{ turns: 5, callsPerTurn: 1, toolTimeoutMs: 4000, toolResponseChars: 256 },
   },
-  rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 } },
+  rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 }, ...patience },
   selection: { variant: 'release', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
   // Place of the answer: the released grader looks for it in the whole response.
   reward: { name: 'math', place: 'anywhere', literal: true },

@@ -27,8 +27,9 @@ test('a recipe that says nothing has the clipped token mean of the paper, withou
     clipLow: 0.2,
     clipHigh: 0.28,
     klCoef: 0,
-    tisCap: 0,
-    icepopHigh: 0,
+    correction: 'none',
+    correctionHigh: 0,
+    miniBatches: 1,
     dualClip: 0,
   })
   expect(selectionOf(resolve())).toMatchObject({ advantage: 'std', keep: 16 })
@@ -86,6 +87,19 @@ test.each([
   [['coldStart={demonstrations: 1, batchSequences: 0}'], /coldStart\.batchSequences/],
   [['train.lora={alpha: 0}'], /train\.lora\.alpha/],
   [['train.tisCap=2', 'train.icepop={}'], /train\.tisCap.*icepop/],
+  [['train.tisCap=2', 'train.correction={kind: masked}'], /train\.correction.*tisCap weights tokens by the same ratio/],
+  [['train.icepop={}', 'train.correction={kind: engine-logprobs}'], /train\.correction.*π_old is π_engine.*icepop/],
+  [['train.correction={kind: truncated}', 'train.uncorrected=true'], /train\.uncorrected.*names a correction/],
+  [['train.correction={kind: truncated, cap: 0}'], /train\.correction\.cap/],
+  [['train.correction={kind: masked, low: 1}'], /train\.correction\.low/],
+  [['train.correction={kind: geometric-mask, high: 1}'], /train\.correction\.high/],
+  [['train.correction={kind: tis}'], /train\.correction/],
+  [['train.miniBatches=0'], /train\.miniBatches/],
+  [['train.miniBatches=5', 'rollout.groupsPerStep=4'], /train\.miniBatches.*more than the 4 groups of a step/],
+  [
+    ['train.miniBatches=2', 'train.miniBatchUnit=sequences', 'train.lossNorm=group-tokens'],
+    /train\.miniBatchUnit.*whole groups/,
+  ],
   [['train.icepop={low: 1, high: 5}'], /train\.icepop\.low.*1/],
   [['train.icepop={low: 0.5, high: 1}'], /train\.icepop\.high.*1/],
   [['train.dualClip=0.5'], /train\.dualClip.*above 1/],
@@ -102,7 +116,11 @@ test.each([
 })
 
 test('IcePop and the punishment of long answers come with the numbers of their papers', () => {
-  expect(grpoOptionsOf(resolve('train.icepop={}'))).toMatchObject({ icepopLow: 0.5, icepopHigh: 5, tisCap: 0 })
+  expect(grpoOptionsOf(resolve('train.icepop={}'))).toMatchObject({
+    correction: 'icepop',
+    correctionLow: 0.5,
+    correctionHigh: 5,
+  })
   const long = resolve('train.overlong={bufferTokens: 4096}', 'limits.responseTokens=20480')
   expect(selectionOf(long).overlong).toEqual({ bufferTokens: 4096, penalty: 1, maxTokens: 20_480 })
   // A replay punishes by the limit that the group was asked for under, as the grouper does.

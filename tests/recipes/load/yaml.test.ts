@@ -5,7 +5,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 import { annotated } from '../../../cli/configCommand'
+import { estimate } from '../../../config/estimate/estimate'
 import { loadRecipe } from '../../../recipes/load/loadRecipe'
+import { qwen3At14b } from '../../../recipes/rstar2/architectures'
 import { failure } from '../../support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-yaml-'))
@@ -88,7 +90,7 @@ test('what config print writes is YAML that resolves to the same recipe, every v
 
 test.each([
   ['augmentation.do_down_sampling=True', { variant: 'release' }],
-  ['augmentation.do_down_sampling=False', { variant: 'none' }],
+  ['augmentation.do_down_sampling=False', { variant: 'all' }],
   ['augmentation.down_sampling_config.down_sample_to_n=4', { keep: 4 }],
   ['down_sample_to_n=-1', { keep: 8 }],
   ['augmentation.reject_equal_reward=False', { rejectEqual: false }],
@@ -98,6 +100,19 @@ test.each([
   ['augmentation.min_non_zero_reward_trace_num=-1', { minPositive: 0 }],
 ])('a flag of the release is taken by its own name: %s', (flag, selection) => {
   expect(loadRecipe('quickstart', [flag]).config.value.selection).toMatchObject(selection)
+})
+
+test('without the down-sampling of the release a group is trained on whole, whatever keep says', () => {
+  const { value } = loadRecipe('rstar2-release', ['do_down_sampling=False', 'rollout.groupSize=8']).config
+  expect(value.selection).toMatchObject({ variant: 'all', keep: 16 })
+  const trained = (flag: string) => {
+    const config = loadRecipe('rstar2-release', [flag]).config.value
+    return estimate(config, qwen3At14b, config.hardware!).tokens.find(t => t.what === 'trained tokens a step')!.value
+  }
+  expect(trained('do_down_sampling=False')).toBe(2 * trained('do_down_sampling=True'))
+  expect(
+    failure(() => loadRecipe('rstar2-release', ['do_down_sampling=True', 'rollout.groupSize=8'])).message,
+  ).toContain('selection.keep: keeps 16 of a group of 8')
 })
 
 test.each<[string, string, RegExp]>([

@@ -1,0 +1,141 @@
+/**
+ * Device plan: which GPUs of a host each engine and the trainer's ranks get.
+ *
+ * in   a recipe, the number of GPUs that the process sees, the part of the run that the process has
+ * out  GPU indices of each engine and of the trainer
+ * Invariant: pure; the same recipe and number of GPUs give the same plan. A plan that does not fit is refused with the
+ * sum that shows it. On a host without GPUs nobody gets any.
+ */
+import { TroupeError } from '../runtime/errors'
+import type { RecipeConfig } from './schema'
+import { isLaunched } from './sections/engine'
+
+export interface DevicePlan {
+  /** shared: engines and trainer are on the same GPUs at the same time; without a plan and without enough GPUs. */
+  readonly kind: 'split' | 'colocated' | 'shared'
+  /** GPU indices of each engine; empty for an engine that gets none. */
+  readonly engines: readonly (readonly number[])[]
+  /** GPU indices of the trainer's ranks on this host, one each. */
+  readonly trainer: readonly number[]
+}
+
+export interface DeviceNeeds {
+  /** Number of GPUs that the process sees. */
+  readonly gpus: number
+  /**
+   * Number of engines that the process starts on this host: local ones, and servers of `engine.launch`. Servers that
+   * somebody else started do not count.
+   */
+  readonly engines: number
+  /** Number of the trainer's ranks on this host; 0 if the process does not train. */
+  readonly ranks: number
+}
+
+/** Returns what a process needs that starts all engines of a recipe, and those of its ranks that one host has. */
+export const deviceNeeds = ({ engine, train }: RecipeConfig): Omit<DeviceNeeds, 'gpus'> => ({
+  engines: engine.kind === 'local' || isLaunched(engine) ? engine.count : 0,
+  ranks: train.ranks / train.nodes,
+})
+
+/** Number of GPUs that one engine spans; a local engine always runs on one. */
+export const engineWidth = ({ engine, hardware }: RecipeConfig): number =>
+  engine.kind === 'local' ? 1 : (hardware?.tensorParallel ?? 1)
+
+/** Plans the GPUs of one process. @throws TroupeError config.devices if the recipe's plan does not fit them */
+export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan {
+  const { gpus } = needs
+  const asked = config.hardware?.plan
+  const placed = asked !== undefined
+  const engines = gpus > 0 && isPlaced(config.engine.device, 'engine.device', placed) ? needs.engines : 0
+  const ranks = gpus > 0 && isPlaced(config.train.device, 'train.device', placed) ? needs.ranks : 0
+  const width = engineWidth(config)
+  const wide = engines * width
+  const sum = `${engines} engines × ${width} GPUs`
+  const rest = needs.engines - engines
+  const plan = (kind: DevicePlan['kind'], ofEngines: readonly number[], trainer: readonly number[]): DevicePlan => ({
+    kind,
+    engines: [...sliced(ofEngines, width, engines), ...Array.from({ length: rest }, () => [])],
+    trainer,
+  })
+  if (asked?.kind === 'split') {
+    if (asked.engines === undefined && wide > gpus) throw tooMany(sum, wide, gpus)
+    const own = asked.engines ?? range(0, wide)
+    const trainer = asked.trainer ?? free(own, gpus).slice(0, ranks)
+    inside('engines', engines > 0 ? own : [], gpus)
+    inside('trainer', ranks > 0 ? trainer : [], gpus)
+    const both = engines > 0 && ranks > 0 ? own.filter(index => trainer.includes(index)) : []
+    if (both.length > 0)
+      throw unfit(
+        `hardware.plan gives GPU ${both.join(', ')} to the engines and to the trainer`,
+        'name each GPU once, or set hardware.plan.kind colocated',
+      )
+    if (own.length < wide)
+      throw unfit(
+        `hardware.plan.engines names ${own.length} GPUs, but ${sum} = ${wide}`,
+        'name more GPUs, or lower engine.count or hardware.tensorParallel',
+      )
+    if (trainer.length < ranks) {
+      const said =
+        asked.trainer === undefined
+          ? `${sum} + ${ranks} ranks = ${wide + ranks} GPUs, but this host has ${gpus}`
+          : `hardware.plan.trainer names ${trainer.length} GPUs, but train.ranks is ${ranks}`
+      throw unfit(said, 'lower engine.count or train.ranks, or set hardware.plan.kind colocated')
+    }
+    return plan('split', own, trainer.slice(0, ranks))
+  }
+  if (ranks > gpus) throw unfit(`train.ranks is ${ranks}, but this host has ${gpus} GPUs`, 'lower train.ranks')
+  if (asked?.kind === 'colocated') {
+    if (config.engine.kind === 'local' && engines > 0)
+      throw unfit(
+        'hardware.plan is colocated, but a local engine cannot free its GPU memory while the trainer works',
+        'set engine.kind vllm or sglang with engine.launch, or hardware.plan.kind split',
+      )
+    if (wide > gpus) throw tooMany(sum, wide, gpus)
+    return plan('colocated', range(0, wide), range(0, ranks))
+  }
+  if (wide + ranks <= gpus) return plan('split', range(0, wide), range(wide, wide + ranks))
+  if (engines > 0 && width > gpus)
+    throw unfit(`an engine spans ${width} GPUs, but this host has ${gpus}`, 'lower hardware.tensorParallel')
+  // Not enough GPUs and no plan: engines are spread over all of them, beside the trainer.
+  return plan(
+    'shared',
+    Array.from({ length: wide }, (_, k) => k % gpus),
+    range(0, ranks),
+  )
+}
+
+/**
+ * True if the plan chooses the GPU: not for the CPU, and not for a GPU that the recipe names itself, which a plan
+ * contradicts.
+ */
+function isPlaced(device: string, field: string, hasPlan: boolean): boolean {
+  const named = /^cuda:\d+$/.test(device)
+  if (named && hasPlan)
+    throw unfit(
+      `${field} is ${device}, but hardware.plan chooses the GPUs`,
+      `set ${field} auto, or leave hardware.plan out`,
+    )
+  return !named && !device.startsWith('cpu')
+}
+
+function inside(field: string, indices: readonly number[], gpus: number): void {
+  const beyond = indices.filter(index => index >= gpus)
+  if (beyond.length > 0)
+    throw unfit(
+      `hardware.plan.${field} names GPU ${beyond.join(', ')}, but this host has ${gpus}: 0 to ${gpus - 1}`,
+      'name GPUs that the host has',
+    )
+  const twice = indices.find((index, k) => indices.indexOf(index) !== k)
+  if (twice !== undefined) throw unfit(`hardware.plan.${field} names GPU ${twice} twice`, 'name each GPU once')
+}
+
+const sliced = (indices: readonly number[], width: number, count: number) =>
+  Array.from({ length: count }, (_, k) => indices.slice(k * width, (k + 1) * width))
+const range = (from: number, to: number) => Array.from({ length: Math.max(0, to - from) }, (_, k) => from + k)
+const free = (used: readonly number[], gpus: number) => range(0, gpus).filter(index => !used.includes(index))
+
+const tooMany = (sum: string, wide: number, gpus: number) =>
+  unfit(`${sum} = ${wide} GPUs, but this host has ${gpus}`, 'lower engine.count or hardware.tensorParallel')
+
+const unfit = (message: string, hint: string): TroupeError =>
+  new TroupeError('config.devices', { boundary: 'config', retriable: false, message, hint })

@@ -1,0 +1,31 @@
+/**
+ * The model's transformers config: from the recipe, else from the model's directory.
+ *
+ * in   the recipe's model        out  the config's fields, or the reason why they cannot be read
+ */
+import { readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { RecipeConfig } from '../schema'
+
+/** @throws TroupeError config.no_architecture */
+export function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
+  if (model.from === 'random') return model.config
+  if (model.architecture !== undefined) return model.architecture
+  return architectureIn(model.path)
+}
+
+/** Reads the transformers config in a model's directory. @throws TroupeError config.no_architecture */
+export function architectureIn(directory: string): Readonly<Record<string, unknown>> {
+  const file = join(resolve(directory), 'config.json')
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Readonly<Record<string, unknown>>
+  } catch (thrown) {
+    throw new TroupeError('config.no_architecture', {
+      boundary: 'config',
+      retriable: false,
+      message: `the estimate needs the model's architecture, but ${file} cannot be read: ${asError(thrown).message}`,
+      hint: "write the model's transformers config into the recipe's model.architecture; weights are not needed",
+    })
+  }
+}

@@ -1,0 +1,58 @@
+/**
+ * Disk that a run's checkpoints and published weights take.
+ *
+ * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
+ * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest there may be an older one
+ * that a step began from, and one that is being written. A checkpoint keeps the published weights of its version (links).
+ */
+import type { RecipeConfig } from '../schema'
+import { billions, type Figure, figure, gib } from './figure'
+import { bytesOf } from './precision'
+
+interface Trained {
+  /** Parameters of the model. */
+  readonly parameters: number
+  /** Parameters that the optimizer changes: all, or those of the adapters. */
+  readonly trainable: number
+}
+
+export interface DiskNeed {
+  readonly figures: readonly Figure[]
+  readonly bytes: number
+}
+
+/** Bytes of a trained parameter in a checkpoint: float32 value and two moments; the reference is a float32 value. */
+const [stateBytes, referenceBytes] = [12, 4]
+
+/** Size of one checkpoint: the state of each trained parameter, and the published weights. */
+export function checkpointSize(
+  { parameters, trainable }: Trained,
+  { publishedDtype, klCoef, device }: RecipeConfig['train'],
+): { readonly bytes: number; readonly weightBytes: number; readonly formula: string } {
+  const weightBytes = bytesOf(publishedDtype, device)
+  const perTrained = stateBytes + (klCoef > 0 ? referenceBytes : 0)
+  return {
+    bytes: perTrained * trainable + weightBytes * parameters,
+    weightBytes,
+    formula: `(${perTrained} bytes × ${billions(trainable)} trained + ${weightBytes} bytes × ${billions(parameters)})`,
+  }
+}
+
+export function diskNeed({ parameters, trainable }: Trained, train: RecipeConfig['train']): DiskNeed {
+  const { steps, checkpointEvery, keepCheckpoints, keepVersions } = train
+  const saves = Math.floor(steps / checkpointEvery) + 1
+  const held = keepCheckpoints === 'all' ? saves : Math.min(saves, keepCheckpoints + 2)
+  const { bytes: checkpoint, weightBytes, formula } = checkpointSize({ parameters, trainable }, train)
+  const versions = Math.min(keepVersions, steps + 1)
+  const kept = keepCheckpoints === 'all' ? `all ${saves}` : `${held} (train.keepCheckpoints ${keepCheckpoints} + 2)`
+  const figures = [
+    figure('disk: checkpoints', (held * checkpoint) / gib, 'GiB', `${kept} × ${formula}`),
+    figure(
+      'disk: published weights',
+      (versions * weightBytes * parameters) / gib,
+      'GiB',
+      `${versions} versions × ${weightBytes} bytes × ${billions(parameters)}`,
+    ),
+  ]
+  return { figures, bytes: figures.reduce((sum, { value }) => sum + value * gib, 0) }
+}

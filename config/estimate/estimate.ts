@@ -1,0 +1,56 @@
+/**
+ * Estimates what a recipe needs on its hardware: memory of a GPU and its host, disk, tokens and time of a step.
+ *
+ * in   a resolved recipe, its model's transformers config        out  figures, each with its formula
+ * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. Each figure states its
+ * assumptions (utilization, mean share of the response budget that a rollout uses). A file for each subject: memory,
+ * disk, tokens, time, durations.
+ */
+import type { RecipeConfig } from '../schema'
+import type { HardwareConfig } from '../sections/hardware'
+import { deadlineFaults } from './deadlineFaults'
+import { diskNeed } from './disk'
+import { count, type Figure } from './figure'
+import { partsOf } from './parts'
+import { gpuSums } from './perGpu'
+
+export interface Estimate {
+  readonly parameters: number
+  readonly memory: readonly Figure[]
+  readonly tokens: readonly Figure[]
+  readonly time: readonly Figure[]
+  /** Durations that the recipe's deadlines and timeouts must exceed. */
+  readonly durations: readonly Figure[]
+  /** Reasons why the recipe does not fit the hardware or its own deadlines; empty when it fits. */
+  readonly faults: readonly string[]
+}
+
+export function estimate(
+  config: RecipeConfig,
+  architecture: Readonly<Record<string, unknown>>,
+  hardware: HardwareConfig,
+): Estimate {
+  const { gpus, tensorParallel: tp } = hardware
+  const { sizes, trainer, engine, tokens, times, durations } = partsOf(config, architecture, hardware)
+  const { limits, train } = config
+  const sums = gpuSums(sizes, trainer, engine)
+  const faults = [
+    ...sums.faults,
+    ...(engine.kvTokens < limits.contextTokens
+      ? [
+          `an engine's KV cache holds ${count(engine.kvTokens)} tokens, but a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
+        ]
+      : []),
+    ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),
+    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
+    ...deadlineFaults(config, durations),
+  ]
+  return {
+    parameters: sizes.parameters,
+    memory: [...trainer.figures, ...engine.figures, ...sums.figures, ...diskNeed(sizes, config.train).figures],
+    tokens: tokens.figures,
+    time: times.figures,
+    durations: [durations.rollout, durations.turn, ...Object.values(durations.timeouts)],
+    faults,
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * Memory that a rank of the trainer and an engine need.
+ *
+ * in   the sizes of a recipe        out  figures in GiB; the trainer's sum for each GPU; tokens of an engine's KV cache
+ */
+import { layerBytesPerToken, type MicroBatchShape, savedBytes, streamBytes } from './activations'
+import { billions, count, type Figure, figure, gib } from './figure'
+import { headChunkRows } from './headChunk'
+import { kvBytesOf } from './modelShape'
+import { bytesOf, precisionOf } from './precision'
+import type { Sizes } from './sizes'
+import { peakMoment } from './workingSet'
+
+export interface TrainerMemory {
+  readonly figures: readonly Figure[]
+  /** Sum of what lies on each GPU during a step, GiB. */
+  readonly gpuGib: number
+  /** Part of `gpuGib` that stays between two steps: weights and optimizer, GiB. */
+  readonly restingGib: number
+}
+
+/** The same in bytes, a rank. `bench estimate` and a test compare them with measured steps of the trainer. */
+export interface TrainerBytes {
+  readonly weights: number
+  readonly gradients: number
+  readonly optimizer: number
+  /** Bytes that the forward pass of a micro-batch saves for its backward pass. */
+  readonly activations: number
+  /** Bytes of other ranks' parameters that are in memory at the peak. */
+  readonly gathered: number
+  /** Bytes of logits, their gradients and a layer that is computed again, at the peak. */
+  readonly working: number
+  /** The moment of a step in which the sum is largest. */
+  readonly moment: string
+}
+
+export function trainerBytes(step: MicroBatchShape, parameters: number, trainable: number): TrainerBytes {
+  const { ranks, loraRank } = step
+  const activations = savedBytes(step)
+  const { name, bytes, gathered } = peakMoment(step)
+  return {
+    weights: (4 * (loraRank === undefined ? parameters : parameters + trainable)) / ranks,
+    gradients: (4 * trainable) / ranks,
+    optimizer: (8 * trainable) / ranks,
+    ...{ activations, gathered, working: bytes - activations, moment: name },
+  }
+}
+
+export function trainerMemory({ config: { train }, shape: s, parameters, trainable, ranks }: Sizes): TrainerMemory {
+  const lora = train.lora !== undefined
+  const trained = `${billions(trainable)} ${lora ? 'of adapters' : 'parameters'}`
+  const step: MicroBatchShape = {
+    ...{ shape: s, ranks, tokens: train.microBatchTokens, half: precisionOf(train.dtype, train.device) === 'bfloat16' },
+    ...{ checkpointing: train.checkpointing, loraRank: train.lora?.rank },
+    device: train.device === 'cpu' ? 'cpu' : 'cuda',
+  }
+  const bytes = trainerBytes(step, parameters, trainable)
+  const chunk = Math.min(step.tokens, headChunkRows(s.vocabulary, step.device))
+  const perToken = train.checkpointing ? streamBytes(step) * s.hidden : layerBytesPerToken(step)
+  const onGpu = [
+    figure(
+      'trainer: weights',
+      bytes.weights / gib,
+      'GiB a GPU',
+      `${lora ? `4 bytes × (${billions(parameters)} + ${billions(trainable)} of adapters)` : `4 bytes × ${billions(parameters)} (fp32 master)`} / ${ranks} ranks`,
+    ),
+    figure('trainer: gradients', bytes.gradients / gib, 'GiB a GPU', `4 bytes × ${trained} / ${ranks} ranks`),
+    figure(
+      'trainer: optimizer',
+      bytes.optimizer / gib,
+      'GiB a GPU',
+      `8 bytes × ${trained} / ${ranks} ranks (AdamW: two moments)`,
+    ),
+    figure(
+      'trainer: gathered parameters',
+      bytes.gathered / gib,
+      'GiB a GPU',
+      ranks === 1 ? 'one rank has all parameters' : `embedding, head and layers in use, at the peak (${bytes.moment})`,
+    ),
+    figure(
+      'trainer: activations',
+      bytes.activations / gib,
+      'GiB a GPU',
+      `${count(step.tokens)} tokens × ${s.layers} layers × ${count(perToken)} bytes${train.checkpointing ? " (a layer's input)" : ''} + what the last norm and the head save`,
+    ),
+    figure(
+      'trainer: working set',
+      bytes.working / gib,
+      'GiB a GPU',
+      `gradients and temporary tensors at the peak (${bytes.moment}); the head computes ${count(chunk)} tokens × ${s.vocabulary} logits a chunk`,
+    ),
+  ]
+  const onHost = [
+    ...(train.innerSteps * train.miniBatches > 1
+      ? [
+          figure(
+            'trainer: snapshot',
+            (12 * trainable) / ranks / gib,
+            'GiB of host a rank',
+            `(4 + 8) bytes × ${trained} / ${ranks} ranks, to undo the updates of a step`,
+          ),
+        ]
+      : []),
+    ...(train.klCoef > 0
+      ? [
+          figure(
+            'trainer: reference',
+            (8 * trainable) / ranks / gib,
+            'GiB of host a rank',
+            `(4 + 4) bytes × ${trained} / ${ranks} ranks: the reference, and the policy while the reference is scored`,
+          ),
+        ]
+      : []),
+  ]
+  const [weights, , optimizer] = onGpu
+  return {
+    figures: [...onGpu, ...onHost],
+    gpuGib: onGpu.reduce((sum, { value }) => sum + value, 0),
+    restingGib: weights!.value + optimizer!.value,
+  }
+}
+
+export interface EngineMemory {
+  readonly figures: readonly Figure[]
+  /** Tokens that the KV cache of one engine holds. */
+  readonly kvTokens: number
+  /** Sum of what lies on each GPU of an engine, and its weights alone, GiB. */
+  readonly gpuGib: number
+  readonly weightsGib: number
+}
+
+export function engineMemory({ config: { engine }, hardware, shape, parameters, placement }: Sizes): EngineMemory {
+  const { memoryGib, engineMemoryShare } = hardware
+  const tp = placement.width
+  const isLocal = engine.kind === 'local'
+  const bytes = isLocal ? bytesOf(engine.dtype, engine.device) : 2
+  const weightsGib = (bytes * parameters) / tp / gib
+  const kvBytes = (bytes / 2) * kvBytesOf(shape)
+  // A local engine takes what its recipe says, a server a share of the GPU.
+  const kvGib = isLocal ? (engine.kvTokens * kvBytes) / gib : Math.max(0, memoryGib * engineMemoryShare - weightsGib)
+  const kvTokens = isLocal ? engine.kvTokens : Math.floor((kvGib * gib * tp) / kvBytes)
+  const figures = [
+    figure(
+      'engine: weights',
+      weightsGib,
+      'GiB a GPU',
+      `${bytes} bytes × ${billions(parameters)} / tensor parallel ${tp}`,
+    ),
+    figure(
+      'engine: KV cache',
+      kvGib,
+      'GiB a GPU',
+      isLocal
+        ? `engine.kvTokens × ${kvBytes} bytes a token`
+        : `${engineMemoryShare} × ${memoryGib} − weights; ${kvBytes} bytes a token: ${count(kvTokens)} tokens an engine`,
+    ),
+  ]
+  return { figures, kvTokens, weightsGib, gpuGib: weightsGib + kvGib }
+}

@@ -1,0 +1,29 @@
+/** The parts of an estimate, computed once: each depends on those before it. */
+import type { RecipeConfig } from '../schema'
+import type { HardwareConfig } from '../sections/hardware'
+import { type Durations, durationsOf } from './durations'
+import { type EngineMemory, engineMemory, type TrainerMemory, trainerMemory } from './memory'
+import { type Sizes, sizesOf } from './sizes'
+import { type Times, timesOf } from './time'
+import { type Tokens, tokensOf } from './tokens'
+
+export interface EstimateParts {
+  readonly sizes: Sizes
+  readonly trainer: TrainerMemory
+  readonly engine: EngineMemory
+  readonly tokens: Tokens
+  readonly times: Times
+  readonly durations: Durations
+}
+
+export function partsOf(
+  config: RecipeConfig,
+  architecture: Readonly<Record<string, unknown>>,
+  hardware: HardwareConfig,
+): EstimateParts {
+  const sizes = sizesOf(config, architecture, hardware)
+  const engine = engineMemory(sizes)
+  const tokens = tokensOf(sizes)
+  const times = timesOf(sizes, tokens, engine.kvTokens)
+  return { sizes, trainer: trainerMemory(sizes), engine, tokens, times, durations: durationsOf(sizes, times) }
+}

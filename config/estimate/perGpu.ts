@@ -1,0 +1,92 @@
+/**
+ * Sums of memory by the plan of the GPUs: of a GPU that generates, of one that trains, of one that does both, of a host.
+ *
+ * in   the sizes of a recipe, memory of trainer and engine        out  sums; what does not fit, with its sum
+ * Assumptions: the two constants below. A split has GPUs that generate and GPUs that train; a colocated GPU does one
+ * after the other; a shared one does both at once.
+ */
+import { TroupeError } from '../../runtime/errors'
+import { deviceNeeds, devicePlan } from '../devicePlan'
+import { type Figure, figure } from './figure'
+import type { EngineMemory, TrainerMemory } from './memory'
+import type { Sizes } from './sizes'
+
+/**
+ * GiB that a process keeps on its GPU after it freed what it can: the CUDA context and its libraries, and a server's
+ * graphs and communication buffers. Assumed, not measured.
+ */
+const asleepGib = { engine: 2, trainer: 1 }
+
+export interface GpuSums {
+  readonly figures: readonly Figure[]
+  readonly faults: readonly string[]
+}
+
+export function gpuSums(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory): GpuSums {
+  const { hardware, placement } = sizes
+  const { memoryGib, plan } = hardware
+  const figures: Figure[] = []
+  const faults: string[] = []
+  const total = (what: string, parts: readonly (readonly [string, number])[], advice: string) => {
+    const sum = parts.reduce((all, [, value]) => all + value, 0)
+    const said = parts.map(([part, value]) => `${part} ${value.toFixed(1)}`).join(' + ')
+    figures.push(figure(what, sum, 'GiB a GPU', said))
+    if (sum > memoryGib) faults.push(`${what}: ${said} = ${sum.toFixed(1)} GiB, but a GPU has ${memoryGib}: ${advice}`)
+  }
+  const smaller = 'raise train.ranks, lower train.microBatchTokens, or set train.checkpointing or train.lora'
+  const wider = 'raise hardware.tensorParallel, or lower engine.kvTokens or hardware.engineMemoryShare'
+  switch (placement.kind) {
+    case 'split':
+      total('a GPU that generates', [['engine', engine.gpuGib]], wider)
+      total('a GPU that trains', [['trainer', trainer.gpuGib]], smaller)
+      break
+    case 'shared':
+      total(
+        'a GPU that generates and trains at once',
+        [['engine', engine.gpuGib], ['trainer', trainer.gpuGib]], // biome-ignore format: one thing
+        'set hardware.plan.kind colocated, so that the engine sleeps while the trainer works, or split',
+      )
+      break
+    case 'colocated': {
+      const rests = plan?.kind === 'colocated' && plan.offloadTrainer ? asleepGib.trainer : trainer.restingGib
+      total('a GPU while engines generate', [['engine', engine.gpuGib], ['resting trainer', rests]], `${wider}, or set hardware.plan.offloadTrainer`) // biome-ignore format: one thing
+      total('a GPU while the trainer works', [['trainer', trainer.gpuGib], ['sleeping engine', asleepGib.engine]], smaller) // biome-ignore format: one thing
+      onHost(sizes, trainer, engine, figures, faults)
+    }
+  }
+  return { figures, faults: [...faults, ...placed(sizes)] }
+}
+
+/** Adds up what a colocated plan moves to a host's memory and what the trainer keeps there anyway. */
+function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figures: Figure[], faults: string[]): void {
+  const { hardware, placement } = sizes
+  const { plan, hostMemoryGib, gpus, gpusPerHost } = hardware
+  if (plan?.kind !== 'colocated') return
+  const perHost = Math.min(gpus, gpusPerHost)
+  const kept = trainer.figures.filter(({ unit }) => unit === 'GiB of host a rank')
+  const parts = [
+    ['trainer', plan.offloadTrainer ? trainer.restingGib * Math.min(placement.ranks, perHost) : 0],
+    ["trainer's copies", kept.reduce((sum, { value }) => sum + value, 0) * Math.min(placement.ranks, perHost)],
+    ['sleeping engines', plan.sleepLevel === 1 ? engine.weightsGib * perHost : 0],
+  ] as const
+  const sum = parts.reduce((all, [, value]) => all + value, 0)
+  const said = parts.filter(([, value]) => value > 0).map(([part, value]) => `${part} ${value.toFixed(1)}`).join(' + ') // biome-ignore format: one thing
+  figures.push(figure('a host', sum, 'GiB', `${said === '' ? 'nothing' : said}, of ${perHost} GPUs`))
+  if (hostMemoryGib !== undefined && sum > hostMemoryGib)
+    faults.push(
+      `a host needs ${said} = ${sum.toFixed(1)} GiB, but has ${hostMemoryGib}: set hardware.plan.sleepLevel 2, or hardware.plan.offloadTrainer false`,
+    )
+}
+
+/** Returns why the plan does not fit the GPUs of a host; the run would refuse it at its start. */
+function placed({ config, hardware, ranks }: Sizes): readonly string[] {
+  const gpus = Math.min(hardware.gpus, hardware.gpusPerHost)
+  const perHost = { gpus, engines: deviceNeeds(config).engines, ranks: Math.ceil(ranks / config.train.nodes) }
+  try {
+    devicePlan({ ...config, hardware }, perHost)
+    return []
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'config.devices') return [thrown.message]
+    throw thrown
+  }
+}

@@ -1,0 +1,34 @@
+/**
+ * How many GPUs generate and how many train, over all hosts.
+ *
+ * in   a recipe and its hardware        out  the plan's kind, engines, GPUs that each side uses, hosts
+ * Invariant: the kind is the one that a run chooses on hosts of this size (devicePlan.ts). Engines that the run starts
+ * are counted by `engine.count` on each host; servers of others are assumed to fill the GPUs that generate.
+ */
+import { deviceNeeds, engineWidth } from '../devicePlan'
+import type { RecipeConfig } from '../schema'
+import type { HardwareConfig } from '../sections/hardware'
+
+export interface EstimatedPlacement {
+  readonly kind: 'split' | 'colocated' | 'shared'
+  readonly hosts: number
+  readonly engines: number
+  /** GPUs that hold one engine. */
+  readonly width: number
+  /** GPUs that hold a rank of the trainer: one for each. */
+  readonly ranks: number
+}
+
+export function placementOf(config: RecipeConfig, hardware: HardwareConfig): EstimatedPlacement {
+  const { gpus, gpusPerHost, plan } = hardware
+  const hosts = Math.ceil(gpus / gpusPerHost)
+  const ranks = Math.max(1, Math.min(config.train.ranks, gpus))
+  const width = config.engine.kind === 'local' ? 1 : engineWidth({ ...config, hardware })
+  const own = deviceNeeds(config).engines * hosts
+  const isSplit = plan === undefined ? (own > 0 ? own * width : width) + ranks <= gpus : plan.kind === 'split'
+  const kind = isSplit ? 'split' : (plan?.kind ?? 'shared')
+  const named = plan?.kind === 'split' ? plan.engines?.length : undefined
+  const generating = kind === 'split' ? (named === undefined ? gpus - ranks : named * hosts) : gpus
+  const engines = own > 0 ? own : Math.floor(generating / width)
+  return { kind, hosts, width, ranks, engines: Math.max(1, engines) }
+}

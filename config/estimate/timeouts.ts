@@ -1,0 +1,78 @@
+/**
+ * Timeouts of a recipe: the value that the recipe names, else a multiple of the estimate, but at least a floor.
+ *
+ * in   a resolved recipe; its model's transformers config, read from the model's directory where the recipe has none
+ * out  a timeout for each name, with where it comes from
+ * Invariant: a recipe whose estimate is small, or whose model is not there, has the floors.
+ */
+import { TroupeError } from '../../runtime/errors'
+import type { RecipeConfig } from '../schema'
+import { hardwareSection } from '../sections/hardware'
+import { longestTimerMs, type TimeoutName, type Timeouts, timeoutsSection } from '../sections/timeouts'
+import { architectureOf } from './architecture'
+import type { Durations } from './durations'
+import { partsOf } from './parts'
+
+/**
+ * Multiple of the estimate: rollouts may use their whole budget, of which the estimate takes half, and the hardware may
+ * reach half of the utilization or bandwidth that the recipe assumes.
+ */
+const margin = 4
+
+/** Least timeouts, in ms: what a model of up to about a billion parameters needs, with slow storage. */
+const floors: Timeouts = {
+  trainerStartMs: 180_000,
+  stepMs: 3_600_000,
+  sftMs: 6 * 3_600_000,
+  saveMs: 600_000,
+  loadMs: 600_000,
+  rankWaitMs: 600_000,
+  engineStartMs: 180_000,
+  weightUpdateMs: 600_000,
+  fetchWeightsMs: 3_600_000,
+  firstTokenMs: 600_000,
+}
+
+/** Least time for the trainer's start where other hosts have ranks: people start them, one after the other. */
+const hostsStartMs = 1_800_000
+
+export const timeoutNames = Object.keys(timeoutsSection.shape) as readonly TimeoutName[]
+
+export interface ExplainedTimeout {
+  readonly ms: number
+  /** Where the value comes from; undefined if the recipe names it. */
+  readonly origin: string | undefined
+}
+
+/** Resolves the timeouts with their origins. `durations`: the estimate, if there is one. */
+export function explainTimeouts(
+  { timeouts = {}, train }: Pick<RecipeConfig, 'timeouts' | 'train'>,
+  durations: Durations | undefined,
+): Readonly<Record<TimeoutName, ExplainedTimeout>> {
+  const one = (name: TimeoutName): ExplainedTimeout => {
+    const named = timeouts[name]
+    if (named !== undefined) return { ms: named, origin: undefined }
+    const floor = name === 'trainerStartMs' && train.nodes > 1 ? hostsStartMs : floors[name]
+    if (durations === undefined) return { ms: floor, origin: 'floor: no estimate without the model’s config' }
+    const { what, value } = durations.timeouts[name]
+    const ms = Math.min(longestTimerMs, margin * Math.ceil(value) * 1000)
+    const said = `${margin} × estimate (${what}: ${value.toFixed(0)} s)`
+    return ms > floor ? { ms, origin: said } : { ms: floor, origin: `floor, above ${said}` }
+  }
+  return Object.fromEntries(timeoutNames.map(name => [name, one(name)])) as Record<TimeoutName, ExplainedTimeout>
+}
+
+/** The recipe's durations; undefined if its model's transformers config cannot be read. */
+export function durationsIfKnown(config: RecipeConfig): Durations | undefined {
+  try {
+    return partsOf(config, architectureOf(config), config.hardware ?? hardwareSection.parse({})).durations
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'config.no_architecture') return undefined
+    throw thrown
+  }
+}
+
+export function timeoutsOf(config: RecipeConfig): Timeouts {
+  const explained = explainTimeouts(config, durationsIfKnown(config))
+  return Object.fromEntries(timeoutNames.map(name => [name, explained[name].ms])) as Record<TimeoutName, number>
+}

@@ -1,0 +1,36 @@
+/**
+ * Upper bounds on what engines, trainer and weights take, in milliseconds. A bound that the recipe leaves out is a
+ * multiple of its estimate, and at least a floor (config/estimate/timeouts.ts); `troupe config print` shows it.
+ */
+import { z } from 'zod'
+import { positive } from './numbers'
+
+/** Longest time that a timer of Node can wait, in milliseconds: 24.8 days. */
+export const longestTimerMs = 2 ** 31 - 1
+const timeout = positive.max(longestTimerMs).optional()
+
+export const timeoutsSection = z.strictObject({
+  /** Start of the trainer's processes, with the load of the model. */
+  trainerStartMs: timeout,
+  /** One optimizer step, all of its inner steps included. */
+  stepMs: timeout,
+  /** The whole cold start. */
+  sftMs: timeout,
+  /** Writing of a checkpoint, or of weights to publish. */
+  saveMs: timeout,
+  /** Loading of a checkpoint. */
+  loadMs: timeout,
+  /** Wait of one rank of the trainer for another, such as for the one that writes a checkpoint. */
+  rankWaitMs: timeout,
+  /** Start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a launched server. */
+  engineStartMs: timeout,
+  /** Load of new weights into a running engine. */
+  weightUpdateMs: timeout,
+  /** Time after the first attempt to fetch a file of weights over HTTP in which further attempts may begin. */
+  fetchWeightsMs: timeout,
+  /** Wait of a turn at an inference server for its first token. */
+  firstTokenMs: timeout,
+})
+
+export type TimeoutName = keyof z.output<typeof timeoutsSection>
+export type Timeouts = Readonly<Record<TimeoutName, number>>

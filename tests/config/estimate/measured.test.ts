@@ -1,0 +1,19 @@
+/** The estimate of the trainer's memory agrees with a measured step, so that estimate and trainer cannot drift apart. */
+import { measuredStep, type StepConfiguration } from '../../../bench/support/measuredStep'
+
+jest.setTimeout(400_000)
+
+const configurations: readonly (readonly [string, StepConfiguration])[] = [
+  ['1M parameters in float32', { size: '1M', tokens: 256 }],
+  ['10M parameters in bfloat16, checkpointed', { size: '10M', tokens: 256, dtype: 'bfloat16', checkpointing: true }],
+  ['1M parameters over two ranks', { size: '1M', tokens: 256, ranks: 2 }],
+]
+
+test.each(configurations)('%s: the estimate is within 10 %% of the measured peak', async (_, configuration) => {
+  const { estimated, measured, ratio } = await measuredStep(configuration)
+  expect(Math.abs(ratio - 1)).toBeLessThan(0.1)
+  // These are counts of the same tensors; the optimizer's step counters are the rest.
+  expect(estimated.weights / measured.weights).toBeCloseTo(1, 2)
+  expect(estimated.optimizer / measured.optimizer).toBeCloseTo(1, 2)
+  expect(Math.abs(estimated.activations / measured.activations - 1)).toBeLessThan(0.05)
+})

@@ -1,0 +1,52 @@
+/** The recipes for one GPU: what they state of themselves holds, and a pair differs in its selection alone. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { recipeSchema } from '../../config'
+import { estimate } from '../../config/estimate/estimate'
+import { oneGpu } from '../../recipes/oneGpu'
+import { parseConfig } from '../../runtime/settings/resolveConfig'
+
+const configs = [...oneGpu].map(([name, recipe]) => parseConfig(recipeSchema, recipe.config, name))
+
+test.each(configs)('$name fits one GPU by the estimate', config => {
+  const { model, hardware } = config
+  if (model.from !== 'directory' || hardware === undefined) throw new Error('no architecture or no hardware')
+  expect(hardware.gpus).toBe(1)
+  expect(estimate(config, model.architecture!, hardware).faults).toEqual([])
+})
+
+test('the twin without RoC samples as many rollouts, trains on all of them, and differs in nothing else', () => {
+  for (const config of configs.filter(one => one.name.endsWith('-grpo'))) {
+    const roc = configs.find(one => `${one.name}-grpo` === config.name)!
+    expect(config.selection).toMatchObject({ variant: 'none', keep: config.rollout.groupSize })
+    expect(roc.selection).toMatchObject({ variant: 'paper', keep: config.rollout.groupSize / 2 })
+    expect({ ...config, name: '', selection: null }).toEqual({ ...roc, name: '', selection: null })
+  }
+})
+
+test('every GSM8K recipe is scored on all 1,319 test problems, greedily, by the strict rule', () => {
+  const gsm8k = configs.filter(config => config.name.startsWith('gsm8k-'))
+  expect(gsm8k).toHaveLength(4)
+  for (const { evaluation, reward } of gsm8k) {
+    expect(evaluation).toMatchObject({ problems: 1319, samples: 1, temperature: 0 })
+    expect(reward).toMatchObject({ place: 'hashes', literal: true })
+  }
+})
+
+test('a problem is asked with the rule for its answer, which is what the reward reads', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'troupe-one-gpu-test-'))
+  try {
+    const file = join(folder, 'gsm8k.jsonl')
+    writeFileSync(file, `${JSON.stringify({ id: 'a', problem: 'Two and two?', answer: '4' })}\n`)
+    const recipe = oneGpu.get('gsm8k-qwen2.5-0.5b')!
+    const changes = { data: { ...recipe.config.data, file, evaluationFile: file }, evaluation: { problems: 1 } }
+    const config = parseConfig(recipeSchema, { ...recipe.config, ...changes }, 'the recipe')
+    const { messages, truth } = (await recipe.tasks(config)).train(0)
+    expect(messages).toHaveLength(1)
+    expect(messages[0]!.content).toMatch(/^Two and two\?\n\n.*on the last line, as #### and the number\.$/)
+    expect(truth).toBe('4')
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
