@@ -1,8 +1,13 @@
-/** `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. */
+/**
+ * `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. A timeout that the
+ * recipe leaves out is printed with the estimate that it follows from.
+ */
 
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
-import { loadRecipe } from '../recipes/load/loadRecipe'
+import type { RecipeConfig } from '../config'
+import { durationsIfKnown, explainTimeouts, timeoutNames } from '../config/estimate/timeouts'
+import { type LoadedRecipe, loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/settings/resolveConfig'
 import { repeatable } from './options/repeatable'
 
@@ -15,12 +20,26 @@ export function registerConfig(program: Command): void {
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
-      const { value, origins } = loadRecipe(name, options.set).config
+      const { value, origins } = withTimeouts(loadRecipe(name, options.set).config)
       const text = options.json
         ? JSON.stringify({ value, origins: Object.fromEntries(origins) }, null, 2)
         : annotated(value, origins)
       process.stdout.write(`${text.trimEnd()}\n`)
     })
+}
+
+type Resolved = LoadedRecipe['config']
+
+/** Adds the timeouts that the recipe leaves to the estimate. */
+function withTimeouts({ value, origins }: Resolved): { value: RecipeConfig; origins: Resolved['origins'] } {
+  const explained = explainTimeouts(value, durationsIfKnown(value))
+  const all = new Map(origins)
+  for (const name of timeoutNames) {
+    const { origin } = explained[name]
+    if (origin !== undefined) all.set(`timeouts.${name}`, origin)
+  }
+  const timeouts = Object.fromEntries(timeoutNames.map(name => [name, explained[name].ms]))
+  return { value: { ...value, timeouts }, origins: all }
 }
 
 /** Renders the value as YAML with the origin of each value in a comment, so that the text can be parsed again. */

@@ -125,8 +125,8 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
 ]
 
 const enginesSay =
-  'local: see python; vllm: tested with a real vLLM 0.32; sglang: tested only with a strict fake server, never with a real ' +
-  'SGLang; openai: tested only with a strict fake server, not for training; recorded and simulated: need neither model nor ' +
+  'local: see python; vllm: tested with a real vLLM 0.32; sglang: tested with a real SGLang 0.5.23 on a CPU, without ' +
+  'sleep; openai: tested only with a strict fake server, not for training; recorded and simulated: need neither model nor ' +
   'server; recorded is not for training (docs/engines.md)'
 
 /**
@@ -138,7 +138,7 @@ export function optionalParts(): readonly (readonly [name: string, there: boolea
   const where = places()
   const isDone = (name: string) => (setup(name) as { step(where: unknown): { isDone(): boolean } }).step(where).isDone()
   return [
-    ...['environments', 'kafka', 'vllm'].map(name => [name, isDone(name)] as const),
+    ...['environments', 'kafka', 'sglang', 'vllm'].map(name => [name, isDone(name)] as const),
     ['smollm2', existsSync(join(smollm2Directory, 'config.json'))],
   ]
 }

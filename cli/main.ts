@@ -12,6 +12,8 @@ type Register = (program: Command, argv: readonly string[]) => void
 
 const commands: Readonly<Record<string, () => Register>> = {
   train: () => (require('./train') as typeof import('./train')).registerTrain,
+  ranks: () => (require('./ranks') as typeof import('./ranks')).registerRanks,
+  rehearse: () => (require('./rehearse') as typeof import('./rehearse')).registerRehearse,
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
   eval: () => (require('./eval') as typeof import('./eval')).registerEval,
   chat: () => (require('./chat') as typeof import('./chat')).registerChat,

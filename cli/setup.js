@@ -16,20 +16,23 @@ const generated = require('./setup/generated')
 const shim = require('./setup/shim')
 const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
+const sglang = require('./setup/sglang')
 const environments = require('./setup/environments')
 
 /** Optional parts of the set-up by their command-line flag. */
 const parts = new Map([
   ['--kafka', kafka],
   ['--vllm', vllm],
+  ['--sglang', sglang],
   ['--environments', environments],
 ])
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --environments
+const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --sglang | --environments
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
   --kafka         a Kafka broker, and nothing else
   --vllm          a vLLM server for CPUs, and nothing else
+  --sglang        an SGLang server that runs on a CPU, and nothing else
   --environments  reasoning-gym and verifiers, and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
@@ -38,6 +41,7 @@ environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_MAVEN_ARGS  added to mvn, e.g. '-s settings.xml'
              TROUPE_KAFKA_LIBS  the libs folder of an unpacked Kafka, instead of fetching one
              TROUPE_VLLM_VENV  where the venv of vLLM is, or shall be
+             TROUPE_SGLANG_VENV  where the venv of SGLang is, or shall be
              TROUPE_ENVIRONMENTS_VENV  where the venv of the environment packages is, or shall be
              TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
 

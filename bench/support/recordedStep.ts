@@ -1,7 +1,9 @@
 /**
- * Collects the facts of a traced run, step by step, by following its log.
+ * Collects the facts of each step of a run by following the run's topic `trajectories`, for benchmarks whose rollouts
+ * follow traces (fixed lengths of turns and delays of tools, traces.ts).
  *
- * in   a run        out  the facts of a step's rollouts, once all its groups are decided
+ * in   a run; a step and its number of groups
+ * out  the facts of the step's rollouts, once that many of its groups are selected or rejected
  */
 
 import type { Run } from '../../actors/run/run'

@@ -3,16 +3,18 @@
  * through the whole system and without a GPU, and estimates the real run.
  *
  * in   a recipe
- * out  the reduced fields, the step, the estimates; exit code 0 when the step was made, or the recipe has no steps
+ * out  the reduced fields, the step, the estimates; exit code 0 when the step was made, or the recipe has no steps, and
+ *      the recipe fits its hardware and its own deadlines by the estimate
  * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one. A
  * dry run that is not killed removes its files and ends its processes.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { startRun } from '../../actors/run/root'
 import { type HardwareConfig, type RecipeConfig, recipeSchema } from '../../config'
-import { hardwareSection } from '../../config/sections/hardware'
+import { architectureOf } from '../../config/estimate/architecture'
+import type { Estimate } from '../../config/estimate/estimate'
 import type { StepTallied } from '../../messages/facts'
 import { runId } from '../../messages/ids'
 import type { LoadedRecipe } from '../../recipes/load/loadRecipe'
@@ -22,12 +24,12 @@ import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects } from '../../runtime/effects'
-import { asError, TroupeError } from '../../runtime/errors'
+import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
-import { type Estimate, estimate, type Figure } from './estimate'
+import { estimateOf, estimateText } from './estimateReport'
 import { type Reduced, reduce } from './reduced'
 
 const deadlineMs = 600_000
@@ -44,8 +46,7 @@ interface Outcome {
 /** Makes the dry run and prints its report. Returns the exit code. */
 export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe, json: boolean): Promise<number> {
   const architecture = architectureOf(config)
-  const hardware: HardwareConfig = config.hardware ?? hardwareSection.parse({})
-  const estimated = estimate(config, architecture, hardware)
+  const { hardware, estimated } = estimateOf(config)
   const reduced = reduce(config, architecture, templateOf(config))
   const tasks = await recipe.tasks(config).then(
     source => ({
@@ -75,7 +76,8 @@ export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe
     }
     process.stdout.write(`${JSON.stringify(line)}\n`)
   } else process.stdout.write(report(config, hardware, estimated, ran))
-  return ran.outcome === 'done' && (ran.step !== undefined || config.train.steps === 0) ? 0 : 1
+  const isMade = ran.outcome === 'done' && (ran.step !== undefined || config.train.steps === 0)
+  return isMade && estimated.faults.length === 0 ? 0 : 1
 }
 
 async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
@@ -123,26 +125,6 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
 }
 
 /**
- * The model's transformers config: from the recipe, else from the model's directory.
- * @throws TroupeError config.no_architecture
- */
-function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
-  if (model.from === 'random') return model.config
-  if (model.architecture !== undefined) return model.architecture
-  const file = join(resolve(model.path), 'config.json')
-  try {
-    return JSON.parse(readFileSync(file, 'utf8')) as Readonly<Record<string, unknown>>
-  } catch (thrown) {
-    throw new TroupeError('config.no_architecture', {
-      boundary: 'config',
-      retriable: false,
-      message: `the dry run needs the model's architecture, but ${file} cannot be read: ${asError(thrown).message}`,
-      hint: "write the model's transformers config into the recipe's model.architecture; weights are not needed",
-    })
-  }
-}
-
-/**
  * Path of the recipe's own template when the file exists, so that the dry run tries it too; else of a plain template.
  */
 function templateOf({ model }: RecipeConfig): string {
@@ -159,27 +141,9 @@ function report(config: RecipeConfig, hardware: HardwareConfig, estimated: Estim
           `pass@1 ${step.passAt1.toFixed(2)}, ${step.groupsSelected} of ${step.groupsSelected + step.groupsRejected} groups kept`,
           `loss ${(step.metrics.loss ?? Number.NaN).toFixed(4)}, gradient ${(step.metrics.gradNorm ?? Number.NaN).toFixed(4)}`,
         ].join('; ')
-  const lines = (figures: readonly Figure[]) =>
-    figures.map(
-      ({ what, value, unit, formula }) =>
-        `  ${what.padEnd(36)} ${amount(value).padStart(16)} ${unit.padEnd(10)} ${formula}`,
-    )
-  return [
-    made,
-    '',
-    `${config.name} on ${hardware.gpus} × ${hardware.name}, ${(estimated.parameters / 1e9).toFixed(2)}e9 parameters (estimates)`,
-    'memory',
-    ...lines(estimated.memory),
-    'tokens',
-    ...lines(estimated.tokens),
-    'time',
-    ...lines(estimated.time),
-    ...estimated.faults.map(fault => `does not fit: ${fault}`),
-    '',
-  ].join('\n')
+  return `${made}\n\n${estimateText(config.name, hardware, estimated)}`
 }
 
-const amount = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: value < 1000 ? 1 : 0 })
 const shown = (value: unknown) =>
   value === undefined ? '–' : typeof value === 'string' ? value : JSON.stringify(value)
 const say = (text: string) => process.stderr.write(`${text}\n`)

@@ -35,7 +35,7 @@ export function reduce(
   architecture: Readonly<Record<string, unknown>>,
   template: string,
 ): Reduced {
-  const small = smallArchitecture(architecture)
+  const small = smallArchitecture(architecture, contextTokens)
   const keep = Math.min(config.selection.keep, 4)
   const groupSize = Math.min(config.rollout.groupSize, 2 * keep)
   const floor = (least: number) => Math.min(least, Math.floor(keep / 2))
@@ -57,6 +57,8 @@ export function reduce(
     'coldStart.learningRate': 5e-3,
     'train.steps': Math.min(1, train.steps),
     'train.ranks': 1,
+    'train.nodes': 1,
+    'train.miniBatches': Math.min(train.miniBatches, Math.min(config.rollout.groupsPerStep, 4)),
     'train.threads': 1,
     'engine.threads': 1,
     'train.dtype': 'float32',
@@ -76,7 +78,7 @@ export function reduce(
   const original = { ...config, model: { config: architecture } }
   const { promptTokens: _, ...limits } = config.limits
   const { urls: _urls, apiKey: _key, model: _name, ...engine } = config.engine
-  const { hardware: _hardware, ...rest } = config
+  const { hardware: _hardware, timeouts: _timeouts, ...rest } = config
   const [first] = stages
   const reduced = {
     ...rest,
@@ -90,7 +92,7 @@ export function reduce(
     data: {},
     tools: { ...config.tools, inPrompt: false },
     limits,
-    engine: { ...engine, urls: [], device: 'cpu' },
+    engine: { ...engine, urls: [], device: 'cpu', launch: undefined },
     evaluation: { ...config.evaluation, limits: undefined, every: 0 },
     coldStart: { ...config.coldStart, toolsInPrompt: false },
     train: { ...train, device: 'cpu', checkpointEvery: 1 },
@@ -113,10 +115,13 @@ export function reduce(
 }
 
 /**
- * Architecture of the same kind with two narrow layers. The ratio of query heads to key heads is the recipe's, rounded
- * to 1, 2 or 4.
+ * Architecture of the same kind with two narrow layers and a context of `positions` tokens. The ratio of query heads to
+ * key heads is the recipe's, rounded to 1, 2 or 4.
  */
-function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+export function smallArchitecture(
+  config: Readonly<Record<string, unknown>>,
+  positions: number,
+): Readonly<Record<string, unknown>> {
   const heads = Number(config.num_attention_heads ?? 4)
   const kvHeads = Number(config.num_key_value_heads ?? heads)
   const own = new Set([
@@ -134,7 +139,7 @@ function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<
     num_hidden_layers: 2,
     num_attention_heads: 4,
     num_key_value_heads: Math.max(1, Math.min(4, 2 ** Math.floor(Math.log2((4 * kvHeads) / heads)))),
-    max_position_embeddings: contextTokens,
+    max_position_embeddings: positions,
     // Larger initial weights let a narrow model learn to copy sooner.
     initializer_range: 0.08,
   }
@@ -186,7 +191,7 @@ function demonstration(k: number): readonly ChatMessage[] {
   ]
 }
 
-function assign(target: Record<string, unknown>, [key, ...rest]: readonly string[], value: unknown): void {
+export function assign(target: Record<string, unknown>, [key, ...rest]: readonly string[], value: unknown): void {
   if (rest.length === 0) target[key!] = value
   else {
     const inner = { ...(target[key!] as Record<string, unknown>) }
@@ -195,7 +200,7 @@ function assign(target: Record<string, unknown>, [key, ...rest]: readonly string
   }
 }
 
-const valueAt = (target: unknown, path: readonly string[]): unknown =>
+export const valueAt = (target: unknown, path: readonly string[]): unknown =>
   path.reduce<unknown>(
     (at, key) => (typeof at === 'object' && at !== null ? (at as Record<string, unknown>)[key] : undefined),
     target,

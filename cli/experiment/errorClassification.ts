@@ -53,13 +53,13 @@ export const errorClassification: Experiment = async () => {
         `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones by inverse penalty (DESIGN §6). A fair selection keeps both halves alike, 50 %.`,
       ],
       findings: [
-        `Misjudged: ours ${wrong('ours', false)} of ${valid} valid and ${wrong('ours', true)} of ${failing} failing; by the word ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,
+        `Misjudged: ours ${wrong('ours', false)} of ${valid} valid and ${wrong('ours', true)} of ${failing} failing; by the word "error" ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,
         `Of the kept right rollouts, those with the valid call that prints the word are ${percent(shares.ours)} with recorded status and ${percent(shares.release)} when it counts as an error.`,
       ],
       tables: [
         {
           title: 'Each snippet: does it count as a failed call?',
-          columns: ['snippet', 'fails', 'ours', 'by the word'],
+          columns: ['snippet', 'fails', 'ours', 'by the word "error"'],
           rows: judged.map(({ what, fails, ours, release }) => [
             what,
             said(fails),
@@ -74,7 +74,7 @@ export const errorClassification: Experiment = async () => {
           caption: 'Share of kept right rollouts whose call is valid and prints the word; 0.5 is fair.',
           spec: {
             data: {
-              values: Object.entries({ 'recorded status': shares.ours, 'by the word': shares.release }).map(
+              values: Object.entries({ 'recorded status': shares.ours, 'by the word "error"': shares.release }).map(
                 ([rule, share]) => ({ rule, share }),
               ),
             },

@@ -41,7 +41,7 @@ export function registerGrade(program: Command): void {
     .requiredOption('--jsonl', 'read {id?, answer, truth} lines from stdin')
     .addOption(
       new Option('--place <place>', 'where in the field `answer` to look for the answer')
-        .choices(['as-given', 'answer-tag', 'anywhere'])
+        .choices(['as-given', 'answer-tag', 'anywhere', 'hashes', 'last-number'])
         .default(
           'as-given',
           'as-given: the last box in the last answer tag; without a tag in the whole text, without a box all of it',
@@ -109,7 +109,7 @@ export async function gradeLines(
     const { id, answer, truth } = line
     if (answer === null) {
       counts.wrong++
-      return verdictLine(id, { correct: false, how: 'no-answer', why: `there is no \\boxed{} ${where[place]}` })
+      return verdictLine(id, { correct: false, how: 'no-answer', why: `there is no ${missing[place]}` })
     }
     try {
       const verdict = await grade({ answer, truth }, signal)
@@ -160,8 +160,10 @@ export async function gradeLines(
   return counts
 }
 
-const where: Readonly<Record<GradePlace, string>> = {
-  'as-given': '',
-  'answer-tag': 'in the last answer tag',
-  anywhere: 'in the answer',
+const missing: Readonly<Record<GradePlace, string>> = {
+  'as-given': 'answer',
+  'answer-tag': '\\boxed{} in the last answer tag',
+  anywhere: '\\boxed{} in the answer',
+  hashes: 'number after ####',
+  'last-number': 'number in the answer',
 }

@@ -19,7 +19,7 @@ interface AlarmsOptions extends ReadOptions {
 export function registerAlarms(replay: Command): void {
   const command = replay
     .command('alarms')
-    .description('which alarms the steps of a run raise')
+    .description('print which alarms the steps of a run raise; exit code 1 if any is raised')
     .option(
       '--alarm <alarm>',
       "adds an alarm, or replaces one of the same name, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",

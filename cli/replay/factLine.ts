@@ -17,6 +17,8 @@ export function factLine(message: Message): string {
   switch (message.type) {
     case 'rollout.requested':
       return `${head}  ${message.purpose}, step ${message.step}, ${message.tokens.length} prompt tokens`
+    case 'rollout.started':
+      return `${head}  on ${shortest(message.engine, 40)}`
     case 'turn.asked':
       return `${head}  attempt ${message.attempt}, ${message.contextTokens} tokens of context`
     case 'turn.completed':

@@ -29,7 +29,10 @@ export function registerFork(replay: Command): void {
     .option('--times <n>', 'number of forks of each turn', wholeNumber(1, 1024), 1)
     .option('--seed <n>', "seed of the forks (default: derived from the parent's)", wholeNumber(0, 2 ** 31 - 1))
     .option('--temperature <t>', "sample at this temperature (default: the parent's)", numberFrom(0))
-    .option('--edit-tool-result <file>', 'file with the text that replaces the tool result before the turn')
+    .option(
+      '--edit-tool-result <file>',
+      'file with the text that replaces a tool result of the turn before --from-turn; of several, the one recorded last',
+    )
     .option(
       '--policy <version>',
       'continue with this policy version (default: the one that sampled the turn)',

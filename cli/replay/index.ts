@@ -28,7 +28,7 @@ const commands: Readonly<Record<string, () => Register>> = {
 
 /** Registers the replay commands. `argv`: the command line as `main` got it, `replay` first. */
 export function registerReplay(program: Command, argv: readonly string[]): void {
-  const replay = program.command('replay').description('inspect a run through its log')
+  const replay = program.command('replay').description('inspect a run through its log; fork and import write a new run')
   const named = commands[argv[1] ?? '']
   for (const load of named === undefined ? Object.values(commands) : [named]) load()(replay)
 }

@@ -38,6 +38,8 @@ export function registerRescore(replay: Command): void {
       new Option('--place <place>', "part of the response that must hold the answer (default: the recipe's)").choices([
         'answer-tag',
         'anywhere',
+        'hashes',
+        'last-number',
         'response',
       ]),
     )

@@ -5,15 +5,15 @@
  * out  CPU seconds by part; the sum of the peak resident memory of this process, engines, trainer and renderer. Without
  * /proc only this process and the tools are measured
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import type { Message } from '../../messages'
+import { pids, processStat } from '../io/processes'
 
 export interface CpuSplit {
   readonly seconds: Readonly<Record<'engine' | 'trainer' | 'renderer' | 'tools' | 'node', number>>
   readonly peakMib: number
 }
 
-const ticksPerSecond = 100 // USER_HZ, clock ticks per second of /proc: the same on every Linux that Node runs on
 const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as const
 
 interface Use {
@@ -58,28 +58,15 @@ function children(): [number, Use][] {
   const found: [number, Use][] = []
   for (const pid of pids()) {
     try {
-      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-      const [, parent, ...rest] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-      if (Number(parent) !== process.pid) continue
+      const { parent, cpuSeconds: seconds } = processStat(pid)
+      if (parent !== process.pid) continue
       const served = /--serve\0(engine|trainer|render)\0/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
       if (served === null) continue
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
-      // Fields 14 and 15 (user and system time) of proc(5), counted from the state, which is field 3.
-      const seconds = (Number(rest[9]) + Number(rest[10])) / ticksPerSecond
       found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {
       // The process ended meanwhile; its last sample counts.
     }
   }
   return found
-}
-
-function pids(): number[] {
-  try {
-    return readdirSync('/proc')
-      .filter(name => /^\d+$/.test(name))
-      .map(Number)
-  } catch {
-    return []
-  }
 }

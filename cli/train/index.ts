@@ -11,8 +11,9 @@ import { type Role, type Run, type RunOptions, roles } from '../../actors/run/ru
 import { notTrainable } from '../../backends/engines/openai/openai'
 import { recordingNotTrainable } from '../../backends/engines/recorded/recorded'
 import { weightAddress } from '../../backends/weights/serveWeights'
-import { knownAlarms, type RecipeConfig } from '../../config'
+import { knownAlarms, type RecipeConfig, refuseAtStart } from '../../config'
 import { engineOverrides } from '../../config/engineAddress'
+import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
 import { type Take, watchRun } from '../../replay/log/watchRun'
@@ -49,6 +50,7 @@ export interface TrainOptions {
   readonly steps?: number
   readonly stopOn?: readonly string[]
   readonly dryRun?: boolean
+  readonly estimateOnly?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
   /** False for `troupe rollout` and `troupe eval`, which do not train. */
@@ -99,6 +101,7 @@ export function registerTrain(program: Command): void {
       [],
     )
     .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
+    .option('--estimate-only', 'with --dry-run: print the estimate alone, without making the step')
     .action(async (recipe: string, options: TrainOptions) => {
       process.exitCode = await train(recipe, options)
     })
@@ -136,6 +139,14 @@ function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): 
   })
 }
 
+const estimateAlone = () =>
+  new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: '--estimate-only belongs to --dry-run, and --dry-run is not given',
+    hint: 'give both: train RECIPE --dry-run --estimate-only',
+  })
+
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
@@ -149,10 +160,17 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const stopping = stopOverrides(stated.config.value.alarms, stopOn)
   const loaded = isNew && stopping.length > 0 ? loadRecipe(name, [...overrides, ...stopping]) : stated
   const { recipe } = loaded
+  if (isNew && options.learns !== false) refuseAtStart(loaded.config.value)
+  if (options.estimateOnly) {
+    if (!options.dryRun) throw estimateAlone()
+    const { printEstimate } = require('../dryRun/estimateReport') as typeof import('../dryRun/estimateReport')
+    return printEstimate(loaded.config.value, options.json === true)
+  }
   if (options.dryRun) {
     const { dryRun } = require('../dryRun') as typeof import('../dryRun')
     return dryRun(loaded, options.json === true)
   }
+  if (isNew && options.learns !== false) refuseShortDeadlines(loaded.config.value)
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
   const named = { ...options, role }
   refuseWrongName(named, id)

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { checkCode, startOf } from '../../actors/run/runStart'
 import { type RecipeConfig, recipeSchema } from '../../config'
+import { recordedRecipe } from '../../config/recordedRecipe'
 import { topicOnBus } from '../../messages'
 import type { RunStarted } from '../../messages/facts'
 import { recipeNames as names } from '../../recipes/load/loadRecipe'
@@ -38,7 +39,7 @@ export async function recordedConfig(
     })
   }
   refuseOtherRecipe(started, own)
-  const layers = { what: `recipe ${name}`, recipe: started.recipe, names }
+  const layers = { what: `recipe ${name}`, recipe: recordedRecipe(started.recipe), names }
   const config = resolveConfig(recipeSchema, { ...layers, overrides }).value
   const stopping = stopOverrides(config.alarms, stopOn)
   return stopping.length === 0
@@ -155,10 +156,13 @@ export function joinedConfig(
 ): RecipeConfig {
   checkCode(started, acceptCode)
   const common = { boundary: 'config', retriable: false } as const
-  const config = resolveConfig(recipeSchema, { what: `run ${started.run}`, recipe: started.recipe }).value
+  const config = resolveConfig(recipeSchema, {
+    what: `run ${started.run}`,
+    recipe: recordedRecipe(started.recipe),
+  }).value
   refuseOtherRecipe(started, own)
   const what = `--set of a process that joins run ${started.run}`
-  const mine = resolveConfig(recipeSchema, { what, recipe: started.recipe, overrides, names }).value
+  const mine = resolveConfig(recipeSchema, { what, recipe: recordedRecipe(started.recipe), overrides, names }).value
   if (dataDigest(mine) === dataDigest(config)) return config
   throw new TroupeError('config.other_recipe', {
     ...common,

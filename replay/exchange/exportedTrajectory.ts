@@ -6,7 +6,7 @@
  * arrays are as long as `tokens`; the loss covers the first `trainedTokens` of them, where the mask is 1.
  */
 
-import type { RecipeConfig } from '../../config'
+import { correctionOf, type RecipeConfig } from '../../config'
 import { assembleSequence, parseToolCalls } from '../../kernels'
 import type { RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import type { TrainedIn } from '../learning/learnerLog'
@@ -93,7 +93,7 @@ export function exportedTrajectory(
 ): ExportedTrajectory {
   const { request, finished, reward } = trajectory
   const sequence = assembleSequence(factsIn(trajectory))
-  const { clipLow, clipHigh, lossNorm, innerSteps, tisCap, maxGradNorm, learningRate } = config.train
+  const { clipLow, clipHigh, lossNorm, innerSteps, miniBatches, tisCap, maxGradNorm, learningRate } = config.train
   return {
     format: exportFormat,
     version: 1,
@@ -128,7 +128,8 @@ export function exportedTrajectory(
     answerTags: finished?.answerTags ?? null,
     loss: {
       kind: 'grpo',
-      ...{ clipLow, clipHigh, lossNorm, innerSteps, tisCap, maxGradNorm, learningRate },
+      ...{ clipLow, clipHigh, lossNorm, innerSteps, miniBatches, tisCap, maxGradNorm, learningRate },
+      correction: correctionOf(config.train) ?? null,
       temperature: config.rollout.sampling.temperature,
     },
   }

@@ -23,7 +23,7 @@ export interface TurnFork {
    */
   readonly seed?: number
   readonly temperature?: number
-  /** Text that replaces the last tool result before the fork's first own turn. */
+  /** Text that replaces the tool result that was recorded last before the fork's first own turn. */
   readonly toolResult?: string
   /** Names of the tools that the forks may call. Default: the parent's tools. */
   readonly tools?: readonly string[]
@@ -74,6 +74,7 @@ export function forkFacts(plan: TurnFork): ForkFacts {
       minVersion: policyVersion(0),
       tools: plan.tools ?? request.tools,
       deadlineMs: plan.deadlineMs,
+      deadlineFrom: 'start',
     })
     for (const fact of prefix) facts.push({ ...fact, trajectory, ...('epoch' in fact ? { epoch: shared } : {}) })
     lineage.push({

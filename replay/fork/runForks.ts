@@ -151,7 +151,9 @@ async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<vo
 async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: ForkedRunOptions): Promise<undefined> {
   const open = new Set(childrenOf([part]))
   const all = open.size
-  const deadline = fx.elapsed() + code.config.rollout.deadlineMs + graceMs
+  // The deadline counts anew whenever a fork ends: others may have waited for its place on the engine.
+  const afterMs = code.config.rollout.deadlineMs + graceMs
+  let deadline = fx.elapsed() + afterMs
   let at = 0
   while (open.size > 0) {
     const entries = await journal.read('trajectories', 0, at, 1024)
@@ -165,7 +167,10 @@ async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: For
         (fact.type === 'rollout.finished' && fact.outcome === 'failed')
       if (ends) open.delete(fact.trajectory)
     }
-    if (open.size < before) onEnded(all - open.size, all)
+    if (open.size < before) {
+      onEnded(all - open.size, all)
+      deadline = fx.elapsed() + afterMs
+    }
     if (entries.length > 0) continue
     if (fx.elapsed() > deadline) throw late(open.size)
     await sleep(lookEveryMs)

@@ -31,7 +31,10 @@ export interface LearnedStep {
 }
 
 /** Metrics of a step's result, which are compared; its other metrics, such as measured times, are not. */
-const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
+const compared = [
+  ...['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences', 'updates'],
+  ...['maskedShare', 'maskedSequences'],
+]
 /** Metrics whose difference must be within the tolerance for a recomputed step to agree with the recorded one. */
 export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 

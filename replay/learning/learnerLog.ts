@@ -21,10 +21,11 @@ export interface RecordedStep {
   readonly reset: StageReset | undefined
 }
 
-/** Reads the `learner` topic. Checkpoints keep the log's order. */
+/** Reads the `learner` topic. Checkpoints keep the log's order; `removed` has the names of those that are gone. */
 export async function learnerLog(recorded: RecordedRun) {
   const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
   const checkpoints: CheckpointSaved[] = []
+  const removed = new Set<string>()
   const digests = new Map<number, string>()
   const resets = new Map<number, StageReset>()
   let claimed: number | undefined
@@ -59,11 +60,14 @@ export async function learnerLog(recorded: RecordedRun) {
         break
       }
       case 'checkpoint.saved':
-        checkpoints.push(fact)
+        if (fact.updates === undefined) checkpoints.push(fact)
+        break
+      case 'checkpoint.removed':
+        removed.add(fact.name)
         break
     }
   })
-  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
+  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints, removed }
 }
 
 /** The optimizer step that trained on a trajectory, and the policy version that the step started from. */

@@ -5,13 +5,15 @@
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
  * written only to a temporary directory, to compute their digest. On the run's own device, with its dtype and its
- * number of threads, the trainer gives the same bits; another device adds floats in another order.
+ * numbers of threads and ranks, the trainer gives the same bits; another device, or another number of ranks, adds floats
+ * in another order.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { resetTrainer, trainSequences } from '../../actors/learning/learnerPort'
-import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
+import { resetTrainer } from '../../actors/learning/learnerPort'
+import { trainSequences } from '../../actors/learning/trainSequences'
+import { grpoOptionsOf, trainerOptionsOf, trainerTimeoutsOf } from '../../backends/trainer/recipeOptions'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { RecipeConfig } from '../../config'
 import type { CheckpointSaved } from '../../messages/facts'
@@ -55,9 +57,9 @@ export async function* relearn(
   options: RelearnOptions = {},
 ): AsyncGenerator<CheckedStep> {
   const config = await configOf(recorded)
-  const { steps, checkpoints } = await learnerLog(recorded)
-  const asked = wantedSteps(wanted, steps)
-  const checkpoint = nearestCheckpoint(recorded, checkpoints, asked[0]!)
+  const { steps, ...saved } = await learnerLog(recorded)
+  const asked = wantedSteps(wanted, steps, oldestOnDisk(recorded, saved.checkpoints))
+  const checkpoint = nearestCheckpoint(recorded, saved, asked[0]!)
   const check = options.check ?? toleranceOf(config, options)
   for await (const learned of relearnFrom(recorded, config, steps, checkpoint, asked, { ...options, check })) {
     yield { learned, check }
@@ -70,13 +72,29 @@ export async function* relearn(
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
   if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
-  return device !== undefined && device !== config.train.device ? 1e-3 : 1e-6
+  // A run on several hosts is computed again by fewer ranks, which add in another order.
+  const isOther = (device !== undefined && device !== config.train.device) || (config.train.nodes ?? 1) > 1
+  return isOther ? 1e-3 : 1e-6
 }
 
-function wantedSteps(wanted: number | 'all', steps: ReadonlyMap<number, RecordedStep>): readonly number[] {
+/** Number of the oldest checkpoint's step on disk; 0 if there is none. */
+function oldestOnDisk(recorded: RecordedRun, saved: readonly CheckpointSaved[]): number {
+  const steps = saved.filter(c => isOnDisk(recorded, c)).map(c => c.step)
+  return steps.length === 0 ? 0 : Math.min(...steps)
+}
+
+const isOnDisk = ({ files }: RecordedRun, { name }: CheckpointSaved) =>
+  existsSync(join(files.root, 'checkpoints', name, 'config.json'))
+
+function wantedSteps(
+  wanted: number | 'all',
+  steps: ReadonlyMap<number, RecordedStep>,
+  oldest: number,
+): readonly number[] {
   const over = [...steps].filter(([, s]) => s.metrics !== null && !s.rejected).map(([step]) => step)
   if (wanted === 'all') {
-    if (over.length > 0) return over.sort((a, b) => a - b)
+    const computable = over.filter(step => step > oldest)
+    if (over.length > 0) return (computable.length > 0 ? computable : over).sort((a, b) => a - b)
     throw noStep('the run has no completed step')
   }
   const step = steps.get(wanted)
@@ -86,18 +104,30 @@ function wantedSteps(wanted: number | 'all', steps: ReadonlyMap<number, Recorded
   return [wanted]
 }
 
-/** Finds the newest checkpoint before `step` that is still on disk. */
-function nearestCheckpoint(recorded: RecordedRun, checkpoints: readonly CheckpointSaved[], step: number) {
+/**
+ * Finds the newest checkpoint before `step` that is still on disk.
+ * @throws TroupeError replay.no_checkpoint, which names the nearest checkpoint that was kept
+ */
+function nearestCheckpoint(
+  recorded: RecordedRun,
+  { checkpoints, removed }: Pick<Awaited<ReturnType<typeof learnerLog>>, 'checkpoints' | 'removed'>,
+  step: number,
+) {
+  const folder = join(recorded.files.root, 'checkpoints')
   const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
   for (const { name, step: at } of before) {
-    const directory = join(recorded.files.root, 'checkpoints', name)
+    const directory = join(folder, name)
     if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory }
   }
+  const nearest = checkpoints.filter(c => c.step >= step && isOnDisk(recorded, c)).sort((a, b) => a.step - b.step)[0]
   const known = before.map(c => c.name).join(', ') || 'none was saved'
+  const lost = before.length > 0 && before.every(({ name }) => removed.has(name))
   throw replayError(
     'no_checkpoint',
-    `${join(recorded.files.root, 'checkpoints')} has no checkpoint before step ${step} (${known})`,
-    "copy the run's directory together with its log, or name a later step",
+    `${folder} has no checkpoint before step ${step} (${known}${lost ? ': removed, as train.keepCheckpoints says' : ''})`,
+    nearest === undefined
+      ? "copy the run's directory together with its log, or name a later step"
+      : `the nearest checkpoint that was kept is ${nearest.name}: name a step after ${nearest.step}`,
   )
 }
 
@@ -123,6 +153,10 @@ async function* relearnFrom(
   const grpo = grpoOptionsOf(config)
   const trainer = await startTrainer({
     ...trainerOptionsOf(config),
+    ...trainerTimeoutsOf(config),
+    // A run on several hosts is computed again by as many ranks as one of them had.
+    ranks: train.ranks / train.nodes,
+    nodes: 1,
     modelDirectory: train.lora === undefined ? checkpoint.directory : adaptersBase(checkpoint.directory),
     device: options.device ?? train.device,
     ...(options.dtype === undefined ? {} : { dtype: options.dtype }),

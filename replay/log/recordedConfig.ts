@@ -6,6 +6,7 @@
  */
 
 import { type RecipeConfig, recipeSchema } from '../../config'
+import { recordedRecipe } from '../../config/recordedRecipe'
 import { TroupeError } from '../../runtime/errors'
 import type { RecordedRun } from './recordedRun'
 
@@ -15,7 +16,7 @@ import type { RecordedRun } from './recordedRun'
  */
 export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
   const { recipe } = await recorded.started()
-  const parsed = recipeSchema.safeParse(recipe)
+  const parsed = recipeSchema.safeParse(recordedRecipe(recipe))
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   throw new TroupeError('config.invalid', {

@@ -14,7 +14,7 @@ import type { RenderRequest } from '../../actors/rollouts/nextActions'
 import type { OwnerState } from '../../actors/rollouts/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
-import { factKey, stripTimes } from '../../messages/identity'
+import { asOfRecord, factKey, stripTimes } from '../../messages/identity'
 import { groupOf, runId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
@@ -223,7 +223,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
       }
       expected = unasked(fact, entry)
     }
-    const fields = expected === undefined ? [] : differing(expected, fact)
+    const fields = expected === undefined ? [] : differing(asOfRecord(expected, fact), fact)
     if (expected !== undefined && fields.length === 0) {
       count('same', fact)
       if (byClock) count('byClock', fact)

@@ -19,12 +19,12 @@ export function rewardedMembers(members: readonly Trajectory[]): readonly GroupM
   return members.flatMap(({ request: { member }, finished, reward }) => {
     if (finished === null || reward === null || finished.outcome === 'failed') return []
     if (closed != null && !closed.rewarded.includes(member)) return []
-    const { toolCalls, toolErrors, answerTags, turns, sampledTokens } = finished
-    return [{ member, reward: reward.reward, toolCalls, toolErrors, answerTags, turns, sampledTokens }]
+    const { toolCalls, toolErrors, answerTags, turns, responseTokens = finished.sampledTokens } = finished
+    return [{ member, reward: reward.reward, toolCalls, toolErrors, answerTags, turns, responseTokens }]
   })
 }
 
-/** Returns the selection's options for a group whose rollouts may sample up to `responseTokens` tokens. */
+/** Returns the selection's options for a group whose responses may have up to `responseTokens` tokens. */
 export const selectionOptions = (config: RecipeConfig, group: GroupId, responseTokens: number): SelectionOptions => ({
   ...overlongWithin(selectionOf(config), responseTokens),
   seed: deriveSeed(config.seed, 'select', group),

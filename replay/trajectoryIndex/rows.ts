@@ -64,7 +64,10 @@ export interface PartitionRows {
   readonly claims: number[]
   /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number
-  /** Epoch (number in the claim) of the curriculum whose requests count; -1 before the first claim. */
+  /**
+   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`, which is
+   * the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
+   */
   curriculum: number
 }
 
@@ -72,6 +75,7 @@ export interface PartitionRows {
 const placedOnly: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
   'partition.claimed',
   'scheduler.claimed',
+  'rollout.started',
   'turn.asked',
   'tool.asked',
   'context.appended',

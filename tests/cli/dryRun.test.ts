@@ -1,11 +1,11 @@
 /** A dry run makes one real step through the whole system, says what it reduced, and estimates the real run. */
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { estimate } from '../../cli/dryRun/estimate'
-import { headChunkRows } from '../../cli/dryRun/headChunk'
 import { reduce } from '../../cli/dryRun/reduced'
 import { recipeSchema } from '../../config'
+import { estimate } from '../../config/estimate/estimate'
+import { headChunkRows } from '../../config/estimate/headChunk'
 import { recipes } from '../../recipes'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
@@ -67,11 +67,13 @@ test.each([
 )
 
 test('the estimate counts the chunk that the trainer makes, and no more than a micro-batch', () => {
-  const bytes = (tokens: number, hidden = 5120) => ((tokens + hidden) * 151_936 * 6) / 2 ** 30
-  expect(memory(of('rstar2'), 'trainer: head, in chunks')).toBeCloseTo(bytes(1766), 6)
-  expect(memory(of('rstar2', ['train.microBatchTokens=1000']), 'trainer: head, in chunks')).toBeCloseTo(bytes(1000), 6)
-  // A frozen head has no gradient.
-  expect(memory(of('rstar2', ['train.lora={}']), 'trainer: head, in chunks')).toBeCloseTo(bytes(1766, 0), 6)
+  const peak = (...overrides: string[]) => figureOf(of('rstar2', overrides), 'trainer: working set')!.formula
+  expect(peak()).toContain('1,766 tokens × 151936 logits a chunk')
+  expect(peak('train.microBatchTokens=1000')).toContain('1,000 tokens × 151936 logits a chunk')
+  // A frozen head has no gradient of 151,936 × 5,120 numbers, which takes 2 bytes each at least.
+  const working = (...overrides: string[]) =>
+    memory(of('rstar2', ['train.microBatchTokens=2000', ...overrides]), 'trainer: working set')!
+  expect(working() - working('train.lora={}')).toBeGreaterThan((2 * 151_936 * 5120) / 2 ** 30)
 })
 
 function of(name: string, overrides: readonly string[] = []) {
@@ -79,8 +81,9 @@ function of(name: string, overrides: readonly string[] = []) {
   if (value.model.from !== 'directory') throw new Error('not a directory')
   return estimate(value, value.model.architecture!, value.hardware!)
 }
-const memory = (estimated: ReturnType<typeof of>, what: string) =>
-  estimated.memory.find(figure => figure.what === what)?.value
+const memory = (estimated: ReturnType<typeof of>, what: string) => figureOf(estimated, what)?.value
+const figureOf = (estimated: ReturnType<typeof of>, what: string) =>
+  estimated.memory.find(figure => figure.what === what)
 
 test('parameters are those of the published models, and memory follows from them by the formulas that are shown', () => {
   const paper = of('rstar2')
@@ -92,10 +95,51 @@ test('parameters are those of the published models, and memory follows from them
   // 40 layers × 8 heads × 128 × 2 (keys, values) × 2 bytes.
   expect(paper.memory.find(figure => figure.what === 'engine: KV cache')!.formula).toContain('163840 bytes a token')
   expect(paper.tokens[0]).toMatchObject({ value: 16_384 })
-  expect(of('rstar2', ['train.ranks=1', 'hardware.gpus=1']).faults[0]).toMatch(
-    /the trainer needs \d+\.\d GiB of each GPU's 192/,
-  )
+  expect(of('rstar2', ['train.ranks=1', 'train.nodes=1', 'hardware.gpus=1', 'engine.count=1']).faults).toEqual([
+    expect.stringMatching(
+      /^a GPU while the trainer works: trainer 258\.\d \+ sleeping engine 2\.0 = 260\.\d GiB, but a GPU has 192/,
+    ),
+  ])
   expect(of('rstar2-8gpu', ['train.ranks=16']).faults).toContainEqual('train.ranks 16 exceeds hardware.gpus 8')
+})
+
+test('what lies on one GPU is added up by the plan, and what does not fit is refused with the sum', () => {
+  const gpu = (what: string, ...overrides: string[]) => memory(of('rstar2-8gpu', overrides), what)!
+  const plan = (text: string) => `hardware.plan=${text}`
+  const trainer = gpu('a GPU while the trainer works') - 2
+  expect(of('rstar2-8gpu').faults).toEqual([])
+  expect(gpu('a GPU while engines generate')).toBeCloseTo(0.8 * 80 + 1, 6)
+  const kept = of('rstar2-8gpu', [plan('{kind: colocated, offloadTrainer: false}')])
+  const resting = memory(kept, 'trainer: weights')! + memory(kept, 'trainer: optimizer')!
+  expect(memory(kept, 'a GPU while engines generate')).toBeCloseTo(64 + resting, 6)
+  expect(kept.faults).toEqual([
+    expect.stringMatching(
+      /^a GPU while engines generate: engine 64\.0 \+ resting trainer 20\.6 = 84\.6 GiB, but a GPU has 80/,
+    ),
+  ])
+  const split = of('rstar2-8gpu', [plan('{kind: split}'), 'engine.count=2', 'train.ranks=4'])
+  expect(memory(split, 'a GPU that trains')).toBeGreaterThan(trainer)
+  expect(split.faults).toEqual([])
+  expect(of('rstar2-8gpu', [plan('{kind: split}')]).faults).toContainEqual(
+    '4 engines × 2 GPUs + 8 ranks = 16 GPUs, but this host has 8',
+  )
+  const level1 = of('rstar2-8gpu', [plan('{kind: colocated, sleepLevel: 1}'), 'hardware.hostMemoryGib=200'])
+  expect(level1.faults).toEqual([
+    expect.stringMatching(/^a host needs trainer 165\.\d \+ sleeping engines 110\.\d = 275\.\d GiB, but has 200/),
+  ])
+})
+
+test('engines and trainer that share a GPU at the same time must fit together', () => {
+  const local = ['engine.launch=null', 'engine.kind=local', 'engine.kvTokens=262144', 'engine.count=1']
+  const { value } = loadRecipe('rstar2-8gpu', local).config
+  const { plan: _, ...hardware } = value.hardware!
+  const { faults } = estimate(value, value.model.from === 'directory' ? value.model.architecture! : {}, hardware)
+  // 27.5 of weights and 40 of 262,144 tokens × 163,840 bytes.
+  expect(faults).toEqual([
+    expect.stringMatching(
+      /^a GPU that generates and trains at once: engine 67\.5 \+ trainer 43\.4 = 110\.9 GiB, but a GPU has 80/,
+    ),
+  ])
 })
 
 test('a step costs what the trainer computes: 6 a parameter and token, 2 for activations anew, 2 once for a reference', () => {
@@ -110,6 +154,9 @@ test('a step costs what the trainer computes: 6 a parameter and token, 2 for act
   expect(flops('train.checkpointing=false')).toBeCloseTo(6, 6)
   expect(flops('train.innerSteps=2')).toBeCloseTo(16, 6)
   expect(flops('train.innerSteps=2', 'train.klCoef=0.001')).toBeCloseTo(18, 6)
+  // π_old is scored for three of four mini-batches, unless it is the engine's.
+  expect(flops('train.miniBatches=4')).toBeCloseTo(9.5, 6)
+  expect(flops('train.miniBatches=4', 'train.correction={kind: engine-logprobs}')).toBeCloseTo(8, 6)
 })
 
 test('a base of adapters is float32; what a rank keeps on the host for inner steps and a reference is counted apart', () => {
@@ -133,6 +180,36 @@ test('every recipe can be made small: what comes out is a recipe that is checked
     expect(() => parseConfig(recipeSchema, config, name)).not.toThrow()
     expect(changes.map(({ path }) => path)).toContain('model.config.hidden_size')
   }
+})
+
+test.each([
+  ['a dry run', ['--dry-run']],
+  ['a run', []],
+])('stale tokens without a correction are refused before %s starts anything', async (_title, dry) => {
+  const args = ['train', 'rstar2', '--set', 'rollout.maxStaleness=2', ...dry]
+  const { code, stdout, stderr } = await start(args).done
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+  expect(stderr).toMatch(/train\.correction: rollout\.maxStaleness 2 .* up to 2 policy versions/)
+})
+
+test('--estimate-only prints the estimate without a step; a deadline below it is a fault with the sum, and exit code 1', async () => {
+  const estimateOf = (...set: string[]) =>
+    start(['train', 'rstar2-8gpu', '--dry-run', '--estimate-only', '--json', ...set]).done
+  const [fits, short] = await Promise.all([estimateOf(), estimateOf('--set', 'rollout.deadlineMs=300000')])
+  expect([fits.code, fits.stderr, short.code]).toEqual([0, '', 1])
+  expect(JSON.parse(fits.stdout)).toMatchObject({ type: 'estimate', recipe: 'rstar2-8gpu', estimate: { faults: [] } })
+  expect(JSON.parse(short.stdout).estimate.faults).toEqual([
+    expect.stringMatching(/^rollout\.deadlineMs is 300 s, but the longest rollout takes 563 s by the estimate \(/),
+  ])
+  const { code, stderr } = await start(['train', 'rstar2-8gpu', '--estimate-only']).done
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--estimate-only belongs to --dry-run')])
+})
+
+test('a run whose step has less time than the estimate is refused before anything of it exists', async () => {
+  const run = start(['train', 'rstar2-8gpu', '--set', 'timeouts.stepMs=360000', '--bus', `lmdb:${join(folder, 'bus')}`])
+  const { code, stderr } = await run.done
+  expect([code, existsSync(join(folder, 'bus'))]).toEqual([2, false])
+  expect(stderr).toMatch(/timeouts\.stepMs is 360 s, but the optimizer step takes 2147 s[\s\S]*deadline_too_short/)
 })
 
 test('a model whose architecture nobody has said is refused, with what to write', async () => {

@@ -123,6 +123,19 @@ test('a grouper that keeps others is caught at the decision', async () => {
   expect(divergences[0]!.fields).toContain('selection')
 })
 
+test('a field that decisions of the recorded code did not have is no difference, and one with another value is', async () => {
+  const earlier = changed(history, m => {
+    if (m.type !== 'rollout.finished') return m
+    const { responseTokens: _, ...rest } = m
+    return rest
+  })
+  expect((await replayed(earlier)).divergences).toEqual([])
+  const counted = changed(history, m => (m.type === 'rollout.finished' ? { ...m, responseTokens: 1 } : m))
+  const { divergences } = await replayed(counted)
+  expect(divergences.length).toBeGreaterThan(0)
+  expect(new Set(divergences.map(d => d.fields.join()))).toEqual(new Set(['responseTokens']))
+})
+
 test('a decision that was said again before it was read counts once and is no difference', async () => {
   const records = history.records.flatMap(record =>
     record.message.type === 'turn.asked' && record.message.attempt === 0 ? [record, record] : [record],

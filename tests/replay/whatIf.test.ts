@@ -160,3 +160,20 @@ test('diff names the first token at which two trajectories part, and finds none 
   const itself = await replay('diff', `${group}/3`, `${group}/3`)
   expect(itself).toMatchObject({ code: 0, stdout: expect.stringContaining('every token is the same') })
 })
+
+test('the responses of one evaluation are scored again by another place for the answer, apart from all others', async () => {
+  const evaluated = history.records.flatMap(({ message }) =>
+    message.type === 'reward.assigned' && message.trajectory.startsWith('e0000.') ? [message] : [],
+  )
+  expect(evaluated.length).toBeGreaterThan(0)
+  const { code, stdout } = await replay('rescore', 'e0000', '--place', 'last-number', '--json')
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map(line => JSON.parse(line))
+  expect(code).toBe(0)
+  const mean = evaluated.reduce((sum, { reward }) => sum + reward, 0) / evaluated.length
+  expect(lines.at(-1)).toMatchObject({ type: 'summary', trajectories: evaluated.length, recordedMean: mean })
+  // The last number of these texts is the boxed answer, or one that the model gave without a box.
+  for (const line of lines.slice(0, -1)) expect(line.mean).toBeGreaterThanOrEqual(line.recorded)
+})

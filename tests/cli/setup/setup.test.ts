@@ -283,10 +283,12 @@ test('the optional parts that doctor names are those that set-up takes, and it s
   const before = { ...process.env }
   try {
     process.env.TROUPE_VLLM_VENV = join(tmpdir(), 'no-such-venv')
+    process.env.TROUPE_SGLANG_VENV = join(tmpdir(), 'no-such-venv')
     process.env.TROUPE_KAFKA_LIBS = tmpdir()
     const parts = new Map(optionalParts())
     expect([...parts.keys()].sort()).toEqual(known)
     expect(parts.get('vllm')).toBe(false)
+    expect(parts.get('sglang')).toBe(false)
     expect(parts.get('kafka')).toBe(true)
   } finally {
     process.env = before

@@ -1,0 +1,113 @@
+/**
+ * The estimate of one training step beside its measurement: a random model on the CPU, in processes of its own.
+ *
+ * in   a configuration: architecture, lengths of sequences, how it is trained
+ * out  bytes by category as config/estimate says and as policy/measure counts them; processor time of further batches
+ */
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { type TrainerBytes, trainerBytes } from '../../config/estimate/memory'
+import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+
+export interface StepConfiguration {
+  readonly size: keyof typeof models
+  readonly dtype?: 'float32' | 'bfloat16'
+  readonly checkpointing?: boolean
+  readonly loraRank?: number
+  readonly ranks?: number
+  /** Tokens of a micro-batch; a step has two of them on each rank. */
+  readonly tokens?: number
+  /** Batches of sequence lengths whose time is measured. */
+  readonly timed?: readonly (readonly number[])[]
+  /** true: also measure how much the process grew since its imports. */
+  readonly resident?: boolean
+}
+
+export interface MeasuredStep {
+  readonly estimated: TrainerBytes
+  readonly measured: MeasuredBytes
+  /** Sum of the estimate over the measured peak. */
+  readonly ratio: number
+  readonly cpuSeconds?: readonly number[]
+  readonly residentBytes?: number
+}
+
+interface MeasuredBytes {
+  readonly weights: number
+  readonly gradients: number
+  readonly optimizer: number
+  readonly activations: number
+  readonly working: number
+  readonly total: number
+}
+
+/** Architectures of four sizes; the largest is SmolLM2-135M's. */
+export const models = {
+  '1M': architecture('llama', { vocabulary: 1024, hidden: 128, intermediate: 384, layers: 4, heads: 4, kv: 2 }),
+  '10M': architecture(
+    'qwen2',
+    { vocabulary: 8192, hidden: 256, intermediate: 768, layers: 8, heads: 8, kv: 2 },
+    { tied: false },
+  ),
+  '40M': architecture('qwen2', { vocabulary: 16_384, hidden: 512, intermediate: 1408, layers: 11, heads: 8, kv: 2 }),
+  '135M': architecture('llama', { vocabulary: 49_152, hidden: 576, intermediate: 1536, layers: 30, heads: 9, kv: 3 }),
+} as const
+
+const sequenceTokens = 128
+const timeoutMs = 600_000
+
+export async function measuredStep(asked: StepConfiguration): Promise<MeasuredStep> {
+  const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1, tokens = 512, timed, resident } = asked
+  const model = models[size]
+  const shape = shapeOf(model)
+  const parameters = parametersOf(shape)
+  const trainable = loraRank === undefined ? parameters : loraParameters(shape, loraRank)
+  const half = dtype === 'bfloat16'
+  const step = { ...{ shape, tokens, half, checkpointing, loraRank, ranks }, device: 'cpu' as const }
+  const estimated = trainerBytes(step, parameters, trainable)
+  const lengths = new Array<number>((2 * ranks * tokens) / sequenceTokens).fill(sequenceTokens)
+  const given = {
+    model,
+    lengths,
+    microBatchTokens: tokens,
+    dtype,
+    checkpointing,
+    lora: loraRank ?? null,
+    timed,
+    resident,
+  }
+  const { peak, ...rest } = await measure(given, ranks)
+  const { weights, gradients, optimizer, activations, working, gathered } = estimated
+  const sum = weights + gradients + optimizer + activations + working + gathered
+  return { estimated, measured: peak, ratio: sum / peak.total, ...rest }
+}
+
+async function measure(
+  given: object,
+  ranks: number,
+): Promise<{ peak: MeasuredBytes; cpuSeconds?: readonly number[]; residentBytes?: number }> {
+  const launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks)]
+  const args = [...(ranks > 1 ? launcher : []), '-m', 'measure', JSON.stringify(given)]
+  const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: '1', HF_HUB_OFFLINE: '1' }
+  const { stdout } = await promisify(execFile)(pythonPath(), args, { env, timeout: timeoutMs, killSignal: 'SIGKILL' })
+  return JSON.parse(stdout.trim().split('\n').at(-1)!)
+}
+
+function architecture(
+  type: 'llama' | 'qwen2',
+  of: Record<'vocabulary' | 'hidden' | 'intermediate' | 'layers' | 'heads' | 'kv', number>,
+  { tied = true } = {},
+) {
+  return {
+    model_type: type,
+    vocab_size: of.vocabulary,
+    hidden_size: of.hidden,
+    intermediate_size: of.intermediate,
+    num_hidden_layers: of.layers,
+    num_attention_heads: of.heads,
+    num_key_value_heads: of.kv,
+    max_position_embeddings: 2048,
+    tie_word_embeddings: tied,
+  }
+}

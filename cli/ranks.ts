@@ -1,0 +1,112 @@
+/**
+ * `troupe ranks RECIPE --node K`: the trainer's ranks of one further host, for a recipe with `train.nodes` above 1.
+ *
+ * in   the learner's recipe and overrides, the model directory
+ * out  ranks that join those of the learner's host, again each time that they are started anew; progress on stderr
+ * Invariant: the process runs until a signal ends it, since the learner may restart its trainer at any time; it ends
+ * with 1 after several starts in a row have failed.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Command } from 'commander'
+import { trainerOptionsOf } from '../backends/trainer/recipeOptions'
+import { startTrainerHost } from '../backends/trainer/trainerHost'
+import { type RecipeConfig, refuseWithoutRendezvous } from '../config'
+import { timeoutsOf } from '../config/estimate/timeouts'
+import { loadRecipe } from '../recipes/load/loadRecipe'
+import { asError, TroupeError } from '../runtime/errors'
+import { createLog } from '../runtime/log'
+import { stopSignals } from './io/signals'
+import { wholeNumber } from './options/readers'
+import { repeatable } from './options/repeatable'
+
+interface RanksOptions {
+  readonly node: number
+  readonly model?: string
+  readonly waitMs: number
+  readonly set: string[]
+}
+
+/** Upper bound on starts in a row that fail: a start also fails when the learner restarts its trainer meanwhile. */
+const maxFailedStarts = 5
+/** Rest between the end of the ranks and their next start, ms: long enough for the learner's host to end its own. */
+const restMs = 2000
+
+export function registerRanks(program: Command): void {
+  program
+    .command('ranks <recipe>')
+    .description("run the trainer's ranks of one further host (train.nodes)")
+    .requiredOption('--node <k>', "number of this host, from 1; the learner's is 0", wholeNumber(1, 127))
+    .option('--model <dir>', "model directory that the run begins with (default: the recipe's model.path)")
+    .option(
+      '--wait-ms <ms>',
+      'deadline for the ranks of all hosts to meet; after it they are started again',
+      wholeNumber(1000, 86_400_000),
+      1_800_000,
+    )
+    .option('--set <path=value>', "override a field of the recipe, as for the learner's process", repeatable, [])
+    .action(async (name: string, options: RanksOptions) => {
+      process.exitCode = await runRanks(loadRecipe(name, options.set).config.value, options)
+    })
+}
+
+async function runRanks(config: RecipeConfig, options: RanksOptions): Promise<number> {
+  const { train, model } = config
+  const { node } = options
+  const modelDirectory = options.model ?? (model.from === 'directory' ? model.path : undefined)
+  if (train.nodes === 1) throw invalid('train.nodes is 1: the learner starts all ranks itself', 'set train.nodes')
+  if (node >= train.nodes)
+    throw invalid(`--node is ${node}, but the hosts of train.nodes ${train.nodes} are 0 to ${train.nodes - 1}`)
+  refuseWithoutRendezvous(config)
+  if (modelDirectory === undefined)
+    throw invalid('the recipe begins with random weights, which the learner makes', 'name their directory with --model')
+  const own = train.ranks / train.nodes
+  const what = `ranks ${node * own} to ${(node + 1) * own - 1} of ${train.ranks}`
+  const say = (text: string) => process.stderr.write(`${what}: ${text}\n`)
+  const signals = stopSignals()
+  const stopping = new AbortController()
+  signals.stopped.then(() => stopping.abort())
+  const log = createLog('troupe')
+  try {
+    let failedStarts = 0
+    while (!stopping.signal.aborted) {
+      say(`waiting for the other hosts at ${train.rendezvous}`)
+      const { rankWaitMs: rankTimeoutMs } = timeoutsOf(config)
+      const settings = {
+        ...trainerOptionsOf(config),
+        rankTimeoutMs,
+        modelDirectory,
+        node,
+        log,
+        signal: stopping.signal,
+      }
+      try {
+        const ranks = await startTrainerHost({ ...settings, startTimeoutMs: options.waitMs })
+        failedStarts = 0
+        say('ready')
+        const ended = await Promise.race([ranks.lost, signals.stopped])
+        await ranks.close()
+        if (typeof ended !== 'string') say(`ended, and are started again: ${firstLine(ended.message)}`)
+      } catch (thrown) {
+        const error = asError(thrown)
+        if (stopping.signal.aborted) break
+        failedStarts++
+        if (failedStarts === maxFailedStarts) throw error
+        say(`not started, and are started again: ${firstLine(error.message)}`)
+      }
+      await sleep(restMs, undefined, { signal: stopping.signal }).catch(() => {}) // aborted: the loop ends
+    }
+    return signals.exitCode()
+  } finally {
+    signals.release()
+  }
+}
+
+const firstLine = (text: string) => text.split('\n')[0]!
+
+const invalid = (message: string, hint?: string) =>
+  new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message,
+    ...(hint === undefined ? {} : { hint }),
+  })

@@ -1,0 +1,62 @@
+/**
+ * Measures how long messages wait for this process's actors.
+ *
+ * in   the actors' metrics: depths of mailboxes, sampled waits in them
+ * out  the latest waits, for the rehearsal's clock; the deepest mailbox and the longest wait, for the report
+ * Invariant: it only reads; a run with it does what a run without metrics does.
+ */
+import type { MetricsRegistry, Reading } from '../../runtime/metrics'
+
+export interface Backlog {
+  /** Pass it as the run's metrics registry. */
+  readonly metrics: MetricsRegistry
+  /** Returns the longest time in ms that a message has waited in a mailbox since the last call. */
+  waitMs(): number
+  readonly deepest: { readonly actor: string; readonly messages: number }
+  readonly longestWait: { readonly actor: string; readonly seconds: number }
+}
+
+export function watchBacklog(): Backlog {
+  const depths: (() => readonly Reading[])[] = []
+  let deepest = { actor: '', messages: 0 }
+  let longestWait = { actor: '', seconds: 0 }
+  /** Longest wait since the last call of `waitMs`; undefined while no message was handled. */
+  let latest: number | undefined
+  let before = 0
+  return {
+    get deepest() {
+      return deepest
+    },
+    get longestWait() {
+      return longestWait
+    },
+    waitMs() {
+      let waiting = 0
+      for (const { labels, value } of depths.flatMap(read => [...read()])) {
+        waiting += value
+        if (value > deepest.messages) deepest = { actor: labels.actor ?? '', messages: value }
+      }
+      // While an actor works on one message for long, the others wait, and none says how long.
+      before = latest ?? (waiting > 0 ? before : 0)
+      latest = undefined
+      return 1000 * before
+    },
+    metrics: {
+      contentType: 'text/plain',
+      counter: () => ({ add() {} }),
+      gauge(name, _help, _labels, read) {
+        if (name === 'troupe_actor_mailbox_depth' && read !== undefined) depths.push(read)
+        return { set() {} }
+      },
+      histogram: name => ({
+        observe({ actor = '' }, seconds) {
+          if (name !== 'troupe_actor_wait_seconds') return
+          latest = Math.max(latest ?? 0, seconds)
+          if (seconds > longestWait.seconds) longestWait = { actor, seconds }
+        },
+      }),
+      processMetrics() {},
+      render: async () => '',
+    },
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Bounds what a rehearsal's trainer computes: every sequence of the batch, but only its first sampled tokens.
+ *
+ * in   the trainer's calls        out  the same calls, with shorter sequences; how many tokens were left out
+ * The batch is read from the log and assembled whole before it comes here. The small model still costs about 20 µs a
+ * token on two cores, so a whole batch of the paper (33 million tokens) would take longer than the rehearsal may.
+ * Invariant: the number of sequences, their groups and their advantages stay; each keeps at least one sampled token.
+ */
+import type { Trainer, TrainSequence } from '../../backends/trainer/trainer'
+
+export interface TrainedTokens {
+  sequences: number
+  /** Tokens of the batches as the learner assembled them, and of those the tokens that the trainer got. */
+  assembled: number
+  given: number
+}
+
+export function cappedTrainer<T extends Trainer>(trainer: T, mostTokens: number, count: TrainedTokens): T {
+  return {
+    ...trainer,
+    step(sequences, options) {
+      const given = sequences.map(one => firstSampled(one, mostTokens))
+      count.sequences += sequences.length
+      count.assembled += sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
+      count.given += given.reduce((sum, { tokens }) => sum + tokens.length, 0)
+      return trainer.step(given, options)
+    },
+  }
+}
+
+/** Keeps the token before the first sampled one, which predicts it, and as many after it as fit. */
+function firstSampled(sequence: TrainSequence, mostTokens: number): TrainSequence {
+  const { tokens, mask, engineLogprobs } = sequence
+  if (tokens.length <= mostTokens) return sequence
+  const begin = Math.max(0, mask.indexOf(1) - 1)
+  const end = begin + Math.max(2, mostTokens)
+  return {
+    ...sequence,
+    tokens: tokens.slice(begin, end),
+    mask: mask.slice(begin, end),
+    engineLogprobs: engineLogprobs.slice(begin, end),
+  }
+}

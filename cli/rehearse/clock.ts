@@ -1,0 +1,148 @@
+/**
+ * The clock of a rehearsal: simulated time that runs faster than real time, and slower while the plane is behind.
+ *
+ * in   the highest speed, how long messages wait in the plane (this process's actors), real time in pulses
+ * out  an Effects whose time, timers and ticks all run on simulated time; how far the plane held the clock back
+ * Invariant: deadlines, ticks, engines and tools share this clock, so none of them runs ahead of another. A pulse
+ * advances the clock by a bounded time, however long the event loop was blocked before it: a busy machine makes the
+ * rehearsal longer, but no deadline pass.
+ */
+import { type Effects, systemEffects } from '../../runtime/effects'
+
+export interface RehearsalClock extends Effects {
+  readonly after: NonNullable<Effects['after']>
+  readonly every: NonNullable<Effects['every']>
+  figures(): ClockFigures
+  close(): void
+}
+
+export interface ClockFigures {
+  readonly simulatedSeconds: number
+  readonly realSeconds: number
+  /** Highest speed that was allowed, and the speed that the plane kept up with on average. */
+  readonly speed: number
+  readonly meanSpeed: number
+  /** Share of the real time in which the clock ran below the highest speed because the plane was behind. */
+  readonly heldShare: number
+  /** Longest time in ms between two pulses, less the usual time: how long the event loop was blocked at most. */
+  readonly longestBlockMs: number
+}
+
+export interface ClockOptions {
+  readonly speed: number
+  /**
+   * Returns the longest real time in ms that a message has waited for its actor since the last call; asked once every
+   * `adjustMs`.
+   */
+  readonly waitMs: () => number
+  /** Source of real time in ms, and of pulses every `pulseMs`. Default: the system's. */
+  readonly elapsed?: () => number
+  readonly pulse?: (run: () => void) => () => void
+}
+
+const pulseMs = 5
+/**
+ * Upper bound on the real time that one pulse counts, so that a blocked event loop does not make time jump. On a busy
+ * machine pulses come late by some ten ms, which is no block.
+ */
+const longestPulseMs = 100
+const adjustMs = 100
+/**
+ * Simulated time that a message may wait for its actor. The plane is behind while messages wait longer; with half of it
+ * the speed may rise. A turn of the paper's lengths takes a minute or so.
+ */
+const allowedWaitMs = 1000
+/** Factors by which the speed falls while the plane is behind, and rises while it is not; at least `lowestSpeed`. */
+const slower = 0.7
+const faster = 1.15
+const lowestSpeed = 0.05
+/**
+ * Least real time between two ticks of one actor: at high speeds, ticks at their simulated rate would be most of the
+ * plane's work.
+ */
+const leastTickMs = 250
+
+interface Timer {
+  readonly run: () => void
+  dueMs: number
+  /** Simulated period, and real time of the latest tick; undefined for a timer that fires once. */
+  readonly periodMs: number | undefined
+  tickedAt: number
+}
+
+export function rehearsalClock(options: ClockOptions): RehearsalClock {
+  const { speed: highest, waitMs, elapsed = systemEffects.elapsed, pulse = pulses } = options
+  const beganAt = systemEffects.now()
+  const begin = elapsed()
+  const timers = new Set<Timer>()
+  let simulatedMs = 0
+  let speed = Math.min(1, highest)
+  let pulsedAt = begin
+  let adjustedAt = begin
+  let heldMs = 0
+  let longestBlockMs = 0
+
+  function onPulse(): void {
+    const now = elapsed()
+    const passed = now - pulsedAt
+    pulsedAt = now
+    longestBlockMs = Math.max(longestBlockMs, passed - pulseMs)
+    heldMs += passed * (1 - Math.min(1, (speed * Math.min(passed, longestPulseMs)) / (highest * passed || 1)))
+    simulatedMs += speed * Math.min(passed, longestPulseMs)
+    if (now - adjustedAt >= adjustMs) {
+      adjustedAt = now
+      const waitedMs = waitMs() * speed
+      if (waitedMs > allowedWaitMs) speed = Math.max(lowestSpeed, speed * slower)
+      else if (waitedMs < allowedWaitMs / 2) speed = Math.min(highest, speed * faster)
+    }
+    fire(now)
+  }
+
+  /** Runs the timers that are due, earliest first. */
+  function fire(now: number): void {
+    const isDue = ({ dueMs, periodMs, tickedAt }: Timer) =>
+      dueMs <= simulatedMs && (periodMs === undefined || now - tickedAt >= leastTickMs)
+    const due = [...timers].filter(isDue).sort((a, b) => a.dueMs - b.dueMs)
+    for (const timer of due) {
+      if (!timers.has(timer)) continue // an earlier timer of this pulse cancelled it
+      if (timer.periodMs === undefined) timers.delete(timer)
+      else {
+        timer.dueMs = simulatedMs + timer.periodMs
+        timer.tickedAt = now
+      }
+      timer.run()
+    }
+  }
+
+  function add(ms: number, run: () => void, periodMs?: number): () => void {
+    const timer: Timer = { run, dueMs: simulatedMs + ms, periodMs, tickedAt: elapsed() }
+    timers.add(timer)
+    return () => void timers.delete(timer)
+  }
+
+  const stop = pulse(onPulse)
+  return {
+    now: () => beganAt + simulatedMs,
+    elapsed: () => simulatedMs,
+    unique: systemEffects.unique,
+    after: (ms, run) => add(ms, run),
+    every: (ms, run) => add(ms, run, ms),
+    figures() {
+      const realMs = Math.max(1, elapsed() - begin)
+      return {
+        simulatedSeconds: simulatedMs / 1000,
+        realSeconds: realMs / 1000,
+        speed: highest,
+        meanSpeed: simulatedMs / realMs,
+        heldShare: heldMs / realMs,
+        longestBlockMs: Math.max(0, longestBlockMs),
+      }
+    },
+    close: stop,
+  }
+}
+
+function pulses(run: () => void): () => void {
+  const timer = setInterval(run, pulseMs)
+  return () => clearInterval(timer)
+}

@@ -1,0 +1,124 @@
+/**
+ * Measures the memory and CPU time of this process and of all processes that it has started, by part.
+ *
+ * in   /proc, sampled every 2 s        out  peaks by part and of the sum, MiB; CPU seconds
+ * `privateMib` is memory that only this process can use (RssAnon); the rest of `residentMib` is mostly the log's file,
+ * which lmdb maps: the kernel takes those pages back when others need them.
+ * Invariant: without /proc there are no figures, and nothing fails. A process that lives shorter may be
+ * missed.
+ */
+import { readFileSync } from 'node:fs'
+import { pids, processStat } from '../io/processes'
+
+export interface MemoryPeak {
+  readonly part: string
+  /** Number of processes of this part that lived at once. */
+  readonly processes: number
+  readonly residentMib: number
+  readonly privateMib: number
+  /** CPU time that the part's processes used, up to their last sample. */
+  readonly cpuSeconds: number
+}
+
+interface Sample {
+  processes: number
+  residentMib: number
+  privateMib: number
+}
+
+const sampleMs = 2000
+/** Name of the sum over all parts. */
+export const allParts = 'all'
+
+export function watchMemory(): { peaks(): readonly MemoryPeak[]; close(): void } {
+  const peaks = new Map<string, Sample>()
+  const cpu = new Map<number, { readonly part: string; readonly seconds: number }>()
+  function sample(): void {
+    const parts = new Map<string, Sample>()
+    for (const { pid, part, residentMib, privateMib, cpuSeconds } of family()) {
+      cpu.set(pid, { part, seconds: cpuSeconds })
+      for (const name of [part, allParts]) {
+        const sum = parts.get(name) ?? { processes: 0, residentMib: 0, privateMib: 0 }
+        parts.set(name, {
+          processes: sum.processes + 1,
+          residentMib: sum.residentMib + residentMib,
+          privateMib: sum.privateMib + privateMib,
+        })
+      }
+    }
+    for (const [part, now] of parts) {
+      const peak = peaks.get(part) ?? now
+      peaks.set(part, {
+        processes: Math.max(peak.processes, now.processes),
+        residentMib: Math.max(peak.residentMib, now.residentMib),
+        privateMib: Math.max(peak.privateMib, now.privateMib),
+      })
+    }
+  }
+  sample()
+  const timer = setInterval(sample, sampleMs)
+  return {
+    peaks() {
+      sample()
+      const used = [...cpu.values()]
+      return [...peaks].map(([part, peak]) => {
+        const own = used.filter(one => part === allParts || one.part === part)
+        return { part, ...peak, cpuSeconds: own.reduce((sum, { seconds }) => sum + seconds, 0) }
+      })
+    },
+    close: () => clearInterval(timer),
+  }
+}
+
+interface Member {
+  readonly pid: number
+  readonly part: string
+  readonly residentMib: number
+  readonly privateMib: number
+  readonly cpuSeconds: number
+}
+
+/** This process and its descendants. */
+function family(): readonly Member[] {
+  const parents = new Map<number, number>()
+  const seconds = new Map<number, number>()
+  for (const pid of pids()) {
+    try {
+      const { parent, cpuSeconds } = processStat(pid)
+      parents.set(pid, parent)
+      seconds.set(pid, cpuSeconds)
+    } catch {
+      // the process has ended meanwhile
+    }
+  }
+  const isOurs = (pid: number): boolean => {
+    for (let at: number | undefined = pid; at !== undefined && at > 1; at = parents.get(at)) {
+      if (at === process.pid) return true
+    }
+    return false
+  }
+  return [...parents.keys()].filter(isOurs).flatMap(pid => {
+    const status = read(`/proc/${pid}/status`)
+    if (status === undefined) return []
+    const mib = (field: string) => Number(new RegExp(`${field}:\\s+(\\d+) kB`).exec(status)?.[1] ?? 0) / 1024
+    const cpuSeconds = seconds.get(pid) ?? 0
+    return [{ pid, part: partOf(pid), residentMib: mib('VmRSS'), privateMib: mib('RssAnon'), cpuSeconds }]
+  })
+}
+
+function partOf(pid: number): string {
+  if (pid === process.pid) return 'node'
+  const command = read(`/proc/${pid}/cmdline`) ?? ''
+  if (command.includes('troupe_policy.model.init_model')) return 'making the model'
+  const served = /--serve\0(trainer|render)\0/.exec(command)
+  if (served === null) return 'sandbox and helpers'
+  return served[1] === 'trainer' ? 'trainer' : 'renderers'
+}
+
+function read(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined // the process has ended meanwhile
+  }
+}

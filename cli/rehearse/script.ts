@@ -1,0 +1,127 @@
+/**
+ * Script of a rehearsal's rollouts: their numbers of turns and tokens, their calls, and whether they are right.
+ *
+ * in   a request for a turn        out  its tokens, as long as a trained model's turns, and their text
+ * The lengths are those of the simulator's loads (kernels/simulator/workload.ts) around half of the response budget.
+ * Every turn but the last ends with a tool call, one in eight of which fails; the last ends with an answer. Groups
+ * differ in how often they are right, so that some are all right or all wrong and are filtered.
+ * Invariant: a turn follows from its trajectory, its number and its prompt's budget alone, so that a turn that is asked
+ * again gets the same tokens.
+ */
+import type { GenerateRequest } from '../../backends/engines/engine'
+import type { Renderer } from '../../backends/renderer/renderer'
+import { baseShape, type DrawnTurn, pcg32, printToolCall, type TracedTrajectory, workload } from '../../kernels'
+import { type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
+import { deriveSeed } from '../../runtime/effects'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
+
+/** Truth of every problem of a rehearsal, and the answer of a rollout that is wrong. */
+export const truth = '17'
+const wrong = '18'
+
+const prose =
+  'Let us think about the problem again. The sum has as many terms as there are divisors, and each term is at most the square root of the whole, so we can bound it and check the rest with a small program. '
+const goodCode = 'print(sum(k for k in range(100) if k % 7 == 3))'
+const badCode = "raise ValueError('no solution')"
+const calls = { good: callOf(goodCode), bad: callOf(badCode) } as const
+const answers = { right: answerOf(truth), wrong: answerOf(wrong) } as const
+type Ending = keyof typeof calls | keyof typeof answers
+
+/** Texts from which the tokenizer of the rehearsal's model is trained. */
+export const scriptTexts: readonly string[] = [prose, ...Object.values(calls), ...Object.values(answers)]
+
+/** Share of tool calls that fail. */
+const failedShare = 0.125
+/** Mean length of a rollout, as a share of its response budget; the estimate assumes the same (config/estimate). */
+const meanShareOfBudget = 0.5
+/** Spread of the logarithm of the odds that a rollout of a group is right. */
+const oddsSpread = 2.5
+
+export interface ScriptOptions {
+  /** Upper bounds on a training rollout's response tokens and turns. An evaluation's longer budget changes no length. */
+  readonly responseTokens: number
+  readonly turns: number
+  readonly groupSize: number
+  readonly vocabulary: number
+}
+
+export interface Script {
+  draw(request: GenerateRequest, maxTokens: number): DrawnTurn
+  decode(tokens: Int32Array): string
+}
+
+/** Encodes the script's texts with the run's tokenizer. @throws Error if decoding token by token changes a text */
+export async function openScript(
+  renderer: Pick<Renderer, 'encode' | 'decode'>,
+  options: ScriptOptions,
+): Promise<Script> {
+  const texts = { prose, ...calls, ...answers }
+  const encoded = new Map<string, Int32Array>()
+  for (const [name, text] of Object.entries(texts)) encoded.set(name, await renderer.encode(text))
+  const words = new Map<number, string>()
+  for (const tokens of encoded.values()) {
+    for (const token of tokens) if (!words.has(token)) words.set(token, await renderer.decode(Int32Array.of(token)))
+  }
+  const decode = (tokens: Int32Array) => {
+    const parts: string[] = []
+    for (const token of tokens) parts.push(words.get(token) ?? '')
+    return parts.join('')
+  }
+  for (const [name, text] of Object.entries(texts)) {
+    if (decode(encoded.get(name)!) !== text) throw new Error(`the tokenizer does not keep the text '${name}'`)
+  }
+  const plans = new Map<GroupId, readonly TracedTrajectory[]>()
+  const ofProse = encoded.get('prose')!
+  const logprob = -Math.log(options.vocabulary)
+
+  function planOf(trajectory: TrajectoryId, budgetTokens: number): TracedTrajectory {
+    const group = groupOf(trajectory)
+    const { responseTokens, turns, groupSize } = options
+    let plan = plans.get(group)
+    if (plan === undefined) {
+      const shape = {
+        ...baseShape,
+        ...{ groups: 1, groupSize, turns: [1, turns] as const, capTokens: Number.MAX_SAFE_INTEGER },
+        meanTokens: meanShareOfBudget * Math.min(budgetTokens, responseTokens),
+      }
+      plan = workload(shape, deriveSeed('rehearsal', group))
+      plans.set(group, plan)
+    }
+    return plan[memberOf(trajectory) % groupSize]!
+  }
+
+  function endingOf(trajectory: TrajectoryId, turn: number, isLast: boolean): Ending {
+    const random = pcg32(deriveSeed('rehearsal', trajectory, turn))
+    if (!isLast) return random.uniform() < failedShare ? 'bad' : 'good'
+    const ofGroup = pcg32(deriveSeed('rehearsal/odds', groupOf(trajectory)))
+    const odds = Math.exp(oddsSpread * (2 * ofGroup.uniform() - 1) * 2)
+    return random.uniform() < odds / (1 + odds) ? 'right' : 'wrong'
+  }
+
+  return {
+    decode,
+    draw({ trajectory, turn = 0, resumedTokens, sampling }, maxTokens) {
+      const plan = planOf(trajectory, resumedTokens + maxTokens)
+      const last = plan.turns.length - 1
+      const tail = encoded.get(endingOf(trajectory, turn, turn >= last))!
+      const planned = Math.max(plan.turns[Math.min(turn, last)]!.newTokens, tail.length + 1)
+      const whole = new Int32Array(planned)
+      const before = planned - tail.length - 1
+      for (let at = 0; at < before; at += ofProse.length)
+        whole.set(ofProse.subarray(0, Math.min(ofProse.length, before - at)), at)
+      whole.set(tail, before)
+      whole[planned - 1] = sampling.stopTokens[0] ?? 0
+      const tokens = whole.slice(resumedTokens, resumedTokens + maxTokens)
+      const finish = resumedTokens + tokens.length < planned ? 'length' : 'stop'
+      return { tokens, logprobs: new Float32Array(tokens.length).fill(logprob), finish }
+    },
+  }
+}
+
+function callOf(code: string): string {
+  return printToolCall(pythonTool.name, { code, input: '' })
+}
+
+function answerOf(number: string): string {
+  return `<answer>\\boxed{${number}}</answer>`
+}

@@ -1,0 +1,62 @@
+/**
+ * Installs an SGLang server that runs on a CPU in its own venv, to generate with and for the tests.
+ *
+ * in   sglang/requirements.txt, sglang/sgl_kernel     out  .venv-sglang, or TROUPE_SGLANG_VENV
+ * PyPI has no kernels of SGLang for CPUs, and SGLang does not start without the package `sgl_kernel`. A package with its
+ * names takes its place (sglang/sgl_kernel); SGLang then computes with torch's own functions (docs/engines.md).
+ */
+const { spawnSync } = require('node:child_process')
+const fs = require('node:fs')
+const path = require('node:path')
+const { SetupError } = require('./say')
+const { ownVenvStep } = require('./ownVenv')
+
+const version = '0.5.23'
+const requirements = path.join(__dirname, 'sglang/requirements.txt')
+const kernels = path.join(__dirname, 'sglang/sgl_kernel')
+const kernelFiles = ['__init__.py', 'mamba.py'].map(name => path.join(kernels, name))
+
+/** Environment in which SGLang takes the CPU for its device; without it, it looks for a GPU and finds none. */
+const environment = { SGLANG_USE_CPU_ENGINE: '1', TORCHDYNAMO_DISABLE: '1' }
+/** Flags of a server on a CPU. */
+const flags = [
+  '--device',
+  'cpu',
+  '--attention-backend',
+  'torch_native',
+  '--disable-overlap-schedule',
+  '--sleep-on-idle',
+]
+
+function checkMachine() {
+  if (process.platform === 'linux') return
+  const hint = 'run an SGLang server on a Linux machine, and name it: --engine sglang:URL'
+  throw new SetupError('sglang has wheels for Linux only', hint)
+}
+
+/** Copies the package that takes the place of SGLang's kernels into the venv. */
+function writeKernels(python) {
+  const ask = ['-I', '-c', 'import sysconfig; print(sysconfig.get_paths()["purelib"])']
+  const packages = spawnSync(python, ask, { encoding: 'utf8', timeout: 60_000 }).stdout.trim()
+  const folder = path.join(packages, 'sgl_kernel')
+  fs.mkdirSync(folder, { recursive: true })
+  for (const file of kernelFiles) fs.copyFileSync(file, path.join(folder, path.basename(file)))
+}
+
+const step = where =>
+  ownVenvStep(where, {
+    part: 'SGLang',
+    says: `SGLang ${version} for CPUs (7 GB, minutes)`,
+    version,
+    files: [requirements, ...kernelFiles],
+    neededMb: 8_000,
+    variable: 'TROUPE_SGLANG_VENV',
+    folder: 'venv-sglang',
+    checkMachine,
+    async afterwards(python, pip) {
+      await pip('SGLang server', '--no-deps', `sglang==${version}`)
+      writeKernels(python)
+    },
+  })
+
+module.exports = { environment, flags, step }
