@@ -64,7 +64,7 @@ for n, attempt in enumerate(tries):
 print('contained')
 `
 
-/** Whether a sandbox could be opened at one isolation level, and if not, why. */
+/** Outcome of opening a sandbox at one isolation level: opened, or why not. */
 export interface LevelReport {
   readonly level: SandboxLevel
   readonly reached: boolean

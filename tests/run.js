@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite: lint, unit, sandbox, pytest, kafka, slice, environments, vllm. One runs after the other, but for
+ * `npm test`: every suite but sglang: lint, unit, sandbox, pytest, kafka, slice, environments, vllm. One runs after the other, but for
  * what fills the time that Kafka's tests spend waiting: pytest, and the downloads of the last two suites.
  * Usage: node tests/run.js [SUITE …]
  *
@@ -25,7 +25,10 @@ const { suiteFolders, testFilesOf } = require('./runner/files')
 
 const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), workers)
 
-/** `setup` and `commands` run one after the other; the commands of a suite that says `together`, at once. */
+/**
+ * `setup` and `commands` run one after the other; the commands of a suite that says `together`, at once. A suite that says
+ * `onRequest` runs only if it is named.
+ */
 const suites = {
   lint: { limitMinutes: 5, together: true, commands: () => [biome(), types()] },
   unit: { limitMinutes: 15, commands: () => [jestSuite('unit', '--maxWorkers=2')] },
@@ -49,6 +52,13 @@ const suites = {
       check('set-up of SmolLM2', process.execPath, ['cli/bin.js', 'setup', 'smollm2']),
     ],
     commands: () => [jestSuite('vllm', '--runInBand')],
+  },
+  // A real SGLang server (npm run test:sglang): another 7 GB, which a run of every suite would have to fetch too.
+  sglang: {
+    limitMinutes: 30,
+    onRequest: true,
+    setup: () => [check('set-up of SGLang', process.execPath, ['cli/setup.js', '--sglang'])],
+    commands: () => [jestSuite('sglang', '--runInBand')],
   },
 }
 
@@ -102,7 +112,7 @@ async function main(names) {
     return 2
   }
   cleanUpAtExit()
-  const asked = names.length > 0 ? names : present
+  const asked = names.length > 0 ? names : present.filter(name => !suites[name].onRequest)
   const companionsOf = name => (suites[name].beside ?? []).filter(other => asked.includes(other))
   const companions = new Set(asked.flatMap(companionsOf))
   const results = []

@@ -101,6 +101,15 @@ test('beside Kafka run pytest and the set-ups of later suites; each suite counts
   expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual([...once, ...once])
 })
 
+test('a suite that is large to fetch runs only if it is named', () => {
+  for (const folder of ['tests/sglang', 'cli']) mkdirSync(join(home, folder))
+  writeFileSync(join(home, 'tests/sglang/a.test.ts'), '')
+  writeFileSync(join(home, 'cli/setup.js'), "console.log('set up', ...process.argv.slice(2))")
+  jestSays({ numPassedTests: 2, numFailedTests: 0, numPendingTests: 0, numTodoTests: 0, testResults: [] })
+  expect(run().out).not.toMatch(/^sglang /m)
+  expect(run('sglang').out).toMatch(/^sglang /m)
+})
+
 test('an unknown suite is wrong usage', () => {
   expect(run('nope').code).toBe(2)
 })

@@ -130,7 +130,7 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   await api.idle
   clearTimeout(late)
   server.closeIdleConnections()
-  // One second later all connections that are still open are closed: their clients do not read their answer.
+  // Closes, one second later, the connections that are still open: those on which no complete request has arrived.
   const stalled = setTimeout(() => server.closeAllConnections(), 1000)
   await closed
   clearTimeout(stalled)

@@ -14,11 +14,14 @@ export interface Outcome<Link> {
   readonly kept: { readonly link: Link; readonly bytes: number; readonly heldBytes: number } | undefined
   /** true: the cell left files, open descriptors or shared memory, which forks of its process would share. */
   readonly files: boolean
-  /** true: the call did not run, since the state to fork from does not exist (any more). */
+  /**
+   * true: the call did not run, because it could not fork from its parent state: the state is lost, another cell ran
+   * since and left files that both would share, or the fork itself failed.
+   */
   readonly orphan?: true
 }
 
-/** Returns the outcome of a cell whose state to fork from is lost. @param id the request's id */
+/** Returns the outcome of a cell that could not fork from its parent state. @param id the request's id */
 export const orphan = (id: string) =>
   ({
     result: rejected(id, 'the state that the cell forks from was lost'),

@@ -27,6 +27,7 @@ test.each(names)('bench %s can be run by its name', name => {
 
 /** The first issue's budgets: which bench prints each, and the text and bound that it prints. */
 const promised: readonly (readonly [string, RegExp])[] = [
+  ['head', /times one dense product's`, ratio\(all\), 1\.3\)/],
   ['grade', /atMost\('10,000 integers, seconds', .*, 2\)/],
   ['grade', /atMost\('10,000 MATH answers, seconds', .*, 60\)/],
   ['quickstart', /atMost\('wall time, seconds', [^)]*, 300\)/],
@@ -65,6 +66,7 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['kafkaStep', /atMost\('start to the first prompts.*, 10\)/],
   ['learner', /atLeast\("tokens\/s, times TRL's", .*, 1\)/],
   ['learner', /atMost\("peak memory, times TRL's", .*, 0\.6\)/],
+  ['kvMemory', /atMost\(`\$\{name\}: reserved over promised`, .*, 1\.1\)/],
   ['step', /atMost\('step on lmdb.*, 1\.05\)/],
   ['support/sandbox/rates', /atLeast\('trivial: judge over HTTP.*, 5\.3\)/],
   ['support/sandbox/rates', /bound: 4\.6/],

@@ -42,17 +42,19 @@ test('adapters on two ranks with a KL are published merged, go on after a stop, 
   for (const { metrics } of steps) expect(metrics.klReference).toBeGreaterThanOrEqual(0)
   const published = await facts('learner', 'weights.published')
   expect(published.map(p => p.step)).toEqual([0, 1, 2])
-  for (const { url, step } of published) {
+  for (const { url } of published) {
     const folder = new URL(url).pathname
     const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'))
     expect(manifest.adapter).toMatchObject({ rank: 8, targets: ['all-linear'] })
     expect(existsSync(join(folder, 'adapter/adapter_model.safetensors'))).toBe(true)
-    expect(existsSync(join(folder, 'reference/weights.safetensors'))).toBe(step > 0)
     expect(
       readdirSync(folder)
         .filter(name => name.endsWith('.safetensors'))
         .sort(),
     ).toEqual(['model.safetensors'])
+  }
+  for (const { name, step } of await facts('learner', 'checkpoint.saved')) {
+    expect(existsSync(join(directory, 'runs/r/checkpoints', name, 'reference/.metadata'))).toBe(step > 0)
   }
   const again = await troupe(['replay', 'learn', '--all', '--run', 'r', '--check', '1e-4', '--json', ...bus]).done
   expect(again).toMatchObject({ code: 0 })

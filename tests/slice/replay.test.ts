@@ -36,7 +36,8 @@ const replay = async (...args: string[]) => {
 
 beforeAll(async () => {
   const asynchronous = ['engine.count=3', 'engine.threads=1', 'rollout.maxStaleness=2', 'train.checkpointEvery=2']
-  const settings = [...asynchronous, 'train.keepVersions=8'].flatMap(s => ['--set', s])
+  const correction = 'train.correction={kind: truncated}'
+  const settings = [...asynchronous, correction, 'train.keepVersions=8'].flatMap(s => ['--set', s])
   const args = ['--json', '--steps', '3', '--run', 'r', '--bus', `lmdb:${bus}`, ...smallRun(600), ...settings]
   const { code, stderr } = await troupe(['train', 'quickstart', ...args]).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })

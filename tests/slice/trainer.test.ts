@@ -4,7 +4,8 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
+import { type SftData, writeExamples } from '../../backends/trainer/exampleFiles'
+import type { SavedSft, SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { TroupeError } from '../../runtime/errors'
 import { refused } from '../support/refusal'
@@ -42,11 +43,13 @@ function sequences(advantage: (member: number) => number): readonly TrainSequenc
 }
 
 let trainer: TrainerProcess
+let data: SftData
 let saves = 0
 const digest = async () => (await trainer.save(join(folder, `digest-${saves++}`), false)).digest
 
 beforeAll(async () => {
   makeTinyModel(modelDirectory)
+  data = await writeExamples(join(folder, 'demonstrations'), corpus, 200)
   trainer = await startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
 }, 240_000)
 
@@ -64,7 +67,7 @@ test('the process says which model it trains, where and in what', () => {
 test('fine-tuning on a small corpus lowers the loss and ends with its progress at one', async () => {
   const before = await digest()
   const seen: number[] = []
-  const metrics = await trainer.sft(corpus, sft, done => seen.push(done))
+  const metrics = await trainer.sft(data, sft, done => seen.push(done))
   expect(metrics.loss).toBeLessThan(0.5 * metrics.firstLoss!)
   expect(metrics).toMatchObject({ sequences: 64, steps: 64, trainedTokens: 8 * 64 * 16 })
   expect(seen.at(-1)).toBe(1)
@@ -94,7 +97,7 @@ test('a step that is not finite is rejected by that name and leaves weights and 
   )
   expect(error).toMatchObject({ code: 'trainer.not_finite', boundary: 'trainer', retriable: false })
   await trainer.save(join(folder, 'after'), true)
-  for (const file of ['model.safetensors', 'optimizer/state.safetensors']) {
+  for (const file of ['model.safetensors', 'training/__0_0.distcp']) {
     expect(readFileSync(join(folder, 'after', file)).equals(readFileSync(join(folder, 'before', file)))).toBe(true)
   }
 }, 60_000)
@@ -123,7 +126,7 @@ test('a checkpoint has what transformers needs, and its digest is that of the we
   const directory = join(folder, 'complete')
   const { digest: saved, bytes } = await trainer.save(directory, true)
   expect(readdirSync(directory)).toEqual(
-    expect.arrayContaining(['config.json', 'model.safetensors', 'optimizer', 'tokenizer.json']),
+    expect.arrayContaining(['config.json', 'model.safetensors', 'training', 'tokenizer.json']),
   )
   expect(JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8'))).toMatchObject({ digest: saved, bytes })
 }, 60_000)
@@ -134,7 +137,7 @@ test('a reset forgets the optimizer: the same weights are trained on with other 
   await trainer.step(batch, grpo)
   await trainer.save(directory, true)
   await trainer.reset({ optimizer: true, reference: true })
-  expect(existsSync(join(directory, 'optimizer/state.safetensors'))).toBe(true)
+  expect(existsSync(join(directory, 'training'))).toBe(true)
   await trainer.save(join(folder, 'after-reset'), true)
   const manifest = JSON.parse(readFileSync(join(folder, 'after-reset/manifest.json'), 'utf8'))
   expect(manifest.optimizer.updates).toBe(0)
@@ -157,7 +160,7 @@ test('a second call while one works is refused as busy, and the first one goes o
   const working = new Promise<void>(resolve => {
     begun = resolve
   })
-  const first = trainer.sft(corpus, { ...sft, epochs: 400 }, () => begun())
+  const first = trainer.sft(data, { ...sft, epochs: 400 }, () => begun())
   await working
   const error = await refused(
     trainer.step(
@@ -173,7 +176,7 @@ test('a call that is over its deadline ends with the weights as they were, and t
   const impatient = await startTrainer({ modelDirectory, ...trainerOptions, sftTimeoutMs: 1_500 })
   try {
     const before = (await impatient.save(join(folder, 'patient'), false)).digest
-    const error = await refused(impatient.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+    const error = await refused(impatient.sft(data, { ...sft, epochs: 100_000 }, () => {}))
     expect(error).toMatchObject({ code: 'trainer.timeout', retriable: true })
     const saveWhenFree = async (): Promise<string> => {
       try {
@@ -192,7 +195,7 @@ test('a call that is over its deadline ends with the weights as they were, and t
 
 test('a trainer that dies in a call rejects it as lost, and no process stays', async () => {
   const doomed = await startTrainer({ modelDirectory, ...trainerOptions })
-  const working = refused(doomed.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+  const working = refused(doomed.sft(data, { ...sft, epochs: 100_000 }, () => {}))
   await new Promise(resolve => setTimeout(resolve, 300))
   process.kill(doomed.pid, 'SIGKILL')
   expect(await working).toMatchObject({ code: 'trainer.lost', retriable: true })
@@ -200,6 +203,35 @@ test('a trainer that dies in a call rejects it as lost, and no process stays', a
   expect(existsSync(`/proc/${doomed.pid}`)).toBe(false)
   await doomed.close()
 }, 120_000)
+
+test('a trainer that is killed in the middle of fine-tuning is followed by one that ends with the same weights', async () => {
+  const options = { ...sft, epochs: 4, batchSequences: 4 }
+  const start = () => startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
+  const digestOf = async (of: TrainerProcess, name: string) => (await of.save(join(folder, name), false)).digest
+  const doomed = await start()
+  const saved: SavedSft[] = []
+  const dead = refused(
+    doomed.sft(data, { ...options, epochs: 4 }, () => {}, {
+      ...{ prefix: join(folder, 'sft-'), every: 20 },
+      onSaved: one => {
+        if (saved.push(one) === 2) process.kill(doomed.pid, 'SIGKILL')
+      },
+    }),
+  )
+  expect(await dead).toMatchObject({ code: 'trainer.lost' })
+  await doomed.close()
+  expect(saved.slice(0, 2).map(({ updates }) => updates)).toEqual([20, 40])
+  const [whole, second] = [await start(), await start()]
+  try {
+    const want = await whole.sft(data, options, () => {})
+    const resume = { prefix: '', every: 0, resume: saved[1]!.directory, onSaved: () => {} }
+    const got = await second.sft(data, options, () => {}, resume)
+    expect(got).toMatchObject({ loss: want.loss, firstLoss: want.firstLoss, steps: 64, lr: want.lr })
+    expect(await digestOf(second, 'went-on')).toBe(await digestOf(whole, 'never-stopped'))
+  } finally {
+    await Promise.all([whole.close(), second.close()])
+  }
+}, 240_000)
 
 test('a directory without a model is refused at the start, and says why', async () => {
   const error = await refused(startTrainer({ modelDirectory: join(folder, 'empty'), ...trainerOptions }))

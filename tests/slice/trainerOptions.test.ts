@@ -2,7 +2,7 @@
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
+import { grpoOptionsOf, sftOptionsOf, trainerOptionsOf, trainerTimeoutsOf } from '../../backends/trainer/recipeOptions'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import { type RecipeConfig, recipeSchema } from '../../config'
 import { pythonPath } from '../../runtime/python'
@@ -24,7 +24,8 @@ const resolve = (change: object = {}): RecipeConfig =>
     coldStart: { demonstrations: 8 },
     ...change,
   })
-const start = (config: RecipeConfig) => startTrainer({ modelDirectory: '/model', python, ...trainerOptionsOf(config) })
+const start = (config: RecipeConfig) =>
+  startTrainer({ modelDirectory: '/model', python, ...trainerOptionsOf(config), ...trainerTimeoutsOf(config) })
 
 beforeAll(async () => {
   trainer = await start(resolve())
@@ -55,8 +56,14 @@ const ofSteps = {
   dualClip: [{ dualClip: 3 }, { dual_clip: 3 }],
   klCoef: [{ klCoef: 0.5 }, { kl_coef: 0.5 }],
   klEstimator: [{ klEstimator: 'k3-unbiased' }, { kl_estimator: 'k3-unbiased' }],
-  tisCap: [{ tisCap: 2 }, { tis_cap: 2 }],
-  icepop: [{ icepop: { low: 0.25, high: 8 } }, { icepop_low: 0.25, icepop_high: 8 }],
+  correction: [
+    { correction: { kind: 'masked', low: 0.25, high: 8 } },
+    { correction: 'masked', correction_low: 0.25, correction_high: 8 },
+  ],
+  tisCap: [{ tisCap: 2 }, { correction: 'truncated', correction_high: 2 }],
+  icepop: [{ icepop: { low: 0.25, high: 8 } }, { correction: 'icepop', correction_low: 0.25, correction_high: 8 }],
+  miniBatches: [{ miniBatches: 4 }, { mini_batches: 4 }],
+  miniBatchUnit: [{ miniBatchUnit: 'sequences' }, { mini_batch_unit: 'sequences' }],
   innerSteps: [{ innerSteps: 2 }, { inner_steps: 2 }],
   microBatchTokens: [{ microBatchTokens: 100 }, { micro_batch_tokens: 100 }],
   maxGradNorm: [{ maxGradNorm: 0.5 }, { max_grad_norm: 0.5 }],
@@ -64,10 +71,17 @@ const ofSteps = {
 
 const ofProcesses = {
   device: [{ device: 'cuda:1' }, { device: 'cuda:1' }],
-  dtype: [{ dtype: 'bfloat16' }, { dtype: 'bfloat16' }],
+  dtype: [{ dtype: 'bfloat16', publishedDtype: 'auto' }, { dtype: 'bfloat16' }],
+  publishedDtype: [{ publishedDtype: 'bfloat16' }, { published_dtype: 'bfloat16' }],
   threads: [{ threads: 5 }, { threads: 5 }],
   checkpointing: [{ checkpointing: true }, { checkpointing: true }],
+  gradientReduction: [{ gradientReduction: 'update' }, { gradient_reduction: 'update' }],
   ranks: [{ ranks: 4 }, { ranks: 4 }],
+  nodes: [
+    { ranks: 2, nodes: 2, rendezvous: 'learner:29400' },
+    { ranks: 2, nodes: 2, rendezvous: 'learner:29400' },
+  ],
+  rendezvous: [{ rendezvous: '[fd00::1]:29400' }, { rendezvous: '[fd00::1]:29400' }],
   lora: [{ lora: {} }, { lora_rank: 16, lora_alpha: 32, lora_targets: 'all-linear' }],
 } as const
 
@@ -76,7 +90,9 @@ const ofNode = {
   steps: { steps: 7 },
   checkpointEvery: { checkpointEvery: 7 },
   keepVersions: { keepVersions: 7 },
+  keepCheckpoints: { keepCheckpoints: 7 },
   advantage: { advantage: 'none' },
+  uncorrected: { uncorrected: true },
   overlong: { overlong: { bufferTokens: 64 } },
 } as const
 
@@ -85,6 +101,7 @@ const places: Record<keyof Train, unknown> = { ...ofSteps, ...ofProcesses, ...of
 
 test('every field of the train section has its place: in the options of a step, of the processes, or with Node', () => {
   const fields = Object.keys(resolve({ train: { icepop: {}, lora: {}, overlong: { bufferTokens: 1 } } }).train)
+  fields.push('correction', 'rendezvous') // correction: not beside icepop; rendezvous: only with nodes
   expect(Object.keys(places).sort()).toEqual(fields.sort())
 })
 
@@ -97,6 +114,7 @@ test('a step of Python has the value of each field that the recipe states, and n
     expect([field, difference(base, await stepOptions(resolve({ train })))]).toEqual([field, python])
   }
   for (const train of Object.values(ofNode)) expect(await stepOptions(resolve({ train }))).toEqual(base)
+  expect(difference(base, await stepOptions(resolve({ seed: 5 })))).toEqual({ mini_batch_seed: 5 })
   const warm = { rollout: { sampling: { temperature: 0.5 } } }
   expect(difference(base, await stepOptions(resolve(warm)))).toEqual({ temperature: 0.5 })
   const constant = { train: { loss: 'dr-grpo' }, limits: { responseTokens: 77 } }
@@ -120,10 +138,22 @@ test("the trainer's processes have the value of each field that the recipe state
   expect(seen).toEqual(changes.map(([, python]) => python))
 }, 120_000)
 
+test('the processes have the time that the recipe gives their start and the wait for another rank', async () => {
+  const other = await start(resolve({ timeouts: { rankWaitMs: 1_500_500 } }))
+  await other.close()
+  const base = JSON.parse(trainer.info.model) as Given
+  expect(base).toMatchObject({ rank_timeout: 600 })
+  expect(JSON.parse(other.info.model)).toMatchObject({ rank_timeout: 1500.5 })
+  const error = await refused(start(resolve({ timeouts: { trainerStartMs: 1 } })))
+  expect([error.code, error.message]).toEqual(['process.start_timeout', expect.stringContaining('within 1 ms')])
+}, 120_000)
+
 test('fine-tuning in Python has the value of each field of coldStart', async () => {
   const coldStart = { learningRate: 0.5, epochs: 7, batchSequences: 5, warmupShare: 0.25, maxGradNorm: 0.125 }
   const config = resolve({ coldStart: { demonstrations: 8, ...coldStart } })
-  const error = await refused(trainer.sft([], sftOptionsOf(config.coldStart!, 11), () => {}))
+  const error = await refused(
+    trainer.sft({ directory: '', digest: '', examples: 0 }, sftOptionsOf(config.coldStart!, 11), () => {}),
+  )
   expect(JSON.parse(error.message)).toEqual({
     learning_rate: 0.5,
     epochs: 7,
@@ -135,10 +165,10 @@ test('fine-tuning in Python has the value of each field of coldStart', async () 
 })
 
 test('a step whose caller leaves an option out is refused by its name', async () => {
-  const { tisCap: _, ...rest } = grpoOptionsOf(resolve())
+  const { correction: _, ...rest } = grpoOptionsOf(resolve())
   const error = await refused(trainer.step([], rest as never))
   expect(error).toMatchObject({
     code: 'trainer.bad_option',
-    message: expect.stringContaining('StepOptions lacks tis_cap'),
+    message: expect.stringContaining('StepOptions lacks correction:'),
   })
 })

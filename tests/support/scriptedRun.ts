@@ -78,7 +78,13 @@ export async function hostScripted(
     ),
     keyOf: drawKey,
   })
-  const saves = { save: async () => ({ digest: 'd', bytes: 1 }), load: async () => {}, reset: async () => {} }
+  const checkpoint = async () => ({ saved: Promise.resolve({ manifest: 'm', bytes: 1 }) })
+  const saves = {
+    save: async () => ({ digest: 'd', bytes: 1, dtype: 'float32' }),
+    checkpoint,
+    load: async () => {},
+    reset: async () => {},
+  }
   const whole = { ...saves, step: trainer.step } as unknown as Trainer
   await host({
     behaviour: fenced(learner(plan)),

@@ -118,7 +118,7 @@ export const endpoints: Readonly<Record<string, Endpoint>> = {
     },
     'model_path',
   ),
-  '/flush_cache': { ...post({ timeout_s: float(0, 3600) }), methods: ['GET', 'POST'] },
+  '/flush_cache': { ...post({}), methods: ['GET', 'POST'] }, // its timeout is in the query
   '/release_memory_occupation': { ...post({ tags }), methods: ['GET', 'POST'] }, // [rl] "Release Memory"
   '/resume_memory_occupation': { ...post({ tags }), methods: ['GET', 'POST'] }, // [rl] "Resume Memory"
   '/detokenize': post({ tokens: ids, skip_special_tokens: bool, model: text }, 'tokens'), // [tok] DetokenizeRequest

@@ -43,6 +43,8 @@ export class SglangScheduler {
   readonly waiting: SglangRequest[] = []
   running: SglangRequest[] = []
   paused = false
+  /** Number of tokens sampled so far. */
+  sampled = 0
   label: string
   #weights: number | undefined
   #cache: { readonly tokens: readonly number[]; readonly states: readonly number[] }[] = []
@@ -173,6 +175,7 @@ export class SglangScheduler {
     const draw = drawAt(request.seed, request.input.length + request.output.length)
     const { token, logprob } = sampleAt(state, request.rule, draw)
     request.output.push({ token, logprob, label: this.label, state })
+    this.sampled++
     request.states.push(stateAfter(weights, state, token))
     if (request.output.length >= request.maxNewTokens) return { type: 'length', length: request.maxNewTokens }
     const ends = !request.ignoreEos && (request.stopTokens.includes(token) || token === modelEos)

@@ -22,6 +22,8 @@ export interface SglangServerOptions {
   /** SGLANG_RETURN_ORIGINAL_LOGPROB. */
   readonly rawLogprobs?: boolean
   readonly token?: string
+  /** Milliseconds from a request's arrival to its dispatch to the scheduler. Default 0. */
+  readonly dispatchMs?: number
   readonly serverArgs?: Readonly<Record<string, unknown>>
   /** Ids that the server says it has. */
   readonly vocabulary?: number
@@ -38,6 +40,8 @@ export interface SglangServer {
   readonly asked: { readonly path: string; readonly body: Readonly<Record<string, unknown>> }[]
   /** Changes a stream's events before they are sent; undefined: the server says nothing more, and keeps the connection. */
   mangle: ((line: string, n: number) => string | undefined) | undefined
+  /** Number of tokens sampled so far. */
+  readonly sampled: number
   /** Does what it is asked at this path, once, and breaks the connection in the middle of its answer. */
   dropped: string | undefined
   /** What kill -9 does to its connections. */
@@ -48,13 +52,13 @@ const maxRunning = 8
 const kvTokens = 40_000
 
 export async function startSglangServer(options: SglangServerOptions): Promise<SglangServer> {
-  const { age = 'current', incremental = false, contextTokens = 1030, stepMs = 1 } = options
+  const { age = 'current', incremental = false, contextTokens = 1030, stepMs = 1, dispatchMs = 0 } = options
   const scheduler = new SglangScheduler(options.directory, 'default', maxRunning, stepMs)
   const violations: string[] = []
   const asked: SglangServer['asked'] = []
   const streams = new Set<ServerResponse>()
   /** rid_to_state of the tokenizer manager: also those that wait before a pause, which the scheduler does not know. */
-  const known = new Map<string, SglangRequest>()
+  const known = new Map<string, SglangRequest & { isDispatched: boolean; isAbortSent: boolean }>()
   const state = { isPause: false, readers: 0, writing: false, asleep: new Set<string>(), seeds: 1 }
   const older = new Set(['/get_server_info', '/get_model_info', '/get_load'])
   const newer = new Set(['/server_info', '/model_info', '/v1/loads', '/detokenize'])
@@ -176,7 +180,8 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
         const { rid = '', abort_all: all = false } = body as { rid?: string; abort_all?: boolean }
         // tokenizer_manager.py, abort_request: an empty rid is ignored, and so is one that is not known (any more)
         if (rid === '' && !all) violate('/abort_request without a rid')
-        if (all || known.has(rid)) scheduler.abort(rid, all)
+        if (all) scheduler.abort('', true)
+        else abortOnce(rid)
         return void reply.writeHead(200).end()
       }
       case '/pause_generation':
@@ -210,6 +215,14 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       default:
         return bad(reply, violate(`no answer to ${path}`), 404)
     }
+  }
+
+  /** ReqState.abort_sent: of the aborts of a request only the first reaches the scheduler, which may not know it yet. */
+  function abortOnce(rid: string): void {
+    const request = known.get(rid)
+    if (request === undefined || (request.isAbortSent && age === 'current')) return
+    request.isAbortSent = true
+    scheduler.abort(rid, false)
   }
 
   const load = () => ({
@@ -303,8 +316,8 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     }
     const seed = params.sampling_seed ?? state.seeds++
     const top = Number(body.top_logprobs_num ?? 0)
-    const made: SglangRequest & { top?: number } = {
-      ...{ rid, input, seed, emit, top },
+    const made: SglangRequest & { top?: number; isDispatched: boolean; isAbortSent: boolean } = {
+      ...{ rid, input, seed, emit, top, isDispatched: false, isAbortSent: false },
       ...{ states: [], output: [], cached: 0, retractions: 0, toAbort: false },
       rule: {
         temperature: params.temperature ?? 1,
@@ -326,16 +339,23 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       streams.delete(reply)
       if (known.get(rid) !== made) return
       gone = true
-      scheduler.abort(rid, false) // create_abort_task
+      if (made.isDispatched)
+        abortOnce(rid) // _release_req_states_on_failure
+      else known.delete(rid)
       changed()
     })
     while (state.isPause && !gone) await turn() // is_pause_cond
+    if (dispatchMs > 0) await new Promise(resolve => setTimeout(resolve, dispatchMs))
     if (gone) return void known.delete(rid)
+    made.isDispatched = true
     state.readers++
     scheduler.add(made)
   }
 
-  /** _handle_batch_output; a request that is aborted in the queue has neither counts nor logprobs: _handle_abort_req. */
+  /**
+   * _handle_batch_output, and _handle_abort_req for a request that is aborted in the queue. Only the last event has the
+   * spans of weights (output_streamer.py); any other has the label that the tokenizer manager holds when it sends it.
+   */
   function meta(
     request: SglangRequest & { top?: number },
     finish: SglangFinish | null,
@@ -343,7 +363,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     sent: number,
   ) {
     const shared = { id: request.rid, finish_reason: finish, weight_version: scheduler.label }
-    if (inQueue) return shared
+    if (inQueue && age === 'older') return shared
     const entries = request.output.map(({ token, logprob }) => [logprob, token, null])
     const spans: { version: string; start: number; end: number }[] = []
     request.output.forEach(({ label }, i) => {
@@ -356,10 +376,14 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       Array.from(logprobsAt(at, options.rawLogprobs ? 1 : request.rule.temperature), (p, v) => [p, v, null] as const)
         .sort((a, b) => b[0] - a[0])
         .slice(0, request.top)
-    return {
+    const labelled = {
       ...shared,
       // weight_versions.py, add_weight_versions_to_meta_info
-      ...(age === 'older' ? {} : { weight_versions: spans, weight_version: spans.at(-1)!.version }),
+      ...(age === 'older' || finish === null ? {} : { weight_versions: spans, weight_version: spans.at(-1)!.version }),
+    }
+    if (inQueue) return { ...labelled, output_token_logprobs: entries, completion_tokens: entries.length }
+    return {
+      ...labelled,
       prompt_tokens: request.input.length,
       completion_tokens: request.output.length,
       cached_tokens: request.cached,
@@ -381,6 +405,9 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     violations,
     asked,
+    get sampled() {
+      return scheduler.sampled
+    },
     mangle: undefined,
     dropped: undefined,
     async kill() {

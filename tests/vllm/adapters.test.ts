@@ -1,38 +1,51 @@
-/** A run that trains adapters over a real vLLM server that has no development endpoints: it is given these and nothing else. */
-import { mkdtempSync, rmSync } from 'node:fs'
+/**
+ * A run that starts a real vLLM server of its own and trains adapters. The server has no development endpoints: it is
+ * given adapters and nothing else. It is killed on the way, and the run starts another.
+ */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf } from '../../actors/run/model'
 import type { TopicName } from '../../messages'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
-import { endAll, messagesOf, type Running, troupe } from '../support/cli'
+import { descendantsOf, endAll, isAlive, messagesOf, type Running, troupe } from '../support/cli'
 import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
-import { startVllm, type VllmServer } from '../support/vllm'
+import { until } from '../support/until'
 
 jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-vllm-adapters-'))
 const model = join(directory, 'model')
-let server: VllmServer | undefined
 const started: Running[] = []
 
 beforeAll(async () => {
   const wide = ['model.config.hidden_size=128', 'model.config.max_position_embeddings=4096']
   const { recipe, config } = loadRecipe('quickstart', [...wide, 'coldStart.demonstrations=400'])
   await modelOf(config.value, model, async () => (await recipe.demonstrations?.(config.value)) ?? [])
-  server = await startVllm({ modelDirectory: model, contextTokens: 320, adapterRank: 8, development: false })
 }, 300_000)
 afterAll(async () => {
   await endAll(started)
-  await server?.stop()
   rmSync(directory, { recursive: true, force: true })
 }, 60_000)
 
 const factsOf = (topic: TopicName) => messagesOf(join(directory, 'bus'), 'r', topic)
 
-test('each step is sampled under the adapters of the one before, which score as the trainer’s do', async () => {
+/** Processes of the run's server, which its command line names. */
+const servers = (run: Running) =>
+  descendantsOf(run.process.pid!).filter(pid => {
+    try {
+      const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+      return words.includes('serve') && !words.includes('troupe_policy.server_group')
+    } catch {
+      return false // it has ended
+    }
+  })
+
+test('each step is sampled under the adapters of the one before, which score as the trainer’s do, also by a server that was started again', async () => {
+  const launch = { env: { VLLM_SERVER_DEV_MODE: '0' }, flags: { 'disable-log-stats': false } }
   const set = [
+    ...['engine.kind=vllm', 'engine.device=cpu', `engine.launch=${JSON.stringify(launch)}`, 'engine.maxSequences=16'],
     `model=${JSON.stringify({ from: 'directory', path: model })}`,
     'train.lora={"rank":8,"alpha":32,"targets":["all-linear"]}',
     // so large that adapters of another version would show
@@ -41,11 +54,23 @@ test('each step is sampled under the adapters of the one before, which score as 
     'evaluation.problems=0',
   ]
   const run = troupe([
-    ...['train', 'quickstart', '--steps', '2', '--engine', `vllm:${server!.url}`],
+    ...['train', 'quickstart', '--steps', '2'],
     ...['--bus', `lmdb:${join(directory, 'bus')}`, '--run', 'r', '--json', ...smallRun(200)],
     ...set.flatMap(each => ['--set', each]),
   ])
   started.push(run)
+  let killed: readonly number[] = []
+  await until(
+    async () => {
+      if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
+      killed = servers(run)
+      return ofType(await factsOf('runs'), 'weights.applied').length > 0
+    },
+    500_000,
+    100,
+  )
+  process.kill(killed[0]!, 'SIGKILL')
+  await until(async () => !killed.some(isAlive), 30_000)
   const { code, stderr } = await run.done
   expect({ code, stderr: stderr.slice(-3000) }).toMatchObject({ code: 0 })
 
@@ -61,9 +86,17 @@ test('each step is sampled under the adapters of the one before, which score as 
   expect(steps).toHaveLength(2)
   for (const klEngine of steps) expect(klEngine).toBeLessThan(1e-5)
   const published = ofType(learned, 'weights.published')
-  const { data } = (await (await fetch(`${server!.url}/v1/models`)).json()) as {
-    data: { id: string; parent: string | null }[]
-  }
-  const names = published.map(({ adapter }) => `troupe-${adapter!.digest.slice(0, 16)}`)
-  expect(data.filter(({ parent }) => parent !== null).map(({ id }) => id)).toEqual(names.slice(-2))
+  for (const { adapter } of published) expect(adapter!.digest).toMatch(/^[0-9a-f]{64}$/)
+  // The second server was given the newest adapters when it joined, and nothing of either is left behind.
+  const runs = await factsOf('runs')
+  expect(ofType(runs, 'engine.joined').map(({ engine }) => engine)).toEqual(['vllm-0', 'vllm-0'])
+  expect(ofType(runs, 'engine.left')).toMatchObject([
+    { engine: 'vllm-0', reason: expect.stringMatching(/ended with 137|no answer from/) },
+  ])
+  expect(
+    ofType(runs, 'weights.applied')
+      .map(({ version }) => version)
+      .slice(0, 3),
+  ).toEqual([0, 0, 1])
+  expect(servers(run)).toEqual([])
 })

@@ -3,8 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf } from '../../actors/run/model'
+import { startVllmEngine } from '../../backends/engines/vllm/vllm'
+import { startRenderer } from '../../backends/renderer/rendererProcess'
 import type { TopicName } from '../../messages'
+import { engineId, policyVersion } from '../../messages/ids'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { requestOn } from '../backends/engines/contract'
 import { endAll, messagesOf, type Running, troupe as start } from '../support/cli'
 import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
@@ -104,4 +108,36 @@ test('an engine that does not answer, or does not fit, ends the run at its start
   const unfit = await troupe(['train', 'quickstart', ...common('unfit', other!.url), ...long]).done
   expect(unfit.code).toBe(1)
   expect(unfit.stderr).toMatch(/does not fit this run: its contexts have at most 320 tokens[\s\S]*--max-model-len/)
+})
+
+test('a server that falls asleep in the middle of a turn goes on with it, under the weights that it woke with', async () => {
+  const [, other] = servers
+  const renderer = await startRenderer({ modelDirectory: model })
+  const decode = (tokens: Int32Array) => renderer.decode(tokens)
+  const { vocabulary } = await renderer.describe()
+  const expected = { tiedHead: true, vocabulary, contextTokens, trained: true, decode, maxSequences: 16 }
+  const engine = await startVllmEngine({ id: engineId('vllm-1'), url: other!.url, expected, sleepLevel: 2 })
+  try {
+    const update = { directory: model, digest: '', keepKv: false }
+    await engine.updateWeights({ ...update, version: policyVersion(0) })
+    let sampled = 0
+    const turn = engine.stream(requestOn(Int32Array.of(5, 6, 7), { maxTokens: 300 }), tokens => {
+      sampled += tokens.length
+    })
+    await until(async () => sampled > 10, 60_000, 5)
+    await engine.sleep!()
+    const before = sampled
+    expect(await (await fetch(`${other!.url}/is_sleeping`)).json()).toEqual({ is_sleeping: true })
+    // On a CPU nothing is freed, so only the pause can be seen here: no token comes.
+    await new Promise(resolve => setTimeout(resolve, 500))
+    expect(sampled).toBe(before)
+    await engine.wake!({ ...update, version: policyVersion(1) })
+    const { segments, tokens } = await turn
+    expect(tokens).toHaveLength(300)
+    expect(segments.map(({ policyVersion: version }) => version)).toEqual([0, 1])
+    expect(await (await fetch(`${other!.url}/is_sleeping`)).json()).toEqual({ is_sleeping: false })
+  } finally {
+    await engine.close()
+    await renderer.close()
+  }
 })

@@ -1,0 +1,17 @@
+/** Reads the words of a `train` command line by the command's own parser. */
+import { Command } from 'commander'
+import { registerTrain, type TrainOptions } from '../../cli/train'
+
+export async function trainCommand(
+  words: readonly (string | number)[],
+): Promise<{ readonly recipe: string; readonly options: TrainOptions }> {
+  const program = new Command().exitOverride()
+  program.configureOutput({ writeErr: () => {} })
+  registerTrain(program)
+  let read: { recipe: string; options: TrainOptions } | undefined
+  program.commands[0]!.exitOverride().action((recipe: string, options: TrainOptions) => {
+    read = { recipe, options }
+  })
+  await program.parseAsync(words.map(String), { from: 'user' })
+  return read!
+}
