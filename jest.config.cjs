@@ -5,4 +5,5 @@ module.exports = {
   testMatch: ['**/*.test.ts'],
   transform: { '^.+\\.ts$': ['ts-jest', { diagnostics: false, tsconfig: 'tsconfig.json' }] },
   testTimeout: 30_000,
+  reporters: ['default', '<rootDir>/tests/runner/leftHandles.js'],
 }
