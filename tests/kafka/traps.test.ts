@@ -254,6 +254,19 @@ test('a broker that stays away leaves no listeners behind, however often it is a
   }
 })
 
+test('a client that is destroyed keeps no process alive, even by a connection that kafkajs has lost', async () => {
+  const timers = (): number => process.getActiveResourcesInfo().filter(kind => kind === 'Timeout').length
+  const before = timers()
+  const client = createKafkaClient(parseKafkaAddress(address()))
+  const lost = client.cluster()
+  await lost.connect()
+  await lost.refreshMetadata()
+  expect(timers()).toBeGreaterThan(before) // kafkajs looks for late answers with a timer a connection
+  client.destroy()
+  await until(() => timers() <= before, 5000)
+  await expect(client.cluster().connect()).rejects.toThrow('the Kafka client is closed')
+})
+
 test('a broker that is started again finds its consumers waiting, and they go on where they were', async () => {
   const bus = await open('&sessionTimeoutMs=2000')
   await create(bus)

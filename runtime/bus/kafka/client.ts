@@ -40,7 +40,10 @@ export interface KafkaClient {
   /** kafkajs's number of the compression codec. */
   readonly compression: number
   readonly groupProtocol: GroupProtocol
-  /** Closes remaining connections: kafkajs loses one when two requests open it at once, or when a broker hangs. */
+  /**
+   * Closes remaining connections, and refuses new ones: kafkajs loses a connection when two requests open it at once or
+   * when a broker hangs, and may open one again after it was told to disconnect.
+   */
   destroy(): void
 }
 
@@ -64,8 +67,13 @@ export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaCli
   const kafkajs = require('kafkajs') as typeof import('kafkajs')
   const { AssignerProtocol, Kafka, CompressionTypes, CompressionCodecs } = kafkajs
   const sockets = new Set<Socket>()
+  let isClosed = false
   const kafka: KafkaType = new Kafka({
-    socketFactory: options => remember(sockets, openSocket(options)),
+    socketFactory: options => {
+      const socket = remember(sockets, openSocket(options))
+      if (isClosed) end(socket)
+      return socket
+    },
     brokers: [...brokers],
     clientId: 'troupe',
     connectionTimeout: connectionTimeoutMs,
@@ -97,7 +105,8 @@ export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaCli
       }),
     admin: () => kafka.admin({ retry: shortRetry }),
     destroy() {
-      for (const socket of sockets) socket.destroy()
+      isClosed = true
+      for (const socket of sockets) end(socket)
     },
   }
 }
@@ -118,6 +127,14 @@ function remember(sockets: Set<Socket>, socket: Socket): Socket {
   const { unref } = socket
   socket.unref = () => (socket.destroyed ? socket : unref.call(socket))
   return socket.once('close', () => sockets.delete(socket))
+}
+
+/**
+ * Destroys a connection with an error: without one kafkajs takes it for open, and the timer of its requests keeps the
+ * process alive for ever.
+ */
+function end(socket: Socket): void {
+  socket.destroy(new Error('the Kafka client is closed'))
 }
 
 /** Uses the partition that the bus has chosen, so that all drivers choose alike. */
