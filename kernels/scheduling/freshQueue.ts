@@ -54,12 +54,9 @@ export class FreshQueue {
     return this.places.size
   }
 
-  /**
-   * Milliseconds of waiting after which the oldest member goes ahead of all others; Infinity before any trajectory has
-   * ended.
-   */
-  get patienceMs(): number {
-    return this.ended === 0 ? Number.POSITIVE_INFINITY : (patienceLives * this.lifetimesMs) / this.ended
+  /** Mean time from a trajectory's first turn to its end, ms; Infinity before any trajectory has ended. */
+  get meanLifetimeMs(): number {
+    return this.ended === 0 ? Number.POSITIVE_INFINITY : this.lifetimesMs / this.ended
   }
 
   /** Returns the member that begins next, without removing it; undefined if the queue is empty. */
@@ -68,7 +65,7 @@ export class FreshQueue {
     if (this.unseen.length > 0) this.unseen = []
     const oldest = this.byAge.peek()
     if (oldest === undefined || this.order === 'oldest') return oldest?.member
-    if (nowMs - oldest.sinceMs > this.patienceMs) return oldest.member
+    if (nowMs - oldest.sinceMs > patienceLives * this.meanLifetimeMs) return oldest.member
     return this.byGroup.peek()!.members.peek()
   }
 

@@ -4,14 +4,15 @@
  * in   members that are pushed and removed        out  the member that continues next
  * Members of lost engines go first, then members with the fewest tokens after the prompt, so that all progress at a
  * similar speed.
- * Invariant: no starvation. A member that has been paused for longer than `patienceMs` goes ahead of all others. Only
- * differences of times are used, so any clock will do.
+ * Invariant: no starvation. A paused member that began more than `patienceMs` ago goes ahead of all others, the oldest
+ * first, however often it was paused since. Only differences of times are used, so any clock will do.
  */
 import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'
 
 interface Pause extends HeapItem {
   readonly member: Member
+  /** Time at which the member began, ms. */
   readonly sinceMs: number
 }
 
@@ -31,11 +32,11 @@ export class HomelessQueue {
   }
 
   push(member: Member): void {
-    const { pausedMs, contextTokens, promptTokens } = member
+    const { begunMs, pausedMs, contextTokens, promptTokens } = member
     member.rank = pausedMs === null ? 0 : 1 + contextTokens - promptTokens
     this.byRank.push(member)
     if (pausedMs === null) return
-    const pause: Pause = { member, sinceMs: pausedMs, heapIndex: -1 }
+    const pause: Pause = { member, sinceMs: begunMs ?? pausedMs, heapIndex: -1 }
     this.pauses.set(member, pause)
     this.byAge.push(pause)
   }

@@ -8,6 +8,8 @@
  * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, the
  *   trajectories with the fewest tokens first. So all progress at a similar speed, and long trajectories, which cannot
  *   be predicted, do not come last.
+ * - None begins while more trajectories are paused than are on engines, so a trajectory's time from its first turn to
+ *   its end depends on the engines and not on how many trajectories wait to begin.
  * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
  * - A trajectory moves only between two turns: after a pause, or if its engine's load is above another's by a margin.
  * - An engine without a running turn takes the first waiting one of any size, so no turn starves and no KV idles.
@@ -89,13 +91,15 @@ function begin(view: SchedulerView): Step | null {
 }
 
 /**
- * Chooses the trajectory to begin or continue. First comes one that lost its engine or has been paused for too long,
- * then one that has not begun, then a paused one.
+ * Chooses the trajectory to begin or continue. First comes one that lost its engine, one that began too long ago, or,
+ * while more are paused than are on engines, any paused one; then one that has not begun; then a paused one.
  */
-function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): WaitingTurn | undefined {
+function nextToBegin({ homeless, fresh, nowMs, patienceMs, homelessCount, engines }: SchedulerView) {
   if (homeless === undefined || fresh === undefined) return homeless ?? fresh
-  const { pausedMs } = homeless
-  return pausedMs === null || nowMs - pausedMs > patienceMs ? homeless : fresh
+  const { pausedMs, begunMs } = homeless
+  if (pausedMs === null || nowMs - (begunMs ?? pausedMs) > patienceMs) return homeless
+  const placed = engines.reduce((sum, { running, waiting, inTool }) => sum + running + waiting + inTool, 0)
+  return homelessCount > placed ? homeless : fresh
 }
 
 /**

@@ -19,6 +19,9 @@ import { fits, type Policy } from './policy'
 
 type Queue = Pick<Heap<Member>, 'push' | 'remove'>
 
+/** Age at which a paused trajectory goes ahead of all others, as a multiple of a trajectory's mean lifetime. */
+const pausedLives = 4
+
 export class Placement {
   readonly ledger: Ledger
   readonly demand: Demand
@@ -198,8 +201,13 @@ export class Placement {
     return unfit
   }
 
+  /** Milliseconds after its first turn started after which a paused trajectory goes ahead of all others. */
+  get patienceMs(): number {
+    return pausedLives * this.freshQueue.meanLifetimeMs
+  }
+
   firstHomeless(): Member | undefined {
-    return this.homelessQueue.peek(this.nowMs, this.freshQueue.patienceMs)
+    return this.homelessQueue.peek(this.nowMs, this.patienceMs)
   }
 
   private fitsAny(member: Member): boolean {

@@ -29,6 +29,8 @@ export interface WaitingTurn {
   readonly lastEngine: EngineId | null
   /** Time at which the trajectory was paused, ms; null if it is not paused, or has lost its engine. */
   readonly pausedMs: number | null
+  /** Time at which the trajectory's first turn started, ms; null if it has not begun. */
+  readonly begunMs: number | null
   /**
    * Number of the wave on its engine that the turn belongs to (a wave starts when the previous one has ended); 0 for
    * policies without waves.
@@ -79,12 +81,11 @@ export interface SchedulerView {
   readonly fresh: WaitingTurn | undefined
   /** Number of trajectories that have not begun. */
   readonly freshCount: number
+  /** Number of trajectories that have begun and are on no engine. */
+  readonly homelessCount: number
   /** true: demand is the expected peak. false: demand is the sum of the lengths that trajectories may reach. */
   readonly forecasts: boolean
-  /**
-   * Milliseconds of waiting after which a paused trajectory, or the oldest that has not begun, goes ahead of all
-   * others.
-   */
+  /** Milliseconds after its first turn started after which a paused trajectory goes ahead of all others. */
   readonly patienceMs: number
   /**
    * Number of begun trajectories that ended without failing, divided by the number of turns that ended; 0 before any

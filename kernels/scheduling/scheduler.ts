@@ -88,8 +88,12 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     return this.placement.freshQueue.size
   }
 
+  get homelessCount(): number {
+    return this.placement.homelessQueue.size
+  }
+
   get patienceMs(): number {
-    return this.placement.freshQueue.patienceMs
+    return this.placement.patienceMs
   }
 
   get forecasts(): boolean {

@@ -1,7 +1,7 @@
 /** What kv-headroom expects of lengths and of KV, whom it begins, pauses and lets go on; and that it decides live as simulated. */
 import fc from 'fast-check'
 import { scheduler as schedulerActor } from '../../../actors/scheduling/scheduler'
-import { baseShape, type EngineModel, type SchedulerEvent, simulate, workload } from '../../../kernels'
+import { baseShape, type EngineModel, h100, type SchedulerEvent, simulate, workload } from '../../../kernels'
 import type { PolicyName, TurnAsk } from '../../../kernels/scheduling/contract'
 import type { Member } from '../../../kernels/scheduling/engineState'
 import { Forecast, type Growing } from '../../../kernels/scheduling/forecast'
@@ -423,4 +423,24 @@ test('who is paused goes on in the same order whatever the clock shows: in a sim
   const bound = 1500
   simulate(trace, { model, engines: 2, policy: 'kv-headroom', boundTokens: bound, observe: one => events.push(one) })
   expect(live(events, 'kv-headroom', trace, bound, dateMs)).toEqual(live(events, 'kv-headroom', trace, bound, 0))
+})
+
+test('the longest time from a first turn to the end does not grow with the number of trajectories that wait to begin', () => {
+  const longestLifeMs = (trajectories: number): number => {
+    const trace = workload({ ...baseShape, groups: trajectories / baseShape.groupSize }, 7)
+    const begunMs = new Map<string, number>()
+    let longest = 0
+    const { makespanMs } = simulate(trace, {
+      ...{ model: { ...h100, kvTokens: 134_000 }, engines: 1, policy: 'kv-headroom' },
+      observe: event => {
+        if (event.kind === 'decided')
+          for (const { trajectory } of event.assignments)
+            if (!begunMs.has(trajectory)) begunMs.set(trajectory, event.atMs)
+        if (event.kind === 'ended') longest = Math.max(longest, event.atMs - begunMs.get(event.trajectory)!)
+      },
+    })
+    expect(longest).toBeLessThan(makespanMs / 2)
+    return longest
+  }
+  expect(longestLifeMs(2048)).toBeLessThan(1.5 * longestLifeMs(1024))
 })
