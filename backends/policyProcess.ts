@@ -8,8 +8,7 @@
  * job.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
@@ -18,6 +17,7 @@ import { loadSync } from '@grpc/proto-loader'
 import { systemEffects } from '../runtime/effects'
 import { asError, TroupeError } from '../runtime/errors'
 import { policyDirectory, pythonPath } from '../runtime/python'
+import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
 type PolicyService = 'render' | 'engine' | 'trainer'
 
@@ -77,7 +77,7 @@ const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as 
 export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
   const { serve, startTimeoutMs = 180_000 } = options
   const python = options.python ?? pythonPath()
-  const directory = await mkdtemp(join(tmpdir(), 'troupe-'))
+  const directory = temporaryDirectory('')
   const socket = `unix:${join(directory, 'socket')}`
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
     stdio: ['pipe', 'pipe', 'pipe'],

@@ -17,7 +17,7 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
-import { wholeNumber } from './options/readers'
+import { sandboxLevel, sandboxLevels, wholeNumber } from './options/readers'
 
 interface Options {
   readonly port: number
@@ -37,10 +37,11 @@ interface Options {
   readonly maxBodyMb: number
   readonly maxHeldMb: number
   readonly drainMs: number
+  readonly maxConnections?: number
+  readonly allowHost?: readonly string[]
 }
 
 const MIB = 1024 * 1024
-const LEVELS: readonly string[] = ['full', 'degraded', 'none'] satisfies SandboxLevel[]
 const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 const bounds = JUDGE_BOUNDS
@@ -56,11 +57,12 @@ export function registerJudge(program: Command): void {
     .option('--port <n>', 'port to listen on; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
     .option('--host <address>', 'address to listen on; any but loopback needs --token-file', defaults.host)
     .option('--token-file <file>', 'file with the bearer token that requests must carry')
+    .option('--allow-host <name...>', 'names that requests may carry as their host, besides localhost and 127.0.0.1')
     .option('--lanes <n>', 'number of sandbox lanes: calls that run at once', wholeNumber(1, 4096))
     .option(
       '--require-level <level>',
-      `lowest accepted isolation level; the command fails below it: ${LEVELS.join(', ')}`,
-      level,
+      `lowest accepted isolation level; the command fails below it: ${sandboxLevels.join(', ')}`,
+      sandboxLevel,
     )
     .option(
       '--preload <modules>',
@@ -117,6 +119,11 @@ export function registerJudge(program: Command): void {
       mib(bounds.maxHeldBytes),
       defaults.maxHeldBytes / MIB,
     )
+    .option(
+      '--max-connections <n>',
+      'most open connections (default: half the descriptors of this process, at most 8192)',
+      wholeNumber(...bounds.maxConnections),
+    )
     .option('--drain-ms <ms>', 'time to answer open requests after a signal', wholeNumber(0, 3_600_000), 60_000)
     .action(async (options: Options) => {
       const sandbox = await openSandbox(sandboxOptions(options))
@@ -149,6 +156,8 @@ function judgeOptions(options: Options): JudgeOptions {
     maxClientCalls: options.maxClientCalls,
     maxBodyBytes: options.maxBodyMb * MIB,
     maxHeldBytes: options.maxHeldMb * MIB,
+    ...(options.maxConnections === undefined ? {} : { maxConnections: options.maxConnections }),
+    ...(options.allowHost === undefined ? {} : { allowedHosts: options.allowHost }),
   }
 }
 
@@ -186,9 +195,4 @@ function wrongUsage(error: unknown): never {
 function preload(text: string): string {
   if (PRELOADS.some(name => name === text)) return text
   throw new InvalidArgumentError(`It must be one of ${PRELOADS.join(', ')}.`)
-}
-
-function level(text: string): string {
-  if (LEVELS.includes(text)) return text
-  throw new InvalidArgumentError(`It must be one of ${LEVELS.join(', ')}.`)
 }

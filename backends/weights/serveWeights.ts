@@ -3,15 +3,18 @@
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
  * out  names and sizes of the files of a version, or of its adapters (PATH/adapter); their bytes
- * Invariant: only a model's files are served: no optimizer state, no links, nothing whose name begins with a dot. If
+ * Invariant: only a model's files are served: no optimizer state, nothing whose name begins with a dot, nothing behind a
+ * symbolic link, be it the file or the version's directory. Requests on loopback must name it as their host. If
  * there is a token (TROUPE_WEIGHTS_TOKEN), every request must carry it; without one, only a loopback address is served.
  */
-import { readdir, stat } from 'node:fs/promises'
+import { readdir, realpath, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
 import { TroupeError } from '../../runtime/errors'
+import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
+import { hostCheck } from '../../sandbox/http/hostHeader'
 import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
 import { optimizerFile } from './servedWeights'
@@ -53,9 +56,12 @@ export async function serveWeights({
 }: ServeWeightsOptions): Promise<WeightServer> {
   const { host, port } = weightAddress(address, token)
   const mayCome = (token ?? '') === '' ? () => true : bearerCheck(token!)
-  const server = createServer((request, response) => {
+  const isOurs = hostCheck(host)
+  const server = createServer(checking(HEADERS_MS), (request, response) => {
+    if (!isOurs(request.headers.host)) return end(response, 421)
     answer(root, mayCome, request, response).catch(() => end(response, 500))
   })
+  limitConnections(server, { maxConnections: defaultMaxConnections(), headersMs: HEADERS_MS })
   await new Promise<void>((done, fail) => {
     server.once('error', fail)
     server.listen(port, host, done)
@@ -91,20 +97,31 @@ async function answer(
 ): Promise<void> {
   if (request.method !== 'GET' && request.method !== 'HEAD') return end(response, 405)
   if (!mayCome(request.headers.authorization)) return end(response, 401)
-  const { pathname } = new URL(request.url ?? '/', 'http://weights')
-  const match = paths.exec(pathname)
+  // A path such as '//' is no URL of its own, so only what follows the path is cut off.
+  const match = paths.exec((request.url ?? '').replace(/[?#].*/s, ''))
   if (match === null) return end(response, 404)
   const [, kind = '', version = '', below = '', name = ''] = match
-  const directory = join(root, kind, version, below)
-  const files = await filesOf(directory)
+  const directory = await unlinked(join(root, kind), join(version, below))
+  const files = directory === undefined ? [] : await filesOf(directory)
   if (name === listName && files.length > 0) {
     response.setHeader('Content-Type', 'application/json')
     response.end(JSON.stringify(files))
-  } else if (files.some(file => file.name === name)) {
+  } else if (directory !== undefined && files.some(file => file.name === name)) {
     send(request, name, { root: directory, dotfiles: 'deny', index: false })
       .on('error', (error: { readonly status?: number }) => end(response, error.status ?? 500))
       .pipe(response)
   } else end(response, 404)
+}
+
+/** Returns the directory of a version; undefined if it is gone, or if a symbolic link leads to it. */
+async function unlinked(folder: string, version: string): Promise<string | undefined> {
+  try {
+    // The operator may have moved `weights` as a whole to another disk, behind a link; what lies in it may be no link.
+    const wanted = join(await realpath(folder), version)
+    return (await realpath(wanted)) === wanted ? wanted : undefined
+  } catch {
+    return undefined
+  }
 }
 
 /** Lists the files of a version; an empty list if the version was removed. */

@@ -8,8 +8,7 @@
  * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one. A
  * dry run that is not killed removes its files and ends its processes.
  */
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { startRun } from '../../actors/run/root'
 import { type HardwareConfig, type RecipeConfig, recipeSchema } from '../../config'
@@ -27,6 +26,7 @@ import { systemEffects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
+import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
 import { estimateOf, estimateText } from './estimateReport'
@@ -82,7 +82,7 @@ export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe
 
 async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
   const config = parseConfig(recipeSchema, input, 'the reduced recipe')
-  const directory = mkdtempSync(join(tmpdir(), 'troupe-dry-'))
+  const directory = temporaryDirectory('dry')
   const begun = systemEffects.elapsed()
   const signals = stopSignals()
   const bus = openMemoryBus()

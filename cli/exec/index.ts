@@ -9,15 +9,23 @@
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
 import type { Command } from 'commander'
-import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../../sandbox'
+import {
+  DEFAULT_MAX_OUTPUT_BYTES,
+  DEFAULT_TIMEOUT_MS,
+  MAX_CODE_BYTES,
+  openSandbox,
+  type Sandbox,
+  type SandboxLevel,
+} from '../../sandbox'
 import { underSignals, whileWritable } from '../io/lineCommand'
 import { readLines } from '../io/readLines'
-import { wholeNumber } from '../options/readers'
+import { sandboxLevel, wholeNumber } from '../options/readers'
 import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './line'
 
 interface ExecOptions {
   readonly jsonl?: true
   readonly lanes?: number
+  readonly requireLevel?: SandboxLevel
   readonly timeoutMs: number
   readonly maxOutput: number
 }
@@ -44,6 +52,11 @@ export function registerExec(program: Command): void {
       wholeNumber(1, 4096),
     )
     .option(
+      '--require-level <level>',
+      'lowest accepted isolation level; the command fails below it: full, degraded, none',
+      sandboxLevel,
+    )
+    .option(
       '--timeout-ms <ms>',
       'deadline of a call whose line sets no timeoutMs',
       wholeNumber(1, 3_600_000),
@@ -56,7 +69,11 @@ export function registerExec(program: Command): void {
       DEFAULT_MAX_OUTPUT_BYTES,
     )
     .action(async (options: ExecOptions) => {
-      const sandbox = await openSandbox(options.lanes === undefined ? {} : { lanes: options.lanes })
+      const { lanes, requireLevel } = options
+      const sandbox = await openSandbox({
+        ...(lanes === undefined ? {} : { lanes }),
+        ...(requireLevel === undefined ? {} : { requireLevel }),
+      })
       try {
         process.stderr.write(`sandbox: level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
         const code = await underSignals(process.stdin, abort =>

@@ -1,5 +1,6 @@
 /** Parses option values; each error states the accepted range. */
 import { InvalidArgumentError } from 'commander'
+import type { SandboxLevel } from '../../sandbox'
 
 export function wholeNumber(least: number, most: number): (text: string) => number {
   return text => {
@@ -31,6 +32,14 @@ export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
     if ((bound === 'from 0' ? value >= 0 : value > 0) && value <= 1) return value
     throw new InvalidArgumentError(`It must be a share ${bound} to 1, such as 0.2 or 20%.`)
   }
+}
+
+export const sandboxLevels = ['full', 'degraded', 'none'] as const satisfies readonly SandboxLevel[]
+
+export function sandboxLevel(text: string): SandboxLevel {
+  const found = sandboxLevels.find(one => one === text)
+  if (found !== undefined) return found
+  throw new InvalidArgumentError(`It must be one of ${sandboxLevels.join(', ')}.`)
 }
 
 /** Parses a number; an empty text gives NaN, because `Number('')` would be 0. */

@@ -5,8 +5,7 @@
  * out  a report: rollouts lost, deadlines, refills, stages, checkpoints, memory, bytes of log, what the real run takes;
  *      exit code 0 when the run was done and lost no rollout
  */
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, mkdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { HardwareConfig, RecipeConfig } from '../../config'
@@ -17,6 +16,7 @@ import { timesOf } from '../../config/estimate/time'
 import { tokensOf } from '../../config/estimate/tokens'
 import { hardwareSection } from '../../config/sections/hardware'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { duration } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
@@ -70,7 +70,7 @@ async function run(name: string, options: Options): Promise<number> {
   const architecture = architectureOf(config)
   const hardware: HardwareConfig = config.hardware ?? hardwareSection.parse({})
   const { model, count } = plannedEngine(config, architecture, hardware)
-  const directory = options.dir === undefined ? mkdtempSync(join(tmpdir(), 'troupe-rehearsal-')) : made(options.dir)
+  const directory = options.dir === undefined ? temporaryDirectory('rehearsal') : made(options.dir)
   const engineModelFile = join(directory, 'engine-model.json')
   try {
     writeEngineModel(engineModelFile, model)

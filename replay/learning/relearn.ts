@@ -8,8 +8,7 @@
  * numbers of threads and ranks, the trainer gives the same bits; another device, or another number of ranks, adds floats
  * in another order.
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { resetTrainer } from '../../actors/learning/learnerPort'
 import { trainSequences } from '../../actors/learning/trainSequences'
@@ -19,6 +18,7 @@ import type { RecipeConfig } from '../../config'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf } from '../../messages/ids'
 import { createLog } from '../../runtime/log'
+import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
@@ -163,7 +163,7 @@ async function* relearnFrom(
     threads: options.threads ?? train.threads,
     log: createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' }),
   })
-  const scratch = mkdtempSync(join(tmpdir(), 'troupe-learn-'))
+  const scratch = temporaryDirectory('learn')
   try {
     await trainer.load(checkpoint.directory)
     for (const one of through) {

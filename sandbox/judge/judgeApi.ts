@@ -9,6 +9,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'
+import type { HostCheck } from '../http/hostHeader'
 import type { Sandbox } from '../sandbox'
 import type { TokenCheck } from './bearerToken'
 import { type Client, Dispatcher, type DispatcherLimits } from './dispatcher'
@@ -55,6 +56,7 @@ export class JudgeApi {
     private readonly sandbox: Sandbox,
     private readonly limits: JudgeLimits,
     private readonly allowed: TokenCheck | undefined,
+    private readonly isOurs: HostCheck,
   ) {
     this.#dispatcher = new Dispatcher(sandbox, limits)
     this.#budget = new ByteBudget(limits.maxHeldBytes)
@@ -112,6 +114,12 @@ export class JudgeApi {
 
   async #route(context: Context): Promise<Reply> {
     const { request } = context
+    if (!this.isOurs(request.headers.host)) {
+      return detail(
+        421,
+        `this judge does not serve the host ${String(request.headers.host).slice(0, 100)}: see --allow-host`,
+      )
+    }
     const path = (request.url ?? '').replace(/\?.*/s, '')
     const route = Object.hasOwn(this.#routes, path) ? this.#routes[path] : undefined
     if (!route) return detail(404, 'Not Found')

@@ -9,6 +9,8 @@ import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
+import { checking, defaultMaxConnections, HEADERS_MS, limitConnections } from '../http/connectionLimits'
+import { hostCheck } from '../http/hostHeader'
 import { type Bounds, checkBounds } from '../integerBounds'
 import { CALL_BOUNDS } from '../limits'
 import { isLoopback } from '../loopback'
@@ -23,9 +25,15 @@ export interface JudgeOptions extends Partial<JudgeLimits> {
   readonly host?: string
   /** File with the bearer token that requests must carry. */
   readonly tokenFile?: string
+  /** Upper bound on open connections. Default: half the descriptors that this process may open, at most 8192. */
+  readonly maxConnections?: number
+  /** Milliseconds that a connection may take to send a request's headers. Default 8000. */
+  readonly headersMs?: number
+  /** Names that requests may carry in their Host header, besides those of loopback. */
+  readonly allowedHosts?: readonly string[]
 }
 
-type Settings = Required<Omit<JudgeOptions, 'tokenFile'>>
+type Settings = Required<Omit<JudgeOptions, 'tokenFile' | 'maxConnections' | 'allowedHosts'>>
 
 export interface Judge {
   readonly url: string
@@ -52,6 +60,7 @@ export const JUDGE_DEFAULTS = {
   longQueueWaitMs: 3_615_000,
   maxBodyBytes: 64 * 1024 * 1024,
   bodyWaitMs: 10_000,
+  headersMs: HEADERS_MS,
   maxHeldBytes: 512 * 1024 * 1024,
   maxQueuedCalls: 131_072,
   maxClientCalls: 98_304,
@@ -72,10 +81,12 @@ export const JUDGE_BOUNDS = {
   longQueueWaitMs: [1, DAY_MS],
   maxBodyBytes: [1, constants.MAX_STRING_LENGTH],
   bodyWaitMs: [1, DAY_MS],
+  headersMs: [1, 10_000],
   maxHeldBytes: [1, 2 ** 36],
   maxQueuedCalls: [1, MAX_CALLS],
   maxClientCalls: [1, MAX_CALLS],
-} as const satisfies Readonly<Record<keyof Omit<Settings, 'host'>, Bounds>>
+  maxConnections: [8, 65_536],
+} as const satisfies Readonly<Record<keyof Omit<Settings, 'host'> | 'maxConnections', Bounds>>
 
 /**
  * Upper bound on connections that wait to be accepted. A burst of clients connects at once; Node's default of 511 would
@@ -93,9 +104,9 @@ const KEEP_ALIVE_MS = 75_000
  * judge.bad_token (file unreadable or without a token), judge.cannot_listen
  */
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
-  const { tokenFile, ...given } = options
+  const { tokenFile, maxConnections = defaultMaxConnections(), allowedHosts = [], ...given } = options
   const settings: Settings = { ...JUDGE_DEFAULTS, ...given }
-  checkBounds('judge.bad_option', settings, JUDGE_BOUNDS)
+  checkBounds('judge.bad_option', { ...settings, maxConnections }, JUDGE_BOUNDS)
   const { host, port } = settings
   if (!isLoopback(host) && tokenFile === undefined) {
     throw new SandboxError('judge.unsafe_bind', {
@@ -105,9 +116,10 @@ export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): P
     })
   }
   const allowed = tokenFile === undefined ? undefined : tokenCheck(tokenFile)
-  const api = new JudgeApi(sandbox, settings, allowed)
-  const server = createServer((request, response) => void api.serve(request, response))
+  const api = new JudgeApi(sandbox, settings, allowed, hostCheck(host, allowedHosts))
+  const server = createServer(checking(settings.headersMs), (request, response) => void api.serve(request, response))
   server.keepAliveTimeout = KEEP_ALIVE_MS
+  limitConnections(server, { maxConnections, headersMs: settings.headersMs })
   await listening(server, host, port)
   const address = server.address() as AddressInfo
   const name = address.family === 'IPv6' ? `[${address.address}]` : address.address

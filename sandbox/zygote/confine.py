@@ -95,6 +95,8 @@ def change_root(config):
     for name in DEVICES:
         open(f"{root}/dev/{name}", "w").close()
         mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND)
+    # A device of a read-only mount can still be written; its times, which all calls and the host can see, cannot be set.
+    seal_tree(root, [f"/dev/{name}" for name in DEVICES], ATTR_RDONLY | ATTR_NOSUID)
     os.makedirs(f"{root}/etc", exist_ok=True)
     with open(f"{root}/etc/passwd", "w") as file:
         file.write(f"user:x:{INSIDE}:{INSIDE}::/tmp:/bin/sh\n")
@@ -129,12 +131,13 @@ def place(root, path, bound, at=None):
     bound.append(at)
 
 
-def seal_tree(root, bound):
+def seal_tree(root, bound, wanted=ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV):
+    """Makes mounts read-only. The attributes `wanted` have the numbers of the mount flags MS_RDONLY, MS_NOSUID, MS_NODEV."""
     for path in bound:
-        attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
+        attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
         done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))
         if done < 0:  # Kernels before Linux 5.12 have no mount_setattr.
-            mount(None, root + path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+            mount(None, root + path, None, MS_REMOUNT | MS_BIND | wanted)
 
 
 def hide(root, bound):

@@ -27,6 +27,7 @@ PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
 LANES, HEAD, REPLY = 60, struct.Struct("<14I"), struct.Struct("<18I")
+TIMERS = 256  # as in shim/state.h
 TRIM_S, SPARE_BYTES, PUNCH_HOLE, ANY_BYTES = 0.002, 1 << 20, 3, 1 << 62
 F_ADD_SEALS, NEVER_WRITTEN = 1033, 0x10 | 4 | 2 | 1  # Seals: F_SEAL_FUTURE_WRITE, GROW, SHRINK, SEAL.
 
@@ -233,6 +234,8 @@ def become(config, call):
             "NPROC": call.processes + 1 if run else config.threads,
             **{"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0},
         }
+        if config.layers & NAMESPACES:
+            limits["SIGPENDING"] = TIMERS
         numbers = {"MSGQUEUE": 12}
         for name, most in limits.items():
             kind = numbers.get(name) or getattr(resource, f"RLIMIT_{name}")

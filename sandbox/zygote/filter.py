@@ -11,29 +11,26 @@ import struct
 
 READ = {
     "read": 0, "write": 1, "fstat": 5, "lseek": 8, "poll": 7, "select": 23, "pselect6": 270, "ppoll": 271,
-    "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "mremap": 25, "msync": 26, "mincore": 27, "madvise": 28,
+    "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "mremap": 25,
     "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "rt_sigpending": 127, "rt_sigtimedwait": 128,
     "rt_sigsuspend": 130, "sigaltstack": 131, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "preadv": 295,
-    "pwritev": 296, "preadv2": 327, "pwritev2": 328, "pipe": 22, "pipe2": 293, "dup": 32,
+    "pwritev": 296, "pipe": 22, "pipe2": 293, "dup": 32,
     "pause": 34, "nanosleep": 35, "clock_nanosleep": 230, "getitimer": 36, "setitimer": 38, "alarm": 37, "getpid": 39,
     "gettid": 186, "getppid": 110, "getuid": 102, "geteuid": 107, "getgid": 104, "getegid": 108, "getresuid": 118,
-    "getresgid": 120, "getgroups": 115, "getpgrp": 111, "getpgid": 121, "getsid": 124, "setsid": 112, "setpgid": 109,
-    "exit": 60, "exit_group": 231, "wait4": 61, "waitid": 247, "uname": 63, "fsync": 74, "fdatasync": 75,
-    "sync_file_range": 277, "fadvise64": 221, "flock": 73, "getcwd": 79,
+    "getresgid": 120, "getgroups": 115, "getpgrp": 111, "setsid": 112, "setpgid": 109,
+    "exit": 60, "exit_group": 231, "wait4": 61, "waitid": 247, "uname": 63, "getcwd": 79,
     "chdir": 80, "fchdir": 81, "umask": 95, "stat": 4, "lstat": 6, "newfstatat": 262, "statx": 332, "access": 21,
-    "faccessat": 269, "faccessat2": 439, "open": 2, "openat": 257, "openat2": 437, "readlink": 89, "readlinkat": 267,
+    "faccessat": 269, "faccessat2": 439, "readlink": 89, "readlinkat": 267,
     "getdents": 78, "getdents64": 217, "statfs": 137, "fstatfs": 138, "gettimeofday": 96, "time": 201, "times": 100,
-    "clock_gettime": 228, "clock_getres": 229, "getrusage": 98, "sysinfo": 99, "getrlimit": 97,
-    "getpriority": 140, "sched_yield": 24, "sched_getaffinity": 204, "sched_getparam": 143,
-    "sched_getscheduler": 145, "sched_get_priority_max": 146, "sched_get_priority_min": 147, "getcpu": 309,
-    "futex": 202, "futex_waitv": 449, "set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274,
+    "clock_gettime": 228, "clock_getres": 229, "getrusage": 98, "getrlimit": 97,
+    "sched_yield": 24, "sched_get_priority_max": 146, "sched_get_priority_min": 147, "getcpu": 309,
+    "set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274,
     "rseq": 334, "membarrier": 324, "arch_prctl": 158, "capget": 125, "getrandom": 318, "mlock": 149, "munlock": 150,
     "epoll_create": 213, "epoll_create1": 291, "epoll_ctl": 233, "epoll_wait": 232, "epoll_pwait": 281,
     "epoll_pwait2": 441, "eventfd": 284, "eventfd2": 290, "signalfd": 282, "signalfd4": 289, "timerfd_create": 283,
     "timerfd_settime": 286, "timerfd_gettime": 287, "timer_create": 222, "timer_settime": 223, "timer_gettime": 224,
     "timer_getoverrun": 225, "timer_delete": 226, "sendfile": 40, "copy_file_range": 326,
-    "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47, "shutdown": 48, "getsockname": 51, "getpeername": 52,
-    "setsockopt": 54, "getsockopt": 55, "getxattr": 191, "lgetxattr": 192, "fgetxattr": 193, "listxattr": 194,
+    "sendto": 44, "recvfrom": 45, "recvmsg": 47, "shutdown": 48, "getsockname": 51, "getpeername": 52, "getxattr": 191, "lgetxattr": 192, "fgetxattr": 193, "listxattr": 194,
     "llistxattr": 195, "flistxattr": 196, "restart_syscall": 219,
 }
 WRITE = {
@@ -46,10 +43,13 @@ CHECKED = {
     "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "prctl": 157, "ioctl": 16,
     "fcntl": 72, "socketpair": 53, "prlimit64": 302, "personality": 135, "kill": 62, "tgkill": 234, "tkill": 200,
     "memfd_create": 319, "ftruncate": 77, "truncate": 76, "fallocate": 285, "setrlimit": 160, "setpriority": 141,
-    "close": 3, "dup2": 33, "dup3": 292, "close_range": 436,
+    "close": 3, "dup2": 33, "dup3": 292, "close_range": 436, "open": 2, "openat": 257, "openat2": 437,
+    "flock": 73, "fsync": 74, "fdatasync": 75, "sync_file_range": 277, "msync": 26, "fadvise64": 221, "madvise": 28,
+    "preadv2": 327, "pwritev2": 328, "futex": 202, "futex_waitv": 449, "sendmsg": 46, "setsockopt": 54, "getsockopt": 55,
+    "getpriority": 140, "sched_getaffinity": 204, "sched_getparam": 143, "sched_getscheduler": 145, "getpgid": 121, "getsid": 124,
 }
 
-EPERM, EBADF, ENOSYS, ENOTTY, EFBIG = 1, 9, 38, 25, 27
+EPERM, EBADF, EAGAIN, EINVAL, ENOTTY, EFBIG, ENOLCK, ENOSYS, EOPNOTSUPP = 1, 9, 11, 22, 25, 27, 37, 38, 95
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 LD, JEQ, JGT, JGE, JSET, JA, RET, AND = 0x20, 0x15, 0x25, 0x35, 0x45, 0x05, 0x06, 0x54
 NUMBER, ARCH, ARGUMENT = 0, 4, 16
@@ -60,7 +60,6 @@ FILE_BYTES = 64 << 20  # upper bound on a file size set by truncate or fallocate
 # Allowed: TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # Allowed: PR_SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
-FCNTLS = (8, 10, 15, 1033)  # Refused: F_SETOWN F_SETSIG F_SETOWN_EX (send signals), F_ADD_SEALS (only the zygote seals)
 RLIMIT_AS = 9
 CHANNEL = 4  # descriptor of the channel between a session's cells and the zygote: see shim/cells.h
 AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
@@ -97,6 +96,7 @@ def checks(processes, degraded, session):
     allow, refuse = [ret(ALLOW)], [ret(ERROR | EPERM)]
     process = allow if processes else refuse
     own = argument_is([OWN_PID]) if degraded else allow
+    self_only = argument_is([0]) if degraded else allow  # At `degraded`, other calls' processes can be named.
     thread = [(LD, 0, 0, ARGUMENT), (JSET, 0, 1, NEW_NAMESPACE), ret(ERROR | EPERM)]
     if not processes:
         thread += [(JSET, 1, 0, CLONE_THREAD), ret(ERROR | EPERM)]
@@ -118,7 +118,9 @@ def checks(processes, degraded, session):
         "execveat": process,
         "prctl": argument_is(PRCTLS),
         "ioctl": argument_is(IOCTLS, at=1, otherwise=ENOTTY),
-        "fcntl": argument_is(FCNTLS, at=1, then=ERROR | EPERM, otherwise=None),
+        **shared_objects(processes),
+        "getpriority": [*argument_is([0])[:-1], *argument_is([0], at=1)] if degraded else allow,
+        **dict.fromkeys(("sched_getaffinity", "sched_getparam", "sched_getscheduler", "getpgid", "getsid"), self_only),
         "socketpair": STREAM_PAIR,
         "prlimit64": [*argument_is([0])[:-1], *(keeps_memory(at=1) if session else allow)],
         "setrlimit": keeps_memory(at=0) if session else allow,
@@ -128,6 +130,70 @@ def checks(processes, degraded, session):
         "tgkill": own,
         "tkill": refuse if degraded else allow,
     }
+
+
+# Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to others
+# (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls together).
+FCNTLS, F_SETFL, F_SETLK, F_SETLKW, O_DIRECT = (0, 1, 2, 3, 5, 1030), 4, 6, 7, 0x4000
+# NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE DONTDUMP DODUMP WIPEONFORK KEEPONFORK.
+# Refused: what evicts pages of files (COLD, PAGEOUT), merges pages with those of others (MERGEABLE), or is for root.
+MADVICE, FADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19), (0, 1, 2, 3)
+MS_SYNC, FUTEX_PRIVATE, FUTEX_COMMAND, FUTEX_WAKES = 4, 128, 0xFFFFFE7F, (1, 10)
+SOL_SOCKET = 1
+# REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED PEERCRED RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN
+# PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and filters, which are programs in the kernel.
+SOCKET_OPTIONS = (2, 3, 4, 7, 8, 9, 13, 15, 16, 17, 18, 20, 21, 30, 38, 39)
+
+
+def shared_objects(processes):
+    """Rules against channels between calls, and to the host, over files that all of them can read.
+
+    A filter sees no file behind a descriptor, so a rule holds for files in the call's own /tmp too. There a lock of a call
+    with one process would never wait, and writing to a disk does nothing: both are answered 0 without effect. flock,
+    which can wait within one process, and record locks of calls with processes are refused (ENOLCK).
+    """
+    lock = ret(ERROR | ENOLCK) if processes else ret(ERROR)
+    direct = [(LD, 0, 0, ARGUMENT + 16), (JSET, 0, 1, O_DIRECT), ret(ERROR | EINVAL), ret(ALLOW)]
+    # A futex in a page of a shared file wakes waiters of other calls. A call with one process needs none but to join its
+    # threads: EAGAIN makes it look again. Calls with processes keep them.
+    wakes = [(LD, 0, 0, ARGUMENT + 8), (JSET, 0, 1, FUTEX_PRIVATE), ret(ALLOW), (AND, 0, 0, FUTEX_COMMAND)]
+    private_futex = [*wakes, (JEQ, 1, 0, FUTEX_WAKES[0]), (JEQ, 0, 1, FUTEX_WAKES[1]), ret(ERROR), ret(ERROR | EAGAIN)]
+    option = [*argument_is([SOL_SOCKET], at=1)[:-1], *argument_is(SOCKET_OPTIONS, at=2)]
+    return {
+        "fcntl": cases([((F_SETLK, F_SETLKW), [lock]), ((F_SETFL,), direct), (FCNTLS, [ret(ALLOW)])], at=1),
+        "open": opens(flags=1),
+        "openat": opens(flags=2),
+        "openat2": [ret(ERROR | ENOSYS)],  # Its flags are in memory, which a filter cannot read.
+        **dict.fromkeys(("fsync", "fdatasync", "sync_file_range"), [ret(ERROR)]),
+        "msync": [(LD, 0, 0, ARGUMENT + 16), (JSET, 0, 1, MS_SYNC), ret(ERROR), ret(ALLOW)],
+        "fadvise64": argument_is(FADVICE, at=3),
+        "madvise": argument_is(MADVICE, at=2),
+        # Refused flags: RWF_NOWAIT (tells if a page is in memory), RWF_DONTCACHE (evicts pages), RWF_HIPRI.
+        "preadv2": argument_is((0,), at=5, otherwise=EOPNOTSUPP),
+        "pwritev2": argument_is((0, 2, 4, 16), at=5, otherwise=EOPNOTSUPP),
+        "futex": [ret(ALLOW)] if processes else private_futex,
+        "futex_waitv": [ret(ERROR | ENOSYS)],
+        # Descriptors in flight are counted for all calls together.
+        "sendmsg": [ret(ALLOW)] if processes else [ret(ERROR | EPERM)],
+        "setsockopt": option,
+        "getsockopt": option,
+        "flock": [ret(ERROR | ENOLCK)],
+    }
+
+
+def opens(flags):
+    """Rule: opens files without O_DIRECT, which goes past the page cache to the disk."""
+    return [(LD, 0, 0, ARGUMENT + 8 * flags), (JSET, 0, 1, O_DIRECT), ret(ERROR | EINVAL), ret(ALLOW)]
+
+
+def cases(choices, at, otherwise=EPERM):
+    """Rule: takes the first rule whose values contain the argument's low 32 bits, else gives the error `otherwise`."""
+    code = [(LD, 0, 0, ARGUMENT + 8 * at)]
+    for values, rule in choices:
+        *most, last = values
+        code += [(JEQ, len(most) - n, 0, value) for n, value in enumerate(most)]
+        code += [(JEQ, 0, len(rule), last), *rule]
+    return [*code, ret(ERROR | otherwise)]
 
 
 def ret(value):

@@ -39,6 +39,13 @@ test('every line is answered once, as it finishes, with the fields of the contra
   expect(byId(answers, 'dead')).toMatchObject({ status: 'killed', exitCode: null, signal: 'SIGSEGV' })
 })
 
+test('--require-level is kept: an unknown level is wrong usage, a level below it is not taken', async () => {
+  expect((await exec([{ id: 1, code: 'print(1)' }], ['--require-level', 'complete'])).code).toBe(2)
+  // Without user namespaces and root, as in a container with Docker's own profile, `full` is not reached.
+  const { code, answers } = await exec([{ id: 1, code: 'print(1)' }], ['--require-level', 'none'])
+  expect([code, answers.length]).toEqual([0, 1])
+})
+
 test('a line that cannot run is rejected with the reason, and the others run', async () => {
   const { code, answers } = await exec([
     'no json',

@@ -41,6 +41,72 @@ const denied = (title: string, attempt: string, setup = ''): Attack => ({
   says: REFUSED,
 })
 
+/** A file that every call can read: an open descriptor, and a mapping of it as an address. */
+const ofShared = `import fcntl, struct
+shared = os.open(os.__file__, os.O_RDONLY)
+libc.mmap.restype = ctypes.c_void_p
+view = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(4096), 1, 1, shared, ctypes.c_long(0)))`
+
+/** System calls that no program needs here, by number. Arguments do not matter: they are refused before they are read. */
+const unlisted = {
+  acct: 163,
+  add_key: 248,
+  adjtimex: 159,
+  cachestat: 451,
+  clock_settime: 227,
+  fanotify_init: 300,
+  fsopen: 430,
+  futex_wake: 454,
+  get_mempolicy: 239,
+  init_module: 175,
+  inotify_init1: 294,
+  io_setup: 206,
+  ioperm: 173,
+  iopl: 172,
+  ioprio_set: 251,
+  kcmp: 312,
+  kexec_load: 246,
+  landlock_create_ruleset: 444,
+  listmount: 458,
+  lookup_dcookie: 212,
+  memfd_secret: 447,
+  migrate_pages: 256,
+  mlockall: 151,
+  modify_ldt: 154,
+  mount_setattr: 442,
+  move_mount: 429,
+  move_pages: 279,
+  name_to_handle_at: 303,
+  open_tree: 428,
+  pidfd_getfd: 438,
+  pidfd_open: 434,
+  process_madvise: 440,
+  process_mrelease: 448,
+  process_vm_writev: 311,
+  quotactl: 179,
+  readahead: 187,
+  reboot: 169,
+  remap_file_pages: 216,
+  request_key: 249,
+  sched_setattr: 314,
+  seccomp: 317,
+  sethostname: 170,
+  setns: 308,
+  settimeofday: 164,
+  setuid: 105,
+  splice: 275,
+  statmount: 457,
+  swapon: 167,
+  syncfs: 306,
+  syslog: 103,
+  tee: 276,
+  umount2: 166,
+  uselib: 134,
+  ustat: 136,
+  vhangup: 153,
+  vmsplice: 278,
+} as const
+
 export const attacks: readonly Attack[] = [
   // CPU
   stopped('a loop', 'while True: pass'),
@@ -323,10 +389,78 @@ else: shutil.copystat('/tmp/a', '/tmp/b')
     more: { stdin: 'a' },
   },
   {
-    title: 'flags and locks on its output',
-    code: 'import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)\nfcntl.flock(1, fcntl.LOCK_EX)\nprint("set")',
+    title: 'flags of its output',
+    code: 'import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)\nprint("set")',
     status: 'ok',
     says: 'set\n',
+  },
+  // objects that all calls and the host share (covertChannels.ts tries to pass bits by them)
+  denied('a lock on a file that others read', 'fcntl.flock(shared, fcntl.LOCK_SH)', ofShared),
+  denied(
+    'a lock of an open file description',
+    "fcntl.fcntl(shared, 37, struct.pack('hhqqi4x', 0, 0, 0, 1, 0))",
+    ofShared,
+  ),
+  denied('a lease on a file of others', 'fcntl.fcntl(shared, 1024, fcntl.F_RDLCK)', ofShared),
+  denied(
+    'notes of what happens in a directory',
+    "fcntl.fcntl(os.open('/usr', os.O_RDONLY), 1026, 0x80000001)",
+    ofShared,
+  ),
+  denied('signals to another owner of a file', 'fcntl.fcntl(shared, 8, 1)', ofShared),
+  denied('the size of a pipe', 'fcntl.fcntl(os.pipe()[1], 1031, 1 << 20)', ofShared),
+  denied('a hint that stays with a file', "fcntl.fcntl(shared, 1036, struct.pack('Q', 5))", ofShared),
+  denied('a descriptor that goes past the page cache', 'fcntl.fcntl(shared, fcntl.F_SETFL, os.O_DIRECT)', ofShared),
+  denied('a file opened past the page cache', 'os.open(os.__file__, os.O_RDONLY | os.O_DIRECT)'),
+  denied('eviction of pages', 'os.posix_fadvise(shared, 0, 0, os.POSIX_FADV_DONTNEED)', ofShared),
+  denied('reading only what is in memory', 'os.preadv(shared, [bytearray(9)], 0, 8)', ofShared),
+  denied('reading that leaves nothing in memory', 'os.preadv(shared, [bytearray(9)], 0, 128)', ofShared),
+  denied('which pages are in memory', 'syscall(27, view, 4096, (ctypes.c_ubyte * 1)())', ofShared),
+  ...([20, 21, 12] as const).map(advice =>
+    denied(`advice ${advice} on pages of others`, `syscall(28, view, 4096, ${advice})`, ofShared),
+  ),
+  denied(
+    'waking whoever waits on a file',
+    'if libc.syscall(202, view, 1, 99, None, None, 0) < 1: raise OSError(1, "woke none")',
+    ofShared,
+  ),
+  denied('waiting on a file', 'syscall(202, view, 0, ctypes.c_int.from_address(view.value).value, 0, 0, 0)', ofShared),
+  denied('free memory of the machine', 'syscall(99, (ctypes.c_long * 16)())'),
+  { ...denied('the times of a device', "os.utime('/dev/null')"), at: 'full' },
+  denied('a cookie of a socket', 'import socket\nsocket.socketpair()[0].getsockopt(socket.SOL_SOCKET, 57, 8)'),
+  denied('a filter on a socket', "import socket\nsocket.socketpair()[0].setsockopt(socket.SOL_SOCKET, 26, b'x' * 16)"),
+  denied(
+    'descriptors in flight',
+    "import array, socket\nsocket.socketpair()[0].sendmsg([b'x'], [(1, 1, array.array('i', [0] * 99))])",
+  ),
+  {
+    ...denied('thousands of timers', 'for _ in range(5000): syscall(222, 1, 0, (ctypes.c_int * 1)())'),
+    at: 'full',
+  },
+  {
+    title: 'what programs do with their own files and threads',
+    code: `
+import asyncio, fcntl, mmap, multiprocessing, os, sqlite3, threading
+with open('/tmp/own', 'w+b') as f:
+    f.write(bytes(4096)); f.flush(); os.fsync(f.fileno()); os.fdatasync(f.fileno())
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with mmap.mmap(f.fileno(), 0) as m: m[:3] = b'abc'; m.flush(); m.madvise(mmap.MADV_SEQUENTIAL)
+for mode in ('delete', 'wal'):
+    with sqlite3.connect('/tmp/' + mode) as db:
+        db.execute('pragma journal_mode=' + mode); db.execute('create table t(x)'); db.execute('insert into t values (7)')
+    print(sqlite3.connect('/tmp/' + mode).execute('select x from t').fetchall())
+lock, seen = multiprocessing.Lock(), []
+def work(n):
+    with lock: seen.append(n)
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+async def main(): return await asyncio.gather(*(asyncio.sleep(0, n) for n in range(3)))
+print(sorted(seen), asyncio.run(main()), os.path.getsize('/tmp/own'))
+`,
+    status: 'ok',
+    says: '[(7,)]\n[(7,)]\n[0, 1, 2, 3, 4, 5, 6, 7] [0, 1, 2] 4096\n',
+    at: 'full',
   },
   {
     title: 'reading where nothing was given',
@@ -354,6 +488,7 @@ else: shutil.copystat('/tmp/a', '/tmp/b')
       ['keyctl', 250],
     ] as const
   ).map(([name, number]) => denied(name, `syscall(${number}, 0, 0, 0, 0, 0)`)),
+  ...Object.entries(unlisted).map(([name, number]) => denied(name, `syscall(${number}, 0, 0, 0, 0, 0)`)),
   {
     title: 'the x32 interface',
     code: 'import ctypes\nctypes.CDLL(None).syscall(0x40000000 + 39)\nprint("SUCCEEDED")',

@@ -457,7 +457,7 @@ describe('bounds', () => {
   test('a client that leaves in the middle of its body holds nothing', async () => {
     const port = Number(new URL(judge.url).port)
     const socket = connect(port, '127.0.0.1')
-    socket.write(`POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n{"type"${' '.repeat(3000)}`)
+    socket.write(`POST /run HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5000\r\n\r\n{"type"${' '.repeat(3000)}`)
     await until(async () => (await status()).held_bytes! >= 3000)
     socket.destroy()
     await until(async () => (await status()).held_bytes === 0)
@@ -467,7 +467,7 @@ describe('bounds', () => {
     const tight = await another({ maxHeldBytes: 100_000, maxBodyBytes: 100_000, bodyWaitMs: 2000 })
     const begun = (sent: number) => {
       const socket = connect(Number(new URL(tight.url).port), '127.0.0.1')
-      socket.write(`POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 95000\r\n\r\n${' '.repeat(sent)}`)
+      socket.write(`POST /run HTTP/1.1\r\nhost: localhost\r\ncontent-length: 95000\r\n\r\n${' '.repeat(sent)}`)
       return text(socket)
     }
     const body = python(`print(1) #${'x'.repeat(60_000)}`)
@@ -488,7 +488,7 @@ describe('bounds', () => {
     const socket = connect(Number(new URL(judge.url).port), '127.0.0.1')
     const one = (code: string) => {
       const body = JSON.stringify(python(code))
-      return `POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`
+      return `POST /run HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${body.length}\r\n\r\n${body}`
     }
     socket.write(one('import time; time.sleep(0.5); print("first")') + one('print("second")'))
     let text = ''
@@ -626,7 +626,7 @@ test('closing at once answers what is open with internal_error', async () => {
 test('a connection is kept for the next request', async () => {
   const socket = connect(Number(new URL(judge.url).port), '127.0.0.1')
   for (let i = 0; i < 2; i++) {
-    socket.write('GET /ping HTTP/1.1\r\nhost: x\r\n\r\n')
+    socket.write('GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n')
     const [chunk] = (await once(socket, 'data')) as [Buffer]
     expect(chunk.toString()).toMatch(/^HTTP\/1\.1 200 .*"pong"$/s)
   }

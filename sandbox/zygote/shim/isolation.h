@@ -59,6 +59,8 @@ static int confine(const struct request *request) {
         limit(RLIMIT_FSIZE, config->file_bytes) || limit(RLIMIT_NOFILE, config->open_files) || limit(RLIMIT_CORE, 0) ||
         limit(RLIMIT_MEMLOCK, 0) || limit(RLIMIT_MSGQUEUE, 0) || limit(RLIMIT_NPROC, tasks))
       return 3;
+    /* Timers count towards the sum of all calls, which one call could use up; so each may have few. */
+    if (config->layers & NAMESPACES && limit(RLIMIT_SIGPENDING, TIMERS)) return 3;
   }
   if (config->uid > 0 && !(config->layers & NAMESPACES) &&
       (syscall(SYS_setresgid, config->uid, config->uid, config->uid) || syscall(SYS_setresuid, config->uid, config->uid, config->uid)))

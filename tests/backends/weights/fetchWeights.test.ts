@@ -224,6 +224,34 @@ test('the optimizer, what begins with a dot, links and whatever lies elsewhere a
   expect(await status('config.json', 'HEAD')).toBe(200)
 })
 
+test('a version that is a symbolic link, a path with // and a foreign host are refused; a linked folder is served', async () => {
+  const of = async (at: WeightServer, path: string) => (await fetch(`${new URL(at.urlOf(root)).origin}${path}`)).status
+  symlinkSync(version, join(root, 'weights', 'v000009-e7'))
+  mkdirSync(join(root, 'checkpoints'), { recursive: true })
+  symlinkSync('/etc', join(root, 'checkpoints', 'etc'))
+  for (const path of ['/weights/v000009-e7/files.json', '/weights/v000009-e7/config.json', '/checkpoints/etc/hosts']) {
+    expect([path, await of(server, path)]).toEqual([path, 404])
+  }
+  for (const path of ['//', '///etc', '//weights/v000001-e7/files.json', '/weights//files.json']) {
+    expect([path, await of(server, path)]).toEqual([path, 404])
+  }
+  expect(await of(server, '/weights/v000001-e7/files.json')).toBe(200)
+  const { port } = new URL(server.urlOf(root))
+  const rebound = await new Promise(resolve =>
+    request({ port, path: '/weights/v000001-e7/files.json', headers: { host: 'evil.example' } }, reply => {
+      reply.resume()
+      resolve(reply.statusCode)
+    }).end(),
+  )
+  expect(rebound).toBe(421)
+  const moved = join(directory, 'moved')
+  mkdirSync(moved)
+  symlinkSync(join(root, 'weights'), join(moved, 'weights'))
+  const other = await serveWeights({ root: moved, address: '127.0.0.1:0', token: '' })
+  expect(await of(other, '/weights/v000001-e7/files.json')).toBe(200)
+  await other.close()
+})
+
 test('who does not bear the token gets nothing', async () => {
   const closed = await serveWeights({ root, address: '127.0.0.1:0', token: 'key' })
   try {

@@ -1,0 +1,100 @@
+/**
+ * Bounds what the connections of an HTTP server may hold: their number, in all and of one address, and the time that they
+ * may take to send a request's headers.
+ *
+ * in   a server before it listens      out  the same server, bounded
+ * Invariant: where the bound is reached, the connection that has been without a request for longest is closed for the new
+ * one, first of those that never sent one: whoever only connects shuts nobody out. A connection with an open request is
+ * never closed; if all have one, the new connection is.
+ */
+import { readFileSync } from 'node:fs'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+
+export interface ConnectionLimits {
+  /** Upper bound on open connections. */
+  readonly maxConnections: number
+  /** Milliseconds from the start of a request, or of a connection, until its headers must be there. */
+  readonly headersMs: number
+}
+
+/** Options of createServer: how often Node looks for connections that are over their time. */
+export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
+export const HEADERS_MS = 8000
+/** Share of the bound that one address may have, as with calls: a client cannot take every connection. */
+const OF_ONE_ADDRESS = 0.75
+const MOST = 8192
+
+/** Half the descriptors that this process may open, at most 8192: the rest is for its own files and children. */
+export function defaultMaxConnections(): number {
+  let most = MOST * 2
+  try {
+    most = Number(/^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1'))?.[1] ?? most)
+  } catch {
+    // There is no /proc: the bound stays.
+  }
+  return Math.max(8, Math.min(MOST, Math.floor(most / 2)))
+}
+
+interface Connection {
+  readonly socket: Socket
+  readonly address: string
+  open: number
+  asked: boolean
+}
+
+export function limitConnections(server: Server, { maxConnections, headersMs }: ConnectionLimits): void {
+  server.headersTimeout = headersMs
+  const mostOfOne = Math.max(1, Math.floor(OF_ONE_ADDRESS * maxConnections))
+  /** Connections without an open request, the longest without one first. */
+  const idle = new Set<Connection>()
+  const all = new Map<Socket, Connection>()
+  const counts = new Map<string, number>()
+
+  server.on('connection', (socket: Socket) => {
+    const address = socket.remoteAddress ?? ''
+    const isFull = all.size >= maxConnections
+    if (isFull || (counts.get(address) ?? 0) >= mostOfOne) {
+      const victim = longestIdle(idle, isFull ? undefined : address)
+      if (victim === undefined) {
+        socket.destroy() // Its request would be read by Node before an answer could be sent.
+        return
+      }
+      forget(victim)
+      victim.socket.destroy()
+    }
+    const connection: Connection = { socket, address, open: 0, asked: false }
+    all.set(socket, connection)
+    idle.add(connection)
+    counts.set(address, (counts.get(address) ?? 0) + 1)
+    socket.once('close', () => forget(connection))
+  })
+  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
+    const connection = all.get(socket)
+    if (connection === undefined) return
+    connection.open++
+    connection.asked = true
+    idle.delete(connection)
+    response.once('close', () => {
+      if (--connection.open === 0 && all.has(socket)) idle.add(connection)
+    })
+  })
+
+  function forget(connection: Connection): void {
+    if (!all.delete(connection.socket)) return
+    idle.delete(connection)
+    const left = (counts.get(connection.address) ?? 1) - 1
+    if (left === 0) counts.delete(connection.address)
+    else counts.set(connection.address, left)
+  }
+}
+
+function longestIdle(idle: Iterable<Connection>, address: string | undefined): Connection | undefined {
+  let found: Connection | undefined
+  for (const connection of idle) {
+    if (address !== undefined && connection.address !== address) continue
+    if (!connection.asked) return connection
+    found ??= connection
+  }
+  return found
+}

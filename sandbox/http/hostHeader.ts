@@ -1,0 +1,21 @@
+/**
+ * Checks the Host header of requests, against DNS rebinding: a page whose name was pointed at 127.0.0.1 sends its own name.
+ *
+ * in   the address that a server listens on, names that are allowed besides; a Host header      out  true if it may be served
+ * Invariant: a server on loopback answers requests for localhost, 127.x.x.x, [::1] and the allowed names only. A server on
+ * any other address needs a token, which no page knows, and answers every name unless names are given.
+ */
+import { isLoopback } from '../loopback'
+
+export type HostCheck = (header: string | undefined) => boolean
+
+/** Makes the check. @param allowed names, without a port, that requests may carry besides those of loopback */
+export function hostCheck(listensOn: string, allowed: readonly string[] = []): HostCheck {
+  if (!isLoopback(listensOn) && allowed.length === 0) return () => true
+  const names = new Set([listensOn, ...allowed].map(name => name.toLowerCase()))
+  return header => {
+    if (header === undefined) return true // HTTP/1.0, which no browser speaks; Node refuses HTTP/1.1 without it.
+    const name = /^(\[[^\]]*\]|[^:]*)(?::\d{1,5})?$/.exec(header)?.[1]?.toLowerCase()
+    return name !== undefined && (names.has(name) || isLoopback(name.replace(/^\[|\]$/g, '')))
+  }
+}

@@ -1,0 +1,44 @@
+/** What a killed process leaves in the directory for temporary files is removed by the next one, and nothing else. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join, resolve } from 'node:path'
+import { sweepTemporaryDirectories } from '../../sandbox/temporaryDirectory'
+
+const scratch = mkdtempSync(join(tmpdir(), 'swept-'))
+afterAll(() => rmSync(scratch, { recursive: true, force: true }))
+
+const ours = () => readdirSync(scratch).filter(name => name.startsWith('troupe-'))
+
+/** Opens a sandbox in a process of its own. Resolves with that process and its temporary directories. */
+async function opened(): Promise<{ child: ChildProcess; left: readonly string[] }> {
+  const program = `
+require('./cli/register.js')
+require('./sandbox').openSandbox({ zygotes: 1 }).then(() => { console.log('open'); setInterval(() => {}, 1e6) })`
+  const child = spawn(process.execPath, ['-e', program], {
+    cwd: resolve(__dirname, '../..'),
+    env: { ...process.env, TMPDIR: scratch },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(child.stdout!, 'data')
+  return { child, left: ours().map(name => join(scratch, name)) }
+}
+
+test('a sandbox that was killed with SIGKILL leaves a directory, which the next process removes; a living one’s stays', async () => {
+  const { child, left } = await opened()
+  expect(left.map(path => basename(path))).toEqual([expect.stringMatching(/^troupe-sandbox-/)])
+  mkdirSync(join(scratch, 'troupe-mine')) // A name that says no owner is somebody else's.
+  writeFileSync(join(left[0]!, 'file'), 'x')
+  expect(sweepTemporaryDirectories(scratch)).toEqual([])
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+  expect(existsSync(left[0]!)).toBe(true)
+  const next = await opened()
+  expect(existsSync(left[0]!)).toBe(false)
+  expect(existsSync(join(scratch, 'troupe-mine'))).toBe(true)
+  next.child.kill('SIGKILL')
+  await once(next.child, 'exit')
+  expect(sweepTemporaryDirectories(scratch)).toHaveLength(1)
+  expect(ours()).toEqual(['troupe-mine'])
+}, 30_000)
