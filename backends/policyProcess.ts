@@ -16,6 +16,7 @@ import * as grpc from '@grpc/grpc-js'
 import { loadSync } from '@grpc/proto-loader'
 import { systemEffects } from '../runtime/effects'
 import { asError, TroupeError } from '../runtime/errors'
+import { redactSecrets } from '../runtime/knownSecrets'
 import { policyDirectory, pythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
@@ -198,7 +199,7 @@ function gone(serve: PolicyService, how: string, stderr: string): Error {
 function tailOf(child: Child, log: PolicyProcessOptions['log']): () => string {
   let tail = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    tail = (tail + text).slice(-stderrTailChars)
+    tail = redactSecrets(tail + text).slice(-stderrTailChars)
     log?.debug({ pid: child.pid, text: text.trimEnd() }, 'stderr of a policy process')
   })
   return () => tail.trimEnd()

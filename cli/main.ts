@@ -5,6 +5,7 @@
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
+import { redactSecrets } from '../runtime/knownSecrets'
 import { SandboxError } from '../sandbox/errors'
 import { escapeForTerminal } from './io/terminal'
 
@@ -47,14 +48,14 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (thrown) {
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2
     const error = asError(thrown)
-    process.stderr.write(`troupe: ${escapeForTerminal(error.message)}\n`)
+    process.stderr.write(`troupe: ${escapeForTerminal(redactSecrets(error.message))}\n`)
     // A SandboxError has the same fields; the sandbox does not know TroupeError.
     if (error instanceof TroupeError || error instanceof SandboxError) {
-      if (error.hint !== undefined) process.stderr.write(`  hint: ${error.hint}\n`)
+      if (error.hint !== undefined) process.stderr.write(`  hint: ${redactSecrets(error.hint)}\n`)
       process.stderr.write(`  code: ${error.code}\n`)
       return ['config', 'cli', 'replay'].includes(error.boundary) ? 2 : 1
     }
-    process.stderr.write(`${error.stack ?? ''}\n`)
+    process.stderr.write(`${redactSecrets(error.stack ?? '')}\n`)
     return 1
   }
 }

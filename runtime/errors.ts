@@ -3,6 +3,8 @@
  * An expected failure leaves a module of Troupe as a TroupeError; an error of another package is its `cause`.
  */
 
+import { redactError, redactSecrets } from './knownSecrets'
+
 /** The part of the system where the error arose. */
 export type Boundary =
   | 'config'
@@ -37,14 +39,14 @@ export class TroupeError extends Error {
     readonly code: string,
     details: ErrorDetails,
   ) {
-    super(details.message, details.cause === undefined ? undefined : { cause: details.cause })
+    super(redactSecrets(details.message), details.cause === undefined ? undefined : { cause: details.cause })
     this.boundary = details.boundary
     this.retriable = details.retriable
     this.hint = details.hint
   }
 }
 
-/** Converts any thrown value to an Error. */
+/** Converts any thrown value to an Error, without the secrets that a library or a server put into its message. */
 export function asError(thrown: unknown): Error {
-  return thrown instanceof Error ? thrown : new Error(String(thrown))
+  return redactError(thrown instanceof Error ? thrown : new Error(String(thrown)))
 }

@@ -3,13 +3,14 @@
  * created.
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
- * Invariant: a text field whose name looks like a secret's is redacted; fields are copied to a depth of 6 and cut
+ * Invariant: a text field whose name looks like a secret's is redacted, and so is the value of a known secret; fields are copied to a depth of 6 and cut
  * below. Readable lines escape all control characters, so that text of a model or a tool cannot move the cursor.
  *
  * TROUPE_LOG sets the level where the caller gives none: trace, debug, info (default), warn, error, fatal, silent.
  */
 import { inspect } from 'node:util'
 import type { DestinationStream, Logger } from 'pino'
+import { redactSecrets } from './knownSecrets'
 
 export interface Log {
   trace(fields: object, text: string): void
@@ -37,7 +38,7 @@ export function createLog(name: string, options: LogOptions = {}): Log {
   const asked = options.level ?? process.env.TROUPE_LOG ?? 'info'
   const write = options.write ?? (line => process.stderr.write(line))
   const pretty = options.pretty ?? (options.write === undefined && process.stderr.isTTY === true)
-  const stream: DestinationStream = { write: pretty ? line => write(readable(line)) : write }
+  const stream: DestinationStream = { write: line => write(redactSecrets(pretty ? readable(line) : line)) }
   const logger = pino(
     {
       name,

@@ -1,10 +1,11 @@
 /**
  * References to secrets: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs contain only the reference.
- * The value is read where it is used and never stored. Errors name the reference, not its value.
+ * The value is read where it is used; knownSecrets.ts keeps it out of texts. Errors name the reference, not its value.
  */
 import { readFileSync } from 'node:fs'
 import { z } from 'zod'
 import { TroupeError } from './errors'
+import { knowSecret } from './knownSecrets'
 
 export const secretSchema = z.union(
   [z.strictObject({ env: z.string().min(1) }), z.strictObject({ file: z.string().min(1) })],
@@ -16,7 +17,7 @@ export type SecretRef = Readonly<z.infer<typeof secretSchema>>
 export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.env): string {
   if ('env' in ref) {
     const value = env[ref.env]
-    if (value) return value
+    if (value) return knowSecret(value)
     throw missing(
       `the environment variable ${ref.env} is not set`,
       'set the variable, or refer to a file: {file: PATH}',
@@ -28,7 +29,7 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
   } catch (cause) {
     throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and its permissions', cause)
   }
-  if (text) return text
+  if (text) return knowSecret(text)
   throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into the file')
 }
 

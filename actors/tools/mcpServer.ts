@@ -17,6 +17,7 @@ import type { ToolSchema } from '../../config/toolSchema'
 import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
+import { redactSecrets } from '../../runtime/knownSecrets'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
@@ -119,7 +120,7 @@ export async function openMcpServer(
           const left = Math.max(1, timeoutMs - (systemEffects.elapsed() - begun))
           const options = { timeout: left, maxTotalTimeout: left, signal }
           const result = await connection.client.callTool(asked, undefined, options)
-          const text = textOf(result as Result).slice(0, resultChars)
+          const text = redactSecrets(textOf(result as Result)).slice(0, resultChars)
           return result.isError === true
             ? ended({ status: 'error', reason: 'the tool failed', stderr: text })
             : ended({ status: 'ok', exitCode: 0, stdout: text })
@@ -163,7 +164,7 @@ async function connect(config: McpServerConfig): Promise<Connection> {
       ...(cwd === undefined ? {} : { cwd }),
     })
     stdio.stderr?.on('data', (chunk: Buffer) => {
-      stderr = (stderr + chunk.toString('utf8')).slice(-stderrChars)
+      stderr = redactSecrets(stderr + chunk.toString('utf8')).slice(-stderrChars)
     })
     transport = stdio
   } else {

@@ -21,6 +21,7 @@ import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { troupeHome } from '../../runtime/home'
+import { knowSecret } from '../../runtime/knownSecrets'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { servedWeights, unchecked } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
@@ -218,7 +219,7 @@ async function get(
     clearTimeout(timer)
     if (more) timer = setTimeout(late, silenceMs)
   }
-  const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${token}` }
+  const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${knowSecret(token!)}` }
   try {
     const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })
     if (response.ok) return { response, heard }

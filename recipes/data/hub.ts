@@ -13,6 +13,7 @@ import { Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
+import { knowSecret } from '../../runtime/knownSecrets'
 
 export interface HubOptions {
   /** Name of the data set on the hub: owner/name. */
@@ -133,7 +134,7 @@ async function ask(
   }
   let response: Response
   try {
-    const headers = token ? { authorization: `Bearer ${token}` } : {}
+    const headers = token ? { authorization: `Bearer ${knowSecret(token)}` } : {}
     response = await fetch(url, { headers, signal: abort.signal })
   } catch (thrown) {
     done()

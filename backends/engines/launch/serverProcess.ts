@@ -12,6 +12,7 @@ import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
+import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
 import { policyDirectory, pythonPath } from '../../../runtime/python'
 import type { LaunchCommand } from './command'
 
@@ -51,7 +52,7 @@ const closeMs = 15_000
 export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
   const { name, command, env, healthPath, startTimeoutMs, signal, log } = options
   const port = await freePort()
-  const token = systemEffects.unique() // 122 random bits
+  const token = knowSecret(systemEffects.unique()) // 122 random bits
   const { command: words, env: own } = command(port, token)
   const guard = ['-m', 'troupe_policy.server_group', '--parent', String(process.pid), '--', ...words]
   const child = spawn(pythonPath(), guard, {
@@ -115,7 +116,7 @@ function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
   let tail = ''
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => {
-      tail = (tail + text).slice(-outputTailChars)
+      tail = redactSecrets(tail + text).slice(-outputTailChars)
       log?.debug({ pid: child.pid, text: text.trimEnd() }, 'output of an inference server')
     })
   }

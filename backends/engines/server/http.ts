@@ -4,7 +4,7 @@
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
  * Invariant: every call ends: with a reply (that of `stream`: with its status), by its signal, or with a retriable
  * TroupeError: `engine.lost` if the connection fails, `engine.timeout` if no answer comes in time, `engine.failed` if
- * the reply is too long. Reading `lines` has no deadline. No error repeats a header's content.
+ * the reply is too long. Reading `lines` has no deadline. No error and no whole body repeats the token that was sent.
  */
 import {
   Agent,
@@ -16,6 +16,7 @@ import {
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { urlFault } from '../../../config/engineAddress'
 import { asError, TroupeError } from '../../../runtime/errors'
+import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
 import { garbage, type Reply } from './reply'
 
 export interface ServerHttp {
@@ -69,7 +70,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
   const send = isTls ? tlsRequest : plainRequest
   const prefix = base.pathname.replace(/\/+$/, '')
-  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${knowSecret(token)}` }
 
   const lost = (cause: unknown): TroupeError =>
     new TroupeError('engine.lost', {
@@ -131,7 +132,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
         if (text.length > maxReplyChars)
           throw garbage(url, `${path} answered with more than ${maxReplyChars} characters`)
       }
-      return text
+      return redactSecrets(text)
     } catch (thrown) {
       throw thrown instanceof TroupeError ? thrown : lost(thrown)
     } finally {

@@ -7,6 +7,7 @@
  * `engine.failed`, retriable.
  */
 import { TroupeError } from '../../../runtime/errors'
+import { redactSecrets } from '../../../runtime/knownSecrets'
 
 export interface Reply {
   readonly status: number
@@ -69,10 +70,10 @@ export function eventOf<E extends object>(url: string, line: string): E {
   try {
     event = JSON.parse(line)
   } catch {
-    throw garbage(url, `an event of the stream holds no JSON: '${line.slice(0, 100)}'`)
+    throw garbage(url, `an event of the stream holds no JSON: '${redactSecrets(line).slice(0, 100)}'`)
   }
   if (typeof event === 'object' && event !== null) return event as E
-  throw garbage(url, `an event of the stream holds no object: '${line.slice(0, 100)}'`)
+  throw garbage(url, `an event of the stream holds no object: '${redactSecrets(line).slice(0, 100)}'`)
 }
 
 /** Error field of a stream's event; null means no error. */

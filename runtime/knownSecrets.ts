@@ -1,0 +1,51 @@
+/**
+ * The values of secrets that this process has resolved, and the one function that removes them from a text. A server that
+ * refuses a key may repeat it in its answer; so may a library, or a child process on stderr.
+ *
+ * in   secrets, as they are resolved; texts that come from outside      out  the same texts, with [redacted] in their place
+ * Invariant: a secret of at least 6 characters leaves no boundary of this process as it is, nor as JSON, a URL or base64
+ * writes it: not in an error's message, a log line, an answer of a server or a tool, or what the command line prints.
+ */
+const MIN_CHARS = 6
+/** Upper bound on the secrets that are known; the one learned first is forgotten. Restarted servers have fresh keys. */
+const MOST = 1000
+
+const formsOf = new Map<string, readonly string[]>()
+/** All forms, the longest first, so that no form is cut by another that it contains. */
+let forms: readonly string[] = []
+
+/** Learns a secret's value, and returns it. Shorter ones than 6 characters are not learned: they would spoil other text. */
+export function knowSecret(value: string): string {
+  if (value.trim().length < MIN_CHARS || formsOf.has(value)) return value
+  const plain = value.trim()
+  const escaped = JSON.stringify(plain).slice(1, -1)
+  const base64 = Buffer.from(plain).toString('base64').replace(/=+$/, '')
+  formsOf.set(value, [...new Set([plain, escaped, encodeURIComponent(plain), base64])])
+  for (const [oldest] of formsOf) {
+    if (formsOf.size <= MOST) break
+    formsOf.delete(oldest)
+  }
+  forms = [...formsOf.values()].flat().sort((a, b) => b.length - a.length)
+  return value
+}
+
+/** Returns the text with every known secret replaced. */
+export function redactSecrets(text: string): string {
+  let shown = text
+  for (const form of forms) if (shown.includes(form)) shown = shown.replaceAll(form, '[redacted]')
+  return shown
+}
+
+/** Removes known secrets from an error's message and stack, in place. Returns the error. */
+export function redactError(error: Error): Error {
+  if (forms.length === 0) return error
+  try {
+    const message = redactSecrets(error.message)
+    const stack = error.stack === undefined ? undefined : redactSecrets(error.stack)
+    if (message !== error.message) error.message = message
+    if (stack !== undefined && stack !== error.stack) error.stack = stack
+    return error
+  } catch {
+    return new Error(redactSecrets(error.message)) // a frozen error, or a getter
+  }
+}
