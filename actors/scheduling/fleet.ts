@@ -25,11 +25,6 @@ import {
 import { type EnginePaces, paced, unpaced } from './pace'
 
 /**
- * Milliseconds after one engine has loaded new weights at which an engine without them is removed, if turns wait for
- * them.
- */
-const behindMs = 60_000
-/**
  * Upper bound on the milliseconds that a gap between two inputs adds to `#clock`; a longer gap means that the process
  * was suspended.
  */
@@ -37,6 +32,7 @@ const longestNapMs = 1000
 
 export class EngineFleet {
   readonly #silentMs: number
+  readonly #behindMs: number
   readonly #joined = new Map<EngineId, EngineJoined>()
   readonly #applied = new Map<EngineId, PolicyVersion>()
   readonly #active = new Map<EngineId, PolicyVersion>()
@@ -48,9 +44,14 @@ export class EngineFleet {
   #paces: EnginePaces = new Map()
   readonly #clock = new ActiveClock(longestNapMs)
 
-  /** `silentMs`: milliseconds without a sign of life after which an engine has to leave. */
-  constructor(silentMs: number) {
+  /**
+   * @param silentMs milliseconds without a sign of life after which an engine has to leave
+   * @param behindMs milliseconds after one engine has loaded new weights at which an engine without them has to leave, if
+   * turns wait for them
+   */
+  constructor(silentMs: number, behindMs: number) {
     this.#silentMs = silentMs
+    this.#behindMs = behindMs
   }
 
   /** Engines that take turns, with the policy version that each samples from. */
@@ -153,11 +154,11 @@ export class EngineFleet {
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
     const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
-    if (ready.length === 0 || this.#clock.now - since < behindMs) return []
+    if (ready.length === 0 || this.#clock.now - since < this.#behindMs) return []
     return [...this.#active].flatMap(([engine, one]) =>
       one >= version || this.#faults.get(engine)?.resting
         ? []
-        : [this.#sentToRest(engine, `it is at version ${one}, ${behindMs} ms after another took ${version}`)],
+        : [this.#sentToRest(engine, `it is at version ${one}, ${this.#behindMs} ms after another took ${version}`)],
     )
   }
 

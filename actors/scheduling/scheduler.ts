@@ -48,15 +48,21 @@ export interface SchedulerOptions {
    * Milliseconds without a sign of life after which an engine is removed; engines send one a second. Default: 15,000.
    */
   readonly silentMs?: number
+  /**
+   * Milliseconds that turns wait for an engine without the newest weights, from when another engine has loaded them; then
+   * that engine is removed. Default: 60,000.
+   */
+  readonly behindMs?: number
 }
 
 const usualSilentMs = 15_000
+const usualBehindMs = 60_000
 
 type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
 
 export function scheduler(
   policy: PolicyName,
-  { silentMs = usualSilentMs }: SchedulerOptions = {},
+  { silentMs = usualSilentMs, behindMs = usualBehindMs }: SchedulerOptions = {},
 ): Reactive<SchedulerState, SchedulerInput> {
   return {
     name: 'scheduler',
@@ -65,7 +71,7 @@ export function scheduler(
       requests: new Map(),
       started: new Set(),
       early: new Map(),
-      fleet: new EngineFleet(silentMs),
+      fleet: new EngineFleet(silentMs, behindMs),
       asleep: new Set(),
       stranded: new Map(),
     }),

@@ -55,6 +55,7 @@ export function durationsOf(sizes: Sizes, times: Times): Durations {
       rankWaitMs: checkpoint('wait for the rank that saves'),
       engineStartMs: weights('start of an engine'),
       weightUpdateMs: weights('load of new weights'),
+      weightsBehindMs: weights('load of new weights'),
       fetchWeightsMs: weights('fetch of weights'),
       firstTokenMs: figure(
         'wait for the first token',

@@ -29,6 +29,7 @@ const floors: Timeouts = {
   rankWaitMs: 600_000,
   engineStartMs: 180_000,
   weightUpdateMs: 600_000,
+  weightsBehindMs: 60_000,
   fetchWeightsMs: 3_600_000,
   firstTokenMs: 600_000,
 }

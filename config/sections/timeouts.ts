@@ -26,6 +26,8 @@ export const timeoutsSection = z.strictObject({
   engineStartMs: timeout,
   /** Load of new weights into a running engine. */
   weightUpdateMs: timeout,
+  /** Wait of turns for an engine that has not loaded new weights, from when another engine has loaded them. */
+  weightsBehindMs: timeout,
   /** Time after the first attempt to fetch a file of weights over HTTP in which further attempts may begin. */
   fetchWeightsMs: timeout,
   /** Wait of a turn at an inference server for its first token. */

@@ -3,6 +3,7 @@
  *
  * in   requested turns and tool calls, states of engines and executors        out  assignments
  */
+import { timeoutsOf } from '../../../config/estimate/timeouts'
 import { scheduler } from '../../scheduling/scheduler'
 import { dispatcher } from '../../tools/dispatcher'
 import type { Scope } from './scope'
@@ -18,9 +19,10 @@ export interface SchedulingOptions {
 export async function startScheduling(scope: Scope, { claims }: SchedulingOptions): Promise<void> {
   const { troupe, options } = scope
   const branch = await scope.under('coordination')
+  const { weightsBehindMs: behindMs } = timeoutsOf(options.config)
   const hosts = [
     await branch.host({
-      behaviour: scheduler(options.config.scheduler.policy),
+      behaviour: scheduler(options.config.scheduler.policy, { behindMs }),
       feeds: [
         { topic: 'runs', from: 'oldest' },
         { topic: 'trajectories', from: 'latest' },

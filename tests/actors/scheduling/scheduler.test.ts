@@ -36,8 +36,8 @@ function asked(group: string): GenerateTurn {
   return w.commands.find(command => command.type === 'turn.generate')!
 }
 
-function rig() {
-  const behaviour = scheduler('kv-headroom', { silentMs: 5000 })
+function rig({ behindMs }: { behindMs?: number | undefined } = {}) {
+  const behaviour = scheduler('kv-headroom', { silentMs: 5000, ...(behindMs === undefined ? {} : { behindMs }) })
   const fx = manualEffects(1000)
   let state: SchedulerState = behaviour.initial()
   const facts: Fact[] = []
@@ -307,27 +307,33 @@ describe('an engine whose turns fail', () => {
   })
 })
 
-test('turns wait a minute for an engine that has not the weights which they need, and then it rests', () => {
-  const r = rig()
-  for (const name of ['a', 'b']) {
-    r.tell(joined(name))
-    r.tell(applied(name))
-  }
-  r.decide({ ...asked('g'), minVersion: policyVersion(1) })
-  r.pass(100, 'a', 'b') // nobody has them: nobody is late
-  expect(r.facts).toEqual([])
-  r.tell({ ...applied('a'), version: policyVersion(1) } as Fact)
-  r.pass(59, 'a', 'b')
-  expect(r.assigned()).toEqual([])
-  r.pass(2, 'a', 'b')
-  expect(r.facts).toMatchObject([
-    {
-      ...{ type: 'engine.left', engine: 'b', retryAfterMs: 5000 },
-      reason: 'it is at version 0, 60000 ms after another took 1',
-    },
-  ])
-  expect(r.assigned()).toEqual(['a'])
-})
+test.each([
+  [undefined, 60],
+  [240_000, 240],
+])(
+  'turns wait (%p ms, by default a minute) for an engine that has not the weights which they need, and then it rests',
+  (behindMs, seconds) => {
+    const r = rig({ behindMs })
+    for (const name of ['a', 'b']) {
+      r.tell(joined(name))
+      r.tell(applied(name))
+    }
+    r.decide({ ...asked('g'), minVersion: policyVersion(1) })
+    r.pass(seconds + 40, 'a', 'b') // nobody has them: nobody is late
+    expect(r.facts).toEqual([])
+    r.tell({ ...applied('a'), version: policyVersion(1) } as Fact)
+    r.pass(seconds - 1, 'a', 'b')
+    expect(r.assigned()).toEqual([])
+    r.pass(2, 'a', 'b')
+    expect(r.facts).toMatchObject([
+      {
+        ...{ type: 'engine.left', engine: 'b', retryAfterMs: 5000 },
+        reason: `it is at version 0, ${1000 * seconds} ms after another took 1`,
+      },
+    ])
+    expect(r.assigned()).toEqual(['a'])
+  },
+)
 
 describe('an engine that is far slower than the others', () => {
   const begun = () => {

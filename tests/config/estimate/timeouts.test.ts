@@ -11,7 +11,13 @@ import { createLog } from '../../../runtime/log'
 const of = (name: string, ...set: string[]): RecipeConfig => loadRecipe(name, set).config.value
 const floors = {
   ...{ trainerStartMs: 180_000, stepMs: 3_600_000, sftMs: 21_600_000, saveMs: 600_000, loadMs: 600_000 },
-  ...{ rankWaitMs: 600_000, engineStartMs: 180_000, weightUpdateMs: 600_000, fetchWeightsMs: 3_600_000 },
+  ...{
+    rankWaitMs: 600_000,
+    engineStartMs: 180_000,
+    weightUpdateMs: 600_000,
+    weightsBehindMs: 60_000,
+    fetchWeightsMs: 3_600_000,
+  },
   firstTokenMs: 600_000,
 }
 
