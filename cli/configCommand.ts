@@ -6,6 +6,7 @@
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
 import type { RecipeConfig } from '../config'
+import { explainInnerCheckpoints } from '../config/estimate/innerCheckpoints'
 import { durationsIfKnown, explainTimeouts, timeoutNames } from '../config/estimate/timeouts'
 import { type LoadedRecipe, loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/settings/resolveConfig'
@@ -20,7 +21,7 @@ export function registerConfig(program: Command): void {
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
-      const { value, origins } = withTimeouts(loadRecipe(name, options.set).config)
+      const { value, origins } = withEstimated(loadRecipe(name, options.set).config)
       const text = options.json
         ? JSON.stringify({ value, origins: Object.fromEntries(origins) }, null, 2)
         : annotated(value, origins)
@@ -30,16 +31,20 @@ export function registerConfig(program: Command): void {
 
 type Resolved = LoadedRecipe['config']
 
-/** Adds the timeouts that the recipe leaves to the estimate. */
-function withTimeouts({ value, origins }: Resolved): { value: RecipeConfig; origins: Resolved['origins'] } {
-  const explained = explainTimeouts(value, durationsIfKnown(value))
+/** Adds what the recipe leaves to the estimate: timeouts, and checkpoints in the middle of a step. */
+function withEstimated({ value, origins }: Resolved): { value: RecipeConfig; origins: Resolved['origins'] } {
+  const durations = durationsIfKnown(value)
+  const explained = explainTimeouts(value, durations)
   const all = new Map(origins)
   for (const name of timeoutNames) {
     const { origin } = explained[name]
     if (origin !== undefined) all.set(`timeouts.${name}`, origin)
   }
   const timeouts = Object.fromEntries(timeoutNames.map(name => [name, explained[name].ms]))
-  return { value: { ...value, timeouts }, origins: all }
+  const inner = explainInnerCheckpoints(value, durations)
+  if (inner.origin !== undefined) all.set('train.innerCheckpointEvery', inner.origin)
+  const train = { ...value.train, innerCheckpointEvery: inner.every }
+  return { value: { ...value, train, timeouts }, origins: all }
 }
 
 /** Renders the value as YAML with the origin of each value in a comment, so that the text can be parsed again. */

@@ -53,6 +53,7 @@ export function checkpoints(options: CheckpointsOptions) {
   // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
   // cannot overwrite its successor's files.
   const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
+  const stepName = (step: number) => `step-${String(step).padStart(6, '0')}`
   const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
   const pathOf = (name: string) => join(directory, 'checkpoints', name)
 
@@ -65,7 +66,7 @@ export function checkpoints(options: CheckpointsOptions) {
 
   /** Begins a checkpoint. Resolves once the next step may begin; `fact` when the checkpoint is complete. */
   async function begin(trainer: Trainer, { step, version, epoch, weights, digest }: Failed) {
-    const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
+    const name = under(stepName(step), epoch)
     let begun: () => void = () => {}
     const mayGoOn = new Promise<void>(resolve => {
       begun = resolve
@@ -127,8 +128,11 @@ export function checkpoints(options: CheckpointsOptions) {
       failed = undefined
     },
 
-    /** Path of the checkpoints of a cold start, which the trainer completes with the number of updates. */
-    sftPrefix: (epoch: Epoch) => pathOf(epoch > 0 ? `sft-e${epoch}-` : 'sft-'),
+    /**
+     * Path of the checkpoints in the middle of a cold start (step 0) or a step; the trainer adds the number of updates.
+     */
+    partialPrefix: (step: number, epoch: Epoch) =>
+      pathOf(`${under(step === 0 ? 'sft' : stepName(step), epoch)}-${step === 0 ? '' : 'u'}`),
 
     /** Resolves when no checkpoint is being written. */
     ended: async (): Promise<void> => writing?.ended,

@@ -66,8 +66,8 @@ export interface LearnerState {
   readonly checkpoint: { readonly step: number; readonly name: string } | null
   /** Checkpoints that were saved and not removed, in the order in which they were saved. */
   readonly saved: readonly KeptCheckpoint[]
-  /** Checkpoints of the cold start on its way, in the order in which they were saved. */
-  readonly sft: readonly KeptCheckpoint[]
+  /** Checkpoints in the middle of the cold start (step 0) and of steps, in the order in which they were saved. */
+  readonly partial: readonly KeptCheckpoint[]
   /** Name of the checkpoint from which the last step that is over was computed. */
   readonly lastBase: string | null
   readonly done: number
@@ -99,6 +99,8 @@ export type LearnerRequest =
        * result.
        */
       readonly since: readonly Batch[]
+      /** Checkpoint in the middle of this step, or of one of `since`, from which the trainer can go on. */
+      readonly partial?: KeptCheckpoint
       readonly saved: readonly KeptCheckpoint[]
     }
   | {
@@ -143,22 +145,23 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   function trainRequests(state: LearnerState): LearnerRequest[] {
     if (state.finished) return []
     if (state.published === null) {
-      const resume = state.sft.at(-1)
+      const resume = lastPartial(state)
       return [{ kind: 'cold-start', epoch: state.epoch, ...(resume && { resume }) }]
     }
     const batch = state.batches.at(-1)
     if (batch === undefined || batch.metrics !== null || state.checkpoint === null) return []
     const { epoch, published: version, checkpoint, saved } = state
-    return [{ kind: 'train', epoch, batch, version, checkpoint, since: state.batches.slice(0, -1), saved }]
+    const [since, partial] = [state.batches.slice(0, -1), lastPartial(state)]
+    return [{ kind: 'train', epoch, batch, version, checkpoint, since, ...(partial && { partial }), saved }]
   }
 
-  function removals({ epoch, saved, sft, published, batches, lastBase, checkpoint }: LearnerState): LearnerRequest[] {
+  function removals(state: LearnerState): LearnerRequest[] {
+    const { epoch, saved, partial, published, batches, lastBase, checkpoint } = state
     const bases = batches.map(b => b.started.baseCheckpoint)
     const needed = new Set([...bases, lastBase ?? '', checkpoint?.name ?? ''])
-    // A cold start that is over needs none of its checkpoints, one on its way the newest.
     const gone = [
       ...obsolete(saved, needed, plan.keepCheckpoints ?? 'all'),
-      ...sft.slice(0, published === null ? -1 : undefined),
+      ...partial.filter(one => one !== lastPartial(state)),
     ]
     return gone.map(checkpoint => {
       return { kind: 'remove-checkpoint', epoch, checkpoint, version: published ?? policyVersion(0) }
@@ -172,7 +175,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
       published: null,
       checkpoint: null,
       saved: [],
-      sft: [],
+      partial: [],
       lastBase: null,
       done: 0,
       gathered: new Map(),
@@ -207,9 +210,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return over(state, fact.step, fact.metrics, true)
         case 'checkpoint.saved': {
           if (fact.updates !== undefined) {
-            // A cold start that begins anew in the same process writes its checkpoints under the same names.
+            // A call that begins anew in the same process writes its checkpoints under the same names.
             const { step, name } = fact
-            return { ...state, sft: [...without(state.sft, name), { step, version: null, name }] }
+            return { ...state, partial: [...without(state.partial, name), { step, version: null, name }] }
           }
           const { step, version, name } = fact
           const saved = [...without(state.saved, name), { step, version, name }]
@@ -220,7 +223,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return { ...state, checkpoint: { step, name }, saved, batches }
         }
         case 'checkpoint.removed':
-          return { ...state, saved: without(state.saved, fact.name), sft: without(state.sft, fact.name) }
+          return { ...state, saved: without(state.saved, fact.name), partial: without(state.partial, fact.name) }
         case 'weights.published':
           return { ...state, published: fact.version }
         case 'stage.changed': {
@@ -245,6 +248,16 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
 }
 
 const without = (kept: readonly KeptCheckpoint[], gone: string) => kept.filter(({ name }) => name !== gone)
+
+/**
+ * Newest checkpoint in the middle of a call whose result no checkpoint holds yet; only it is kept. A rejected step needs
+ * none.
+ */
+function lastPartial({ partial, published, batches }: LearnerState): KeptCheckpoint | undefined {
+  const newest = partial.at(-1)
+  if (newest === undefined || published === null) return newest
+  return batches.some(b => b.started.step === newest.step && !b.rejected) ? newest : undefined
+}
 
 /** True if the group was selected or rejected before: only the first such decision counts. */
 const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)

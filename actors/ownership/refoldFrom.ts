@@ -42,7 +42,8 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
         evaluated.add(fact.step)
         break
       case 'checkpoint.saved':
-        saved.add(fact.step)
+        // One with updates holds the middle of a step, which cannot be begun after.
+        if (fact.updates === undefined) saved.add(fact.step)
         break
       case 'step.rejected':
         saved.delete(fact.step)

@@ -24,22 +24,25 @@ export interface TrainSequence {
 
 export type { GrpoOptions, SftExample, SftOptions }
 
-/** A checkpoint of a fine-tuning on its way. */
-export interface SavedSft extends SavedCheckpoint {
+/** A checkpoint in the middle of a call. */
+export interface SavedPartial extends SavedCheckpoint {
   readonly directory: string
   /** Number of updates that it holds. */
   readonly updates: number
 }
 
-export interface SftCheckpoints {
+/** Checkpoints in the middle of a fine-tuning or a step, from which a restarted trainer goes on. */
+export interface PartialCheckpoints {
   /** Path of the checkpoints; the number of updates is appended. */
   readonly prefix: string
   /** Updates between two checkpoints; 0: none. */
   readonly every: number
   /** Checkpoint to go on from. */
   readonly resume?: string
+  /** Whose call it is: a checkpoint of another owner is refused. */
+  readonly owner?: string
   /** Called for each checkpoint that is complete on disk. */
-  readonly onSaved: (saved: SavedSft) => void
+  readonly onSaved: (saved: SavedPartial) => void
 }
 
 export interface StageReset {
@@ -71,20 +74,21 @@ export interface Trainer {
   /**
    * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives the
    * share done (0 to 1) and the loss in nats per token. One that goes on from a checkpoint ends with the weights of one that
-   * was never cut off; `trainer.other_examples`: the checkpoint is of other demonstrations or options.
+   * was never cut off; `trainer.other_call`: the checkpoint is of other demonstrations or options.
    */
   sft(
     examples: SftData,
     options: SftOptions,
     onProgress: (done: number, loss: number) => void,
-    checkpoints?: SftCheckpoints,
+    checkpoints?: PartialCheckpoints,
   ): Promise<Metrics>
   /**
    * Trains one GRPO step. Throws a TroupeError; the weights are then untouched unless the process is gone.
    * `trainer.not_finite`, `.empty_batch`, `.bad_sequence` and `.context_exceeded` are faults of the batch; every other
-   * code is a fault of the trainer or its options.
+   * code is a fault of the trainer or its options. A step that goes on from a checkpoint ends with the weights of one that
+   * was never cut off; `trainer.other_call`: the checkpoint is of another owner, batch or options.
    */
-  step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
+  step(sequences: readonly TrainSequence[], options: GrpoOptions, checkpoints?: PartialCheckpoints): Promise<Metrics>
   /**
    * Writes weights, config and tokenizer as `transformers` loads them: to a temporary directory, fsynced, renamed. A
    * trainer of adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.

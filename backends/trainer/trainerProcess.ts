@@ -12,7 +12,7 @@ import { bytesOfTokens } from '../../runtime/tokenBytes'
 import { type PolicyProcess, type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
 import { checkpointCall } from './checkpointCall'
 import type { TrainerSettings } from './recipeOptions'
-import type { Saved, SavedSft, Trainer, TrainSequence } from './trainer'
+import type { PartialCheckpoints, Saved, SavedPartial, Trainer, TrainSequence } from './trainer'
 import { broken, late, refused } from './trainerErrors'
 
 export interface TrainerProcessOptions
@@ -52,8 +52,8 @@ interface TrainEvent {
   readonly done: number
   readonly loss: number
   readonly metrics: Metrics
-  /** Checkpoint that an SFT has completed on its way; null in every other event. */
-  readonly checkpoint: SavedSft | null
+  /** Checkpoint in the middle of the call that is complete; null in every other event. */
+  readonly checkpoint: SavedPartial | null
   readonly last: boolean
   readonly errorCode: string
   readonly errorMessage: string
@@ -86,12 +86,13 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
     lost,
     close: () => child.close(),
     sft: ({ directory, digest }, sft, onProgress, on) => {
-      const saving = { checkpoints: on?.prefix ?? '', checkpointEvery: on?.every ?? 0, resume: on?.resume ?? '' }
-      const request = { options: sft, examples: directory, digest, ...saving }
+      const request = { options: sft, examples: directory, digest, checkpoints: partialOf(on) }
       return call(child, 'Sft', [request], sftTimeoutMs ?? 6 * 3_600_000, onProgress, on?.onSaved)
     },
-    step: (sequences, grpo) =>
-      call(child, 'Step', parts({ options: grpo }, sequences, sequenceOf), stepTimeoutMs ?? 3_600_000, () => {}),
+    step(sequences, grpo, on) {
+      const input = parts([{ options: grpo }, { checkpoints: partialOf(on) }], sequences, sequenceOf)
+      return call(child, 'Step', input, stepTimeoutMs ?? 3_600_000, () => {}, on?.onSaved)
+    },
     async save(directory, withOptimizer) {
       type Reply = Saved & { readonly dtype: string; readonly adapterDigest: string; readonly adapterBytes: number }
       const reply = await client.unary<Reply>('Save', { directory, withOptimizer }, saveTimeoutMs)
@@ -137,7 +138,7 @@ async function call(
   input: Iterable<object>,
   timeoutMs: number,
   onProgress: (done: number, loss: number) => void,
-  onSaved: (saved: SavedSft) => void = () => {},
+  onSaved: (saved: SavedPartial) => void = () => {},
 ): Promise<Metrics> {
   const stream = client.stream<object, TrainEvent>(method)
   let timer: NodeJS.Timeout | undefined
@@ -179,8 +180,12 @@ async function call(
   }
 }
 
-function* parts<T>(first: object, items: readonly T[], partOf: (item: T) => object): Iterable<object> {
-  yield first
+const partialOf = ({ prefix = '', every = 0, resume = '', owner = '' }: Partial<PartialCheckpoints> = {}) => {
+  return { prefix, every, resume, owner }
+}
+
+function* parts<T>(first: readonly object[], items: readonly T[], partOf: (item: T) => object): Iterable<object> {
+  yield* first
   for (const item of items) yield partOf(item)
 }
 

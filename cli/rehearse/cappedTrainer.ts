@@ -18,12 +18,12 @@ export interface TrainedTokens {
 export function cappedTrainer<T extends Trainer>(trainer: T, mostTokens: number, count: TrainedTokens): T {
   return {
     ...trainer,
-    step(sequences, options) {
+    step(sequences, options, checkpoints) {
       const given = sequences.map(one => firstSampled(one, mostTokens))
       count.sequences += sequences.length
       count.assembled += sequences.reduce((sum, { tokens }) => sum + tokens.length, 0)
       count.given += given.reduce((sum, { tokens }) => sum + tokens.length, 0)
-      return trainer.step(given, options)
+      return trainer.step(given, options, checkpoints)
     },
   }
 }

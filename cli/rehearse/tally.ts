@@ -187,7 +187,7 @@ export function tallyRehearsal(groupsPerStep: number): { take(fact: Fact): void;
         n.measurements++
         return
       case 'checkpoint.saved':
-        n.checkpoints++
+        if (fact.updates === undefined) n.checkpoints++
         return
       case 'weights.published':
         n.publications++

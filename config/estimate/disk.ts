@@ -4,6 +4,7 @@
  * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
  * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest there may be an older one
  * that a step began from, and one that is being written. A checkpoint keeps the published weights of its version (links).
+ * `innerCheckpointEvery` is what the estimate resolved: undefined counts as none.
  */
 import type { RecipeConfig } from '../schema'
 import { billions, type Figure, figure, gib } from './figure'
@@ -39,7 +40,7 @@ export function checkpointSize(
 }
 
 export function diskNeed({ parameters, trainable }: Trained, train: RecipeConfig['train']): DiskNeed {
-  const { steps, checkpointEvery, keepCheckpoints, keepVersions } = train
+  const { steps, checkpointEvery, keepCheckpoints, keepVersions, innerCheckpointEvery = 0 } = train
   const saves = Math.floor(steps / checkpointEvery) + 1
   const held = keepCheckpoints === 'all' ? saves : Math.min(saves, keepCheckpoints + 2)
   const { bytes: checkpoint, weightBytes, formula } = checkpointSize({ parameters, trainable }, train)
@@ -53,6 +54,14 @@ export function diskNeed({ parameters, trainable }: Trained, train: RecipeConfig
       'GiB',
       `${versions} versions × ${weightBytes} bytes × ${billions(parameters)}`,
     ),
+    ...(innerCheckpointEvery > 0 ? [innerNeed(trainable, train)] : []),
   ]
   return { figures, bytes: figures.reduce((sum, { value }) => sum + value * gib, 0) }
+}
+
+/** Checkpoints in the middle of a step: the newest, and the one that is being written. No weights are published in them. */
+function innerNeed(trainable: number, { klCoef }: RecipeConfig['train']): Figure {
+  const bytes = stateBytes + (klCoef > 0 ? referenceBytes : 0)
+  const formula = `2 × ${bytes} bytes × ${billions(trainable)} trained (train.innerCheckpointEvery)`
+  return figure('disk: checkpoints in a step', (2 * bytes * trainable) / gib, 'GiB', formula)
 }

@@ -11,6 +11,7 @@ import type { HardwareConfig } from '../sections/hardware'
 import { deadlineFaults } from './deadlineFaults'
 import { diskNeed } from './disk'
 import { count, type Figure } from './figure'
+import { explainInnerCheckpoints } from './innerCheckpoints'
 import { partsOf } from './parts'
 import { gpuSums } from './perGpu'
 
@@ -45,9 +46,15 @@ export function estimate(
     ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
     ...deadlineFaults(config, durations),
   ]
+  const innerCheckpointEvery = explainInnerCheckpoints(config, durations).every
   return {
     parameters: sizes.parameters,
-    memory: [...trainer.figures, ...engine.figures, ...sums.figures, ...diskNeed(sizes, config.train).figures],
+    memory: [
+      ...trainer.figures,
+      ...engine.figures,
+      ...sums.figures,
+      ...diskNeed(sizes, { ...config.train, innerCheckpointEvery }).figures,
+    ],
     tokens: tokens.figures,
     time: times.figures,
     durations: [durations.rollout, durations.turn, ...Object.values(durations.timeouts)],

@@ -124,6 +124,11 @@ const fields = z.strictObject({
     .optional(),
   checkpointEvery: positive.default(1),
   /**
+   * Optimizer updates between two checkpoints in the middle of a step, from which a step that is cut off goes on; 0: none.
+   * Default: none in a step whose estimate is at most half an hour, else one about every half an hour.
+   */
+  innerCheckpointEvery: count.optional(),
+  /**
    * Number of checkpoints that are kept, the newest ones; `all`: none is removed. One that an open step, or the last
    * completed one, began from stays beside them.
    */
@@ -173,6 +178,12 @@ const checked = fields.superRefine((train, ctx) => {
   if (train.icepop !== undefined && train.tisCap > 0)
     refuse('tisCap', 'train.icepop weights tokens by the same ratio: set only one of the two')
   for (const [field, why] of correctionFaults(train)) refuse(field, why)
+  const [updates, every = 0] = [train.innerSteps * train.miniBatches, train.innerCheckpointEvery]
+  if (every > 0 && every >= updates)
+    refuse(
+      'innerCheckpointEvery',
+      `none is written after a step's last update, and a step makes ${updates} (innerSteps × miniBatches): set a smaller number, or 0`,
+    )
   if (train.miniBatches > 1 && train.miniBatchUnit === 'sequences' && lossNorm === 'group-tokens')
     refuse('miniBatchUnit', 'group-tokens divides by the tokens of whole groups: cut the batch by groups')
 })

@@ -95,9 +95,9 @@ export interface CheckpointSaved {
   /** Size of all files in bytes; absent in old logs. */
   readonly bytes?: number
   /**
-   * Number of optimizer updates after which a cold start wrote this checkpoint; a cold start that is cut off goes on from
-   * it. `step` and `version` are 0 then, and the digest is '', since no engine loads the weights. Absent for the checkpoint
-   * of a step.
+   * Number of optimizer updates after which a cold start (step 0) or a step wrote this checkpoint on its way; if it is cut
+   * off, it goes on from there. `version` is the one that the call began with, and the digest is '', since no engine loads
+   * the weights. Absent for the checkpoint of a finished step.
    */
   readonly updates?: number
   readonly epoch?: Epoch

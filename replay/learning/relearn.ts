@@ -10,7 +10,7 @@
  */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { resetTrainer } from '../../actors/learning/learnerPort'
+import { resetTrainer } from '../../actors/learning/trainerSteps'
 import { trainSequences } from '../../actors/learning/trainSequences'
 import { grpoOptionsOf, trainerOptionsOf, trainerTimeoutsOf } from '../../backends/trainer/recipeOptions'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'

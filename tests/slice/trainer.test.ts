@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type SftData, writeExamples } from '../../backends/trainer/exampleFiles'
-import type { SavedSft, SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
+import type { SavedPartial, SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { TroupeError } from '../../runtime/errors'
 import { refused } from '../support/refusal'
@@ -209,7 +209,7 @@ test('a trainer that is killed in the middle of fine-tuning is followed by one t
   const start = () => startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
   const digestOf = async (of: TrainerProcess, name: string) => (await of.save(join(folder, name), false)).digest
   const doomed = await start()
-  const saved: SavedSft[] = []
+  const saved: SavedPartial[] = []
   const dead = refused(
     doomed.sft(data, { ...options, epochs: 4 }, () => {}, {
       ...{ prefix: join(folder, 'sft-'), every: 20 },
@@ -238,3 +238,32 @@ test('a directory without a model is refused at the start, and says why', async 
   expect(error).toMatchObject({ code: 'process.start_failed' })
   expect(error.message).toContain('empty')
 }, 120_000)
+
+test('a trainer that is killed in the middle of a step is followed by one that ends the step with the same weights', async () => {
+  const options = { ...grpo, miniBatches: 2, innerSteps: 2, learningRate: 1e-2 }
+  const start = () => startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
+  const doomed = await start()
+  const saved: SavedPartial[] = []
+  const onSaved = (one: SavedPartial) => {
+    if (saved.push(one) === 1) process.kill(doomed.pid, 'SIGKILL')
+  }
+  const eight = sequences(member => (member % 2) - 0.5)
+  const many = Array.from({ length: 64 }, (_, at) => ({ ...eight[at % 8]!, trajectory: `g/${at}`, group: at >> 2 }))
+  const on = { prefix: join(folder, 'step-u'), every: 1, owner: '1/0', onSaved }
+  expect(await refused(doomed.step(many, options, on))).toMatchObject({ code: 'trainer.lost' })
+  await doomed.close()
+  expect(saved[0]).toMatchObject({ directory: `${on.prefix}000001`, updates: 1 })
+  const second = await start()
+  try {
+    const digestOf = async (name: string) => (await second.save(join(folder, name), false)).digest
+    const other = { ...on, every: 0, owner: '2/0', resume: saved[0]!.directory }
+    expect(await refused(second.step(many, options, other))).toMatchObject({ code: 'trainer.other_call' })
+    const got = await second.step(many, options, { ...other, owner: '1/0' })
+    const digest = await digestOf('step-went-on')
+    await second.load(modelDirectory)
+    expect(await second.step(many, options)).toMatchObject({ loss: got.loss, updates: 4, klEngine: got.klEngine })
+    expect(await digestOf('step-whole')).toBe(digest)
+  } finally {
+    await second.close()
+  }
+}, 240_000)

@@ -89,6 +89,7 @@ const ofProcesses = {
 const ofNode = {
   steps: { steps: 7 },
   checkpointEvery: { checkpointEvery: 7 },
+  innerCheckpointEvery: { innerCheckpointEvery: 0 },
   keepVersions: { keepVersions: 7 },
   keepCheckpoints: { keepCheckpoints: 7 },
   advantage: { advantage: 'none' },
@@ -101,7 +102,8 @@ const places: Record<keyof Train, unknown> = { ...ofSteps, ...ofProcesses, ...of
 
 test('every field of the train section has its place: in the options of a step, of the processes, or with Node', () => {
   const fields = Object.keys(resolve({ train: { icepop: {}, lora: {}, overlong: { bufferTokens: 1 } } }).train)
-  fields.push('correction', 'rendezvous') // correction: not beside icepop; rendezvous: only with nodes
+  // correction: not beside icepop; rendezvous: only with nodes; innerCheckpointEvery: from the estimate
+  fields.push('correction', 'rendezvous', 'innerCheckpointEvery')
   expect(Object.keys(places).sort()).toEqual(fields.sort())
 })
 

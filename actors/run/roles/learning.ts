@@ -17,6 +17,7 @@ import type { Trainer } from '../../../backends/trainer/trainer'
 import { startTrainer } from '../../../backends/trainer/trainerProcess'
 import { serveWeights } from '../../../backends/weights/serveWeights'
 import { completeAlarm, type RecipeConfig, refuseWithoutRendezvous, type TaskSource } from '../../../config'
+import { innerCheckpointEveryOf } from '../../../config/estimate/innerCheckpoints'
 import type { ToolSchema } from '../../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
 import { type Epoch, policyVersion } from '../../../messages/ids'
@@ -125,6 +126,7 @@ async function startTraining(
   const { renderer, model, demonstrations } = parts
   const { checkpointEvery, keepVersions, keepCheckpoints, steps } = config.train
   const timeouts = trainerTimeoutsOf(config)
+  const innerCheckpointEvery = innerCheckpointEveryOf(config)
   const leases = await branch.leases()
   const modelDirectory = model.directory
   const plan = config.hardware?.plan
@@ -153,7 +155,7 @@ async function startTraining(
           env,
         })
         if (fits) return trainer
-        await checkDisk(directory, config.train, trainer.info).catch(async thrown => {
+        await checkDisk(directory, { ...config.train, innerCheckpointEvery }, trainer.info).catch(async thrown => {
           await trainer.close()
           throw thrown
         })
@@ -194,7 +196,7 @@ async function startTraining(
       directory,
       ...(server === undefined ? {} : { servedAt: server.urlOf }),
       grpo: grpoOptionsOf(config),
-      ...{ checkpointEvery, keepVersions, lastStep: steps, mayAct: branch.mayAct },
+      ...{ checkpointEvery, innerCheckpointEvery, keepVersions, lastStep: steps, mayAct: branch.mayAct },
       onWriting: ended => {
         writing = ended
       },

@@ -15,6 +15,7 @@ from tiny_models import random_sequences
 from trainer_support import Trainer
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.child_process import exit_now
+from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
 from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.trainer import TrainerError
 from troupe_policy.trainer.ranks.shards import whole
@@ -92,6 +93,17 @@ def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
     return int(trainer.ranks.sum([more])[0])
 
 
+def goes_on(folder: Path, ranks: Ranks) -> bool:
+    """True if a step that goes on from the checkpoint after its third update ends with the bits of one that was not interrupted."""
+    count, options, made = CASES["mini-batches"]
+    whole, other = (Trainer(folder / "model", ranks=ranks, **made) for _ in range(2))
+    want = whole.step(random_sequences(count, seed=2), options, PartialCheckpoints(str(folder / "step-u"), 3))
+    got = other.step(random_sequences(count, seed=2), options, PartialCheckpoints(resume=str(folder / "step-u000003")))
+    keys = ("loss", "gradNorm", "klEngine", "clipFraction", "entropy", "updates")
+    agree = all(torch.equal(whole.parameters[name].to_local(), p.to_local()) for name, p in other.parameters.items())
+    return bool(ranks.sum([float(agree and all(want[key] == got[key] for key in keys))])[0] == ranks.size)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = Ranks.from_environment(timeout_s=60)
@@ -114,9 +126,10 @@ def main(folder: Path) -> None:
     trainer = Trainer(folder / "model", ranks=ranks, **made)
     answers = iter([False, True])
     results["cancelled between two micro-batches"] = refused(
-        lambda: trainer.step(random_sequences(count, seed=4), options, lambda: next(answers))
+        lambda: trainer.step(random_sequences(count, seed=4), options, should_stop=lambda: next(answers))
     )
     results["reduced once, after a cancelled step"] = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
+    results["goes on"] = goes_on(folder, ranks)
     trainer = Trainer(folder / "model", ranks=ranks)
     results["sft"] = trainer.sft(examples_of(20), SFT)
     trainer.load(folder / "one")
@@ -127,7 +140,7 @@ def main(folder: Path) -> None:
     results["other model"] = refused(lambda: trainer.load(folder / "other"))
     results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
     # Only rank 0 knows that its caller has disconnected, but every rank stops.
-    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.is_leader))
+    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, should_stop=lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
     results["bfloat16"] = Trainer(folder / "model", ranks=ranks, published_dtype="bfloat16").save(folder / "half", False)["digest"]

@@ -16,13 +16,13 @@ from tiny_models import random_sequences, tiny_model_dir
 from trainer_support import Trainer, sft_options
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.trainer.batch.example_files import ExampleFiles, ExampleFilesError, SftExample
-from troupe_policy.trainer.fine_tuning import SftCheckpoints
+from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
 from troupe_policy.trainer.service import TrainerService
 from troupe_policy.trainer.trainer import TrainerError
 
 torch.set_num_threads(1)
 SFT = sft_options(learning_rate=5e-3, epochs=3, batch_sequences=5, seed=1)
-NONE = SftCheckpoints()
+NONE = PartialCheckpoints()
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +116,12 @@ def test_an_sft_that_is_cut_off_goes_on_from_its_checkpoint_and_ends_as_if_it_ha
 
     first = Trainer(model_dir)
     with pytest.raises(Killed):
-        first.sft_files(*asked, SftCheckpoints(str(tmp_path / "sft-"), 4), on_progress=stop, on_saved=lambda path, updates, _: saved.append((path, updates)))
+        first.sft_files(*asked, PartialCheckpoints(str(tmp_path / "sft-"), 4), on_progress=stop, on_saved=lambda path, updates, _: saved.append((path, updates)))
     first.writer.wait()
     assert saved == [(str(tmp_path / "sft-000004"), 4), (str(tmp_path / "sft-000008"), 8)]
     done: list[float] = []
     second = Trainer(model_dir, seed=9)
-    got = second.sft_files(*asked, SftCheckpoints("", 0, saved[-1][0]), on_progress=lambda share, _: done.append(share))
+    got = second.sft_files(*asked, PartialCheckpoints("", 0, saved[-1][0]), on_progress=lambda share, _: done.append(share))
     assert len(done) == 7 and done[0] == 9 / 15
     assert without_clock(got) == without_clock(want)
     assert same(weights(second), weights(whole))
@@ -131,14 +131,14 @@ def test_an_sft_that_is_cut_off_goes_on_from_its_checkpoint_and_ends_as_if_it_ha
 def test_a_checkpoint_of_other_demonstrations_or_options_is_refused_and_changes_nothing(model_dir, tmp_path) -> None:
     digest = write(tmp_path / "e", examples(12), 4)
     other = write(tmp_path / "f", examples(11), 4)
-    Trainer(model_dir).sft_files(str(tmp_path / "e"), digest, SFT, SftCheckpoints(str(tmp_path / "sft-"), 4))
-    resume = SftCheckpoints(resume=str(tmp_path / "sft-000004"))
+    Trainer(model_dir).sft_files(str(tmp_path / "e"), digest, SFT, PartialCheckpoints(str(tmp_path / "sft-"), 4))
+    resume = PartialCheckpoints(resume=str(tmp_path / "sft-000004"))
     trainer = Trainer(model_dir)
     before = weights(trainer)
     for asked in ((str(tmp_path / "f"), other, SFT), (str(tmp_path / "e"), digest, sft_options(epochs=2))):
         with pytest.raises(CheckpointError) as raised:
             trainer.sft_files(*asked, resume)
-        assert raised.value.code == "trainer.other_examples"
+        assert raised.value.code == "trainer.other_call"
         assert same(weights(trainer), before)
 
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_cannot_be_begun_is_left_out_and_the_sft_goes_on(model
             blocked.unlink()
 
     got = trainer.sft_files(
-        str(tmp_path / "e"), digest, SFT, SftCheckpoints(str(blocked / "sft-"), 4),
+        str(tmp_path / "e"), digest, SFT, PartialCheckpoints(str(blocked / "sft-"), 4),
         on_progress=unblock, on_saved=lambda _path, updates, _saved: saved.append(updates),
     )  # fmt: skip
     assert saved == [8, 12]

@@ -14,6 +14,8 @@ from rank_cases import CASES, SFT, after_resume, examples_of
 from rank_child import gradient_and_metrics
 from tiny_models import random_sequences, tiny_model_dir
 from trainer_support import Trainer
+from troupe_policy.model.checkpoint import CheckpointError
+from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
 
 torch.set_num_threads(1)
 pytest.importorskip("peft")
@@ -66,6 +68,14 @@ def test_two_ranks_have_the_loss_and_the_gradient_of_one(folder: Path, two: dict
     for key in ("loss", "gradNorm", "klEngine", "tisMean", "tisCapped", "entropy", "trainedTokens", "sequences"):
         assert other[key] == pytest.approx(metrics[key], rel=1e-5, abs=1e-6), key
     assert other.get("klReference", 0.0) == pytest.approx(metrics.get("klReference", 0.0), rel=1e-5, abs=1e-7)
+
+
+def test_a_step_of_two_ranks_goes_on_from_its_checkpoint_bit_for_bit(folder: Path, two: dict) -> None:
+    assert two["goes on"]
+    trainer = Trainer(folder / "model")
+    count, options, _ = CASES["mini-batches"]
+    with pytest.raises(CheckpointError, match="written by 2 ranks"):
+        trainer.step(random_sequences(count, seed=2), options, PartialCheckpoints(resume=str(folder / "step-u000003")))
 
 
 def test_fine_tuning_on_two_ranks_is_that_on_one(folder: Path, two: dict) -> None:

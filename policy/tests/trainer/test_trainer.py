@@ -211,7 +211,7 @@ def test_a_caller_that_goes_away_stops_the_step_with_nothing_changed(model_dir) 
     before = weights(trainer)
     answers = iter([False, False, True])
     with pytest.raises(TrainerError) as raised:
-        trainer.step(random_sequences(8, seed=1), dataclasses.replace(OPTIONS, micro_batch_tokens=1), lambda: next(answers))
+        trainer.step(random_sequences(8, seed=1), dataclasses.replace(OPTIONS, micro_batch_tokens=1), should_stop=lambda: next(answers))
     assert raised.value.code == "trainer.cancelled"
     assert same(weights(trainer), before)
 

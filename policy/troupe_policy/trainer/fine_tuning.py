@@ -9,38 +9,22 @@ optimizer is fresh, since RL does not inherit the moments of imitation.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
-from ..model.checkpoint import CheckpointError
-from . import saved_state
 from .batch.batching import epoch_batches
 from .batch.example_files import ExampleFiles, Lazy, SftExample
 from .batch.micro_batch import Batch
-from .checkpoint_writer import SavedCheckpoint
 from .meter import Meter
 from .options import Metrics, SftOptions, TrainerError, learning_rate_at
+from .partial_checkpoints import OnSaved, PartialCheckpoints, PartialWriter
 from .training_state import TrainingState
 
 # Upper bound on the tokens of a micro-batch; SFT's options do not set one.
 MICRO_BATCH_TOKENS = 8192
-logger = logging.getLogger("troupe_policy")
-
-
-@dataclass(frozen=True)
-class SftCheckpoints:
-    """prefix: path of the checkpoints, whose names end with the number of updates. every: updates between two; 0 for none.
-    resume: checkpoint to go on from, or empty.
-    """
-
-    prefix: str = ""
-    every: int = 0
-    resume: str = ""
 
 
 @dataclass
@@ -54,16 +38,13 @@ class _Progress:
     losses: list[float] = field(default_factory=list)
 
 
-OnSaved = Callable[[str, int, SavedCheckpoint], None]
-
-
 def fine_tune(
     state: TrainingState,
     examples: Sequence[SftExample],
     options: SftOptions,
     on_progress: Callable[[float, float], None],
     should_stop: Callable[[], bool],
-    checkpoints: SftCheckpoints,
+    checkpoints: PartialCheckpoints,
     on_saved: OnSaved,
 ) -> Metrics:
     """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps.
@@ -76,12 +57,12 @@ def fine_tune(
     all_lengths = _lengths(examples)
     lengths = [int(all_lengths[at]) for at in kept]
     steps = options.epochs * -(-len(kept) // options.batch_sequences)
+    digest = examples.digest if isinstance(examples, ExampleFiles) else ""
+    partial = PartialWriter(state, "sft", {"examples": digest, "options": asdict(options)}, checkpoints, on_saved)
     before = state.optimizer.snapshot()
     state.optimizer.reset()
     try:
-        progress = _Progress()
-        if checkpoints.resume:
-            progress = _resumed(state, Path(checkpoints.resume), examples, options)
+        progress = _Progress(**partial.resume()[0]) if checkpoints.resume else _Progress()
         done = progress.updates
         for batch in islice(_batches(kept, lengths, options), done, None):
             progress.rate = learning_rate_at(progress.updates, steps, options)
@@ -91,9 +72,8 @@ def fine_tune(
             progress.losses.append(loss)
             progress.updates += 1
             on_progress(progress.updates / steps, loss)
-            if checkpoints.every > 0 and progress.updates % checkpoints.every == 0 and progress.updates < steps:
-                _save(state, progress, examples, options, checkpoints.prefix, on_saved)
-        state.writer.wait()
+            partial.save_if_due(progress.updates, steps, lambda: asdict(progress))
+        partial.wait()
     except BaseException:
         state.writer.wait_until_copied()
         state.optimizer.restore(before)
@@ -174,46 +154,3 @@ def _accumulate(state: TrainingState, batch: Batch, should_stop: Callable[[], bo
         part.backward()
         loss += part.item()
     return state.ranks.sum([loss])[0]
-
-
-def _what(examples: Sequence[SftExample], options: SftOptions) -> dict[str, object]:
-    """Names what is trained on and how: a checkpoint goes on only with the same."""
-    return {"examples": examples.digest if isinstance(examples, ExampleFiles) else "", "options": asdict(options)}
-
-
-def _save(
-    state: TrainingState, progress: _Progress, examples: Sequence[SftExample], options: SftOptions, prefix: str, on_saved: OnSaved
-) -> None:
-    updates, directory = progress.updates, f"{prefix}{progress.updates:06}"
-    counters = {"sft": {**_what(examples, options), **asdict(progress)}}
-
-    def failed(error: BaseException) -> None:
-        # the next one may succeed; until then a crash goes on from an earlier one
-        logger.warning("the checkpoint %s could not be written: %s", directory, error)
-
-    def done(ended) -> None:  # type: ignore[no-untyped-def]
-        error = ended.exception()
-        if error is None:
-            on_saved(directory, updates, ended.result())
-        else:
-            failed(error)
-
-    try:
-        saving = saved_state.begin_checkpoint(state, Path(directory), None, counters)
-    except (OSError, CheckpointError) as error:  # rank 0 has the first, every other rank with it the second
-        failed(error)
-    else:
-        saving.add_done_callback(done)
-
-
-def _resumed(state: TrainingState, directory: Path, examples: Sequence[SftExample], options: SftOptions) -> _Progress:
-    """Loads weights and moments, and returns the progress. Raises CheckpointError trainer.other_examples."""
-    manifest = saved_state.load(state, directory)
-    saved = dict((manifest.get("optimizer") or {}).get("sft") or {})
-    what = {key: saved.pop(key, None) for key in ("examples", "options")}
-    if what != _what(examples, options):
-        raise CheckpointError(
-            "trainer.other_examples",
-            f"the checkpoint in {directory} was trained on other demonstrations, or with other options of the cold start: begin it anew",
-        )
-    return _Progress(**saved)

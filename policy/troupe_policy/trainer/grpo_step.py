@@ -1,17 +1,21 @@
 """One GRPO step (DESIGN §6): `inner_steps` passes over one batch, with one optimizer update for each mini-batch of a pass.
 
-In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics.
+In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics,
+checkpoints between the updates.
 Invariants: a call that fails, is not finite or is cancelled leaves weights, optimizer and reference as they were; the gradient
 of an update does not depend on how its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the
-first update, for every mini-batch.
+first update, for every mini-batch. A step that goes on from a checkpoint ends as one that was never interrupted.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .batch.micro_batch import Batch, MicroBatch
 from .batch.mini_batch import mini_batches
@@ -21,14 +25,33 @@ from .losses.loss_norm import sequence_denominators
 from .losses.policy_loss import policy_loss
 from .meter import Meter
 from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, linear_warmup
+from .partial_checkpoints import OnSaved, PartialCheckpoints, PartialWriter
 from .training_state import TrainingState
 
 # A mini-batch is a list of micro-batches, whose gradients add up to one optimizer update.
 MiniBatch = list[MicroBatch]
 
 
+SUMS = ("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked", "masked_sequences")
+
+
+@dataclass
+class _Progress:
+    """What a step knows besides weights, moments and log-probabilities. sums: of the metrics, over this rank's share."""
+
+    updates: int
+    norm: float
+    rate: float
+    sums: dict[str, float]
+
+
 def grpo_step(
-    state: TrainingState, sequences: Sequence[TrainSequence], options: GrpoOptions, should_stop: Callable[[], bool]
+    state: TrainingState,
+    sequences: Sequence[TrainSequence],
+    options: GrpoOptions,
+    checkpoints: PartialCheckpoints,
+    should_stop: Callable[[], bool],
+    on_saved: OnSaved,
 ) -> Metrics:
     """Makes one GRPO step, as Trainer.step describes."""
     check_names(options)
@@ -41,28 +64,35 @@ def grpo_step(
     micros = [micro for mini in minis for micro in mini]
     updates = options.inner_steps * len(minis)
     # A single update needs no snapshot: its gradient is checked before any weight changes.
-    before = state.optimizer.snapshot() if updates > 1 else None
-    names = ("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked", "masked_sequences")
-    sums = dict.fromkeys(names, 0.0)
-    norm = rate = 0.0
+    before = state.optimizer.snapshot() if updates > 1 or checkpoints.resume else None
+    partial = PartialWriter(state, "step", _what(sequences, options, checkpoints), checkpoints, on_saved)
+    progress = _Progress(0, 0.0, 0.0, dict.fromkeys(SUMS, 0.0))
     had_reference = state.reference.is_taken
     try:
-        if options.kl_coef > 0:
-            _score_reference(state, micros, options.temperature, should_stop)
-        _score_old(state, minis, options, should_stop)
-        for inner in range(options.inner_steps):
-            for mini in minis:
-                loss = 0.0
-                for micro in mini:
-                    state.check_stop(should_stop)
-                    state.reduce_after(micro is mini[-1])
-                    loss += grpo_micro(state, micro, options, sums, first=inner == 0)
-                loss = state.ranks.sum([loss])[0]
-                rate = linear_warmup(options.learning_rate, state.optimizer.updates, options.warmup_updates)
-                norm = state.update(loss, rate, options.max_grad_norm)
-                sums["loss"] += loss / state.ranks.size
+        if checkpoints.resume:
+            progress = _resumed(state, partial, micros)
+        else:
+            if options.kl_coef > 0:
+                _score_reference(state, micros, options.temperature, should_stop)
+            _score_old(state, minis, options, should_stop)
+        done, sums = progress.updates, progress.sums
+        for number in range(done, updates):
+            inner, at = divmod(number, len(minis))
+            loss = 0.0
+            for micro in minis[at]:
+                state.check_stop(should_stop)
+                state.reduce_after(micro is minis[at][-1])
+                loss += grpo_micro(state, micro, options, sums, first=inner == 0)
+            loss = state.ranks.sum([loss])[0]
+            progress.rate = linear_warmup(options.learning_rate, state.optimizer.updates, options.warmup_updates)
+            progress.norm = state.update(loss, progress.rate, options.max_grad_norm)
+            sums["loss"] += loss / state.ranks.size
+            progress.updates += 1
+            partial.save_if_due(progress.updates, updates, lambda: _saved_progress(state, progress), lambda: _logprobs_of(micros))
+        partial.wait()
     except BaseException:
         if before is not None:
+            state.writer.wait_until_copied()
             state.optimizer.restore(before)
         if not had_reference:
             state.reference.drop()
@@ -72,7 +102,7 @@ def grpo_step(
     sums = dict(zip(sums, state.ranks.sum(list(sums.values())), strict=True))
     metrics = {
         "loss": sums["loss"] / updates,
-        "gradNorm": norm,
+        "gradNorm": progress.norm,
         "clipFraction": sums["clipped"] / (total * options.inner_steps),
         "klEngine": sums["kl"] / total,
         "tisMean": sums["tis"] / total,
@@ -80,8 +110,8 @@ def grpo_step(
         "entropy": sums["entropy"] / total,
         "trainedTokens": float(total),
         "sequences": float(len(sequences)),
-        "lr": rate,
-        **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps),
+        "lr": progress.rate,
+        **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps * (updates - done) // updates),
     }
     if options.kl_coef > 0:
         metrics["klReference"] = sums["reference"] / total
@@ -94,6 +124,42 @@ def grpo_step(
     if len(minis) > 1:
         metrics["updates"] = float(updates)
     return metrics
+
+
+def _what(sequences: Sequence[TrainSequence], options: GrpoOptions, checkpoints: PartialCheckpoints) -> dict[str, object]:
+    """Names the step: whose it is, its batch by digest, its options. Empty if the step has no checkpoints."""
+    if checkpoints.every <= 0 and not checkpoints.resume:
+        return {}
+    batch = hashlib.sha256()
+    for s in sequences:
+        batch.update(f"{s.trajectory}/{s.group}/{s.advantage!r}/{len(s.tokens)}\n".encode())
+        for array in (s.tokens, s.mask, s.engine_logp):
+            batch.update(np.ascontiguousarray(array))
+    return {"owner": checkpoints.owner, "batch": batch.hexdigest(), "options": asdict(options)}
+
+
+def _saved_progress(state: TrainingState, progress: _Progress) -> dict[str, object]:
+    """The progress for a manifest, with the sums of every rank. Collective."""
+    return {**asdict(progress), "sums": state.ranks.every(dict(progress.sums))}
+
+
+def _logprobs_of(micros: Sequence[MicroBatch]) -> dict[str, Tensor]:
+    """Log-probabilities of this rank's tokens under π_old and the reference, float32 [tokens], laid end to end. After the
+    first update they cannot be computed again.
+    """
+    named = {"old": [micro.old_logp for micro in micros], "reference": [micro.reference_logp for micro in micros]}
+    # With `engine-logprobs`, π_old of later mini-batches is not set yet; it is part of the batch.
+    return {name: torch.cat(parts) for name, parts in named.items() if all(part is not None for part in parts)}
+
+
+def _resumed(state: TrainingState, partial: PartialWriter, micros: Sequence[MicroBatch]) -> _Progress:
+    """Loads weights, moments and log-probabilities, and returns the progress."""
+    saved, own = partial.resume()
+    counts = [len(micro.targets) for micro in micros]
+    for name, value in own.items():
+        for micro, part in zip(micros, value.split(counts), strict=True):
+            setattr(micro, f"{name}_logp", part.to(state.device))
+    return _Progress(**{**saved, "sums": saved["sums"][state.ranks.rank]})
 
 
 def _mini_batches(

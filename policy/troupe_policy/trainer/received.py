@@ -20,22 +20,26 @@ MAX_CALL_TOKENS = 1 << 27
 NO_OPTIONS = "the call has no options: send them first"
 
 
-def received(parts: Iterator[Any]) -> tuple[Any, list[TrainSequence]]:
-    """Reads a call's stream to its end: its options message, and its sequences.
+def received(parts: Iterator[Any]) -> tuple[Any, pb.PartialCheckpoints, list[TrainSequence]]:
+    """Reads a call's stream to its end: its options message, its checkpoints (none by default), and its sequences.
 
     Raises TrainerError trainer.batch_too_large at the first sequence beyond MAX_CALL_TOKENS, trainer.bad_option without
     options, trainer.bad_sequence for an array that does not hold whole numbers.
     """
     given, sequences, budget = None, [], MAX_CALL_TOKENS
+    checkpoints = pb.PartialCheckpoints()
     for part in parts:
         if part.WhichOneof("part") == "options":
             given = part.options
+            continue
+        if part.WhichOneof("part") == "checkpoints":
+            checkpoints = part.checkpoints
             continue
         budget = _spend(budget, len(part.sequence.mask))
         sequences.append(_sequence(part.sequence))
     if given is None:
         raise TrainerError("trainer.bad_option", NO_OPTIONS)
-    return given, sequences
+    return given, checkpoints, sequences
 
 
 def _spend(budget: int, tokens: int) -> int:

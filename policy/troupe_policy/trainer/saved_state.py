@@ -2,7 +2,7 @@
 
 In: the training state (on any number of ranks) and a directory. Out: published weights, a checkpoint, or the state that
 a checkpoint holds.
-Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished SFT, which no engine
+Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no engine
 loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a reference.
 Both are in shards that any number of ranks reads. All files are verified before the first weight changes, and every
 rank raises the error. With adapters (LoRA) the weights are published merged; the adapters lie beside them in
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from .whole_checkpoint import ADAPTER, REFERENCE
 # names of the adapter's files in peft's format
 ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
 TRAINING = "training"
+# folder of what each rank of an unfinished RL step keeps for itself
+PARTIAL = "partial"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -84,15 +86,19 @@ def _adapter_entry(state: TrainingState) -> dict:
 
 
 def begin_checkpoint(
-    state: TrainingState, directory: Path, weights: Path | None, counters: dict[str, object] | None = None
+    state: TrainingState, directory: Path, weights: Path | None, counters: Mapping[str, object] | None = None,
+    own: Mapping[str, Tensor] | None = None,
 ) -> Future[SavedCheckpoint]:
     """Begins to write a checkpoint of the state as it is; the future ends when it is complete on disk. Collective.
 
     weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters: further
-    entries of the manifest's `optimizer`.
+    entries of the manifest's `optimizer`. own: tensors of this rank alone, which only the same number of ranks reads again;
+    every rank has some, or none has.
     """
     state.writer.wait()
     parts: dict[str, Mapping[str, Tensor] | Path] = {TRAINING: live_tensors(state)}
+    if own:
+        parts[PARTIAL] = {f"{state.ranks.rank}/{name}": value for name, value in own.items()}
     saved, version = state.saved_reference, state.reference.version
     if state.reference.is_taken:
         is_same = saved is not None and saved[0] == version and (saved[1] / ".metadata").is_file()
@@ -106,6 +112,7 @@ def begin_checkpoint(
         manifest = {**described, "weights": described["files"]}
         manifest["optimizer"] = {
             "directory": TRAINING, "updates": state.optimizer.updates, "ranks": state.ranks.size, **(counters or {}),
+            **({PARTIAL: PARTIAL} if own else {}),
         }  # fmt: skip
         if REFERENCE in parts:
             manifest[REFERENCE] = {"directory": REFERENCE}
@@ -153,9 +160,20 @@ def _own(state: TrainingState) -> dict[str, Tensor]:
     return dict(kept.values())
 
 
-def load(state: TrainingState, directory: Path) -> dict:
+def own_tensors(state: TrainingState, directory: Path) -> dict[str, Tensor]:
+    """This rank's own tensors of a checkpoint that was loaded, float32, as `begin_checkpoint` got them. Collective."""
+    folder, prefix = directory / PARTIAL, f"{state.ranks.rank}/"
+    if not folder.is_dir():
+        return {}
+    kept = {name: torch.empty(shape) for name, shape in shapes_in(folder).items() if name.startswith(prefix)}
+    _read(state, kept, folder)
+    return {name.removeprefix(prefix): value for name, value in kept.items()}
+
+
+def load(state: TrainingState, directory: Path, refuse: Callable[[dict], None] = lambda manifest: None) -> dict:
     """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
 
+    refuse: gets the manifest on rank 0 before anything changes, and may raise CheckpointError, which every rank raises then.
     Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights loaded
     and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
     """
@@ -164,6 +182,7 @@ def load(state: TrainingState, directory: Path) -> dict:
     if state.ranks.is_leader:
         try:
             manifest = checkpoint.read_manifest(directory, verify=False)
+            refuse(manifest or {})
         except CheckpointError as error:
             problem = (error.code, str(error))
     manifest, problem = state.ranks.broadcast((manifest, problem))

@@ -28,8 +28,9 @@ from ..child_process import announce, exit_now
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from ..model.checkpoint import CheckpointError
-from .fine_tuning import SftCheckpoints
 from .options import options_of
+from .checkpoint_writer import SavedCheckpoint
+from .partial_checkpoints import OnSaved, PartialCheckpoints
 from .ranks.ranks import Ranks
 from .ranks.torchrun import is_first_of_host
 from .received import NO_OPTIONS, received
@@ -81,30 +82,38 @@ class TrainerService(rpc.TrainerServicer):
 
     def Sft(self, requests: Iterator[pb.SftRequest], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
         given = next(requests)
-        saved: list[pb.SftCheckpoint] = []
+        saved: list[pb.PartialCheckpoint] = []
 
         def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
             if not given.HasField("options"):
                 raise TrainerError("trainer.bad_option", NO_OPTIONS)
             options = options_of(SftOptions, given.options)
-            checkpoints = SftCheckpoints(given.checkpoints, given.checkpoint_every, given.resume)
             stop = lambda: not context.is_active()  # noqa: E731
-            say = lambda path, updates, one: saved.append(  # noqa: E731
-                pb.SftCheckpoint(directory=path, updates=updates, manifest=one.manifest, bytes=one.size)
-            )
-            asked = (given.examples, given.digest, options, checkpoints)
-            return lambda report: self._led("sft_files", *asked, on_progress=report, should_stop=stop, on_saved=say)
+            asked = (given.examples, given.digest, options, _partial(given.checkpoints))
+            return lambda report: self._led("sft_files", *asked, on_progress=report, should_stop=stop, on_saved=_into(saved))
 
         return self._run(prepare, saved)
 
     def Step(self, parts: Iterator[pb.StepPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
-        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, sequences = received(parts)
-            options = options_of(GrpoOptions, given)
-            stop = lambda: not context.is_active()  # noqa: E731
-            return lambda _report: self._led("step", sequences, options, should_stop=stop)
+        saved: list[pb.PartialCheckpoint] = []
 
-        return self._run(prepare)
+        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
+            given, asked, sequences = received(parts)
+            options, checkpoints = options_of(GrpoOptions, given), _partial(asked)
+            stop = lambda: not context.is_active()  # noqa: E731
+
+            def call(report: Callable[[float, float], None]) -> Metrics:
+                say = _into(saved)
+
+                def on_saved(path: str, updates: int, one: SavedCheckpoint) -> None:
+                    say(path, updates, one)
+                    report(0.0, 0.0)  # the caller hears of the checkpoint now, not at the end of the step
+
+                return self._led("step", sequences, options, checkpoints, should_stop=stop, on_saved=on_saved)
+
+            return call
+
+        return self._run(prepare, saved)
 
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
         def save() -> pb.SaveReply:
@@ -171,7 +180,7 @@ class TrainerService(rpc.TrainerServicer):
             raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
 
     def _run(
-        self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.SftCheckpoint] | None = None
+        self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.PartialCheckpoint] | None = None
     ) -> Iterator[pb.TrainEvent]:
         """Yields progress while a call works, then its metrics or its error as the last event. saved: checkpoints that are
         complete are put here while the call works; each is yielded with the next progress, or before the last event.
@@ -269,6 +278,17 @@ def follow(given: argparse.Namespace) -> None:
     except Exception:
         logger.exception("rank %s ends", os.environ.get("RANK"))
     exit_now(1)
+
+
+def _partial(given: pb.PartialCheckpoints) -> PartialCheckpoints:
+    return PartialCheckpoints(given.prefix, given.every, given.resume, given.owner)
+
+
+def _into(saved: list[pb.PartialCheckpoint]) -> OnSaved:
+    """Puts each checkpoint that is complete into a list."""
+    return lambda path, updates, one: saved.append(
+        pb.PartialCheckpoint(directory=path, updates=updates, manifest=one.manifest, bytes=one.size)
+    )
 
 
 def _failed(code: str, message: str) -> pb.TrainEvent:

@@ -17,7 +17,7 @@ from ..model.unsupported import UnsupportedModel
 from . import saved_state
 from .checkpoint_writer import SavedCheckpoint
 from .batch.example_files import ExampleFiles, ExampleFilesError, SftExample
-from .fine_tuning import OnSaved, SftCheckpoints, fine_tune
+from .fine_tuning import fine_tune
 from .grpo_step import grpo_step
 from .options import (
     GrpoOptions,
@@ -28,6 +28,7 @@ from .options import (
     TrainSequence,
     learning_rate_at,
 )
+from .partial_checkpoints import NO_CHECKPOINTS, OnSaved, PartialCheckpoints
 from .training_state import TrainingState
 
 logger = logging.getLogger("troupe_policy")
@@ -42,7 +43,7 @@ class Trainer(TrainingState):
         options: SftOptions,
         on_progress: Callable[[float, float], None] = lambda done, loss: None,
         should_stop: Callable[[], bool] = lambda: False,
-        checkpoints: SftCheckpoints = SftCheckpoints(),
+        checkpoints: PartialCheckpoints = NO_CHECKPOINTS,
         on_saved: OnSaved = lambda directory, updates, saved: None,
     ) -> Metrics:
         """Fine-tunes on masked tokens. The loss of a batch is the mean over its masked tokens, in nats.
@@ -54,7 +55,7 @@ class Trainer(TrainingState):
         return fine_tune(self, examples, options, on_progress, should_stop, checkpoints, on_saved)
 
     def sft_files(
-        self, directory: str, digest: str, options: SftOptions, checkpoints: SftCheckpoints, **callbacks: Callable
+        self, directory: str, digest: str, options: SftOptions, checkpoints: PartialCheckpoints, **callbacks: Callable
     ) -> Metrics:
         """Fine-tunes on the demonstrations in files that have this digest; each rank reads its own share of each batch."""
         problem, examples = None, None
@@ -70,7 +71,9 @@ class Trainer(TrainingState):
         self,
         sequences: Sequence[TrainSequence],
         options: GrpoOptions,
+        checkpoints: PartialCheckpoints = NO_CHECKPOINTS,
         should_stop: Callable[[], bool] = lambda: False,
+        on_saved: OnSaved = lambda directory, updates, saved: None,
     ) -> Metrics:
         """One GRPO step (DESIGN §6): `inner_steps` passes over the batch, with an optimizer update for each mini-batch.
 
@@ -85,10 +88,13 @@ class Trainer(TrainingState):
         `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and `lr` are
         those of the last update.
 
+        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not interrupted; if
+        it fails then, the weights are those before this call. on_saved: see `sft`.
+
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.
         """
-        return grpo_step(self, sequences, options, should_stop)
+        return grpo_step(self, sequences, options, checkpoints, should_stop, on_saved)
 
     def reset(self, optimizer: bool, reference: bool) -> None:
         """Begins a stage (a part of a run with its own settings). optimizer: drop the moments. reference: make the

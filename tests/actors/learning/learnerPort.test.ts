@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import type { Batch, LearnerRequest } from '../../../actors/learning/learner'
 import { type LearnerPortOptions, learnerPort } from '../../../actors/learning/learnerPort'
-import type { SavedCheckpoint, Trainer, TrainSequence } from '../../../backends/trainer/trainer'
+import type { PartialCheckpoints, SavedCheckpoint, Trainer, TrainSequence } from '../../../backends/trainer/trainer'
 import type { GenerateTurn } from '../../../messages/commands'
 import type { Fact, GroupSelected, Metrics, StepStarted } from '../../../messages/facts'
 import { epoch, policyVersion, runId } from '../../../messages/ids'
@@ -70,7 +70,7 @@ interface Calls {
  * a trainer that notes its calls.
  */
 async function rig(
-  step: (n: number) => Promise<Readonly<Record<string, number>>>,
+  step: (n: number, on?: PartialCheckpoints) => Promise<Readonly<Record<string, number>>>,
   grpo: Partial<LearnerPortOptions['grpo']> = {},
   { write = async () => ({ manifest: 'm', bytes: 9 }), sft, sleep, wake, lost, ...given }: Given = {},
 ) {
@@ -95,7 +95,8 @@ async function rig(
   let writing = async () => {}
   const calls: Calls = { loaded: [], batches: [], saved: [], resets: [] }
   const trainer = {
-    step: async (sequences: readonly TrainSequence[]) => step(calls.batches.push(sequences)),
+    step: async (sequences: readonly TrainSequence[], _grpo: object, on?: PartialCheckpoints) =>
+      step(calls.batches.push(sequences), on),
     save: async (path: string) => {
       calls.saved.push(path)
       return { digest: 'd', bytes: 1, dtype: 'float32' }
@@ -355,7 +356,7 @@ test('a cold start records its checkpoints, goes on from one, and begins anew if
   const sft: Trainer['sft'] = async ({ examples }, _options, _onProgress, on) => {
     resumes.push(on?.resume)
     if (on?.resume?.endsWith('old')) {
-      throw new TroupeError('trainer.other_examples', { boundary: 'trainer', retriable: false, message: 'others' })
+      throw new TroupeError('trainer.other_call', { boundary: 'trainer', retriable: false, message: 'others' })
     }
     on?.onSaved({ directory: `${on.prefix}000005`, updates: 5, manifest: 'm', bytes: 1 })
     return { loss: examples }
@@ -379,6 +380,82 @@ test('a cold start records its checkpoints, goes on from one, and begins anew if
   }
   expect(resumes.map(path => path && basename(path))).toEqual([undefined, 'sft-e3-000005', 'old', undefined])
   rmSync(directory, { recursive: true })
+  await close()
+})
+
+const refusal = (code: string) => new TroupeError(code, { boundary: 'trainer', retriable: false, message: code })
+const part = (step: number) => ({ step, version: null, name: `step-00000${step}-u000002` })
+const train = (since: Parameters<typeof request>[0], partial: object = {}) =>
+  ({ ...request(since), ...partial }) as LearnerRequest
+
+test('a step records its checkpoints, and goes on from one without loading the state before it', async () => {
+  const asked: (PartialCheckpoints | undefined)[] = []
+  const step = async (_n: number, on?: PartialCheckpoints) => {
+    asked.push(on)
+    on?.onSaved({ directory: `${on.prefix}000004`, updates: 4, manifest: 'm', bytes: 1 })
+    return { loss: 1 }
+  }
+  const { port, calls, appended, written, close } = await rig(step, {}, { innerCheckpointEvery: 4, directory: '/run' })
+  const signal = new AbortController().signal
+  await port({ ...(train([batch(2, 1)], { partial: part(3) }) as object), epoch: epoch(7) } as LearnerRequest, signal)
+  await written()
+  expect(calls.loaded).toEqual([])
+  expect(asked).toMatchObject([
+    {
+      prefix: '/run/checkpoints/step-000003-e7-u',
+      every: 4,
+      owner: '3/0',
+      resume: '/run/checkpoints/step-000003-u000002',
+    },
+  ])
+  expect((await appended())[0]).toMatchObject({
+    type: 'checkpoint.saved',
+    step: 3,
+    name: 'step-000003-e7-u000004',
+    updates: 4,
+  })
+  await close()
+})
+
+test('a finished step that a trainer lost goes on from its own checkpoint, too, and the next one begins', async () => {
+  const resumes: (string | undefined)[] = []
+  const step = async (_n: number, on?: PartialCheckpoints) => {
+    resumes.push(on?.resume && basename(on.resume))
+    return { loss: 1 }
+  }
+  const { port, calls, close } = await rig(step)
+  const since = [batch(1, 1), batch(2, 1)]
+  await port(train(since, { partial: part(2) }), new AbortController().signal)
+  expect([calls.loaded, resumes]).toEqual([[], ['step-000002-u000002', undefined]])
+  await close()
+})
+
+test('a step whose checkpoint is of another call begins anew, from the checkpoint before it', async () => {
+  const resumes: (string | undefined)[] = []
+  const step = async (_n: number, on?: PartialCheckpoints) => {
+    resumes.push(on?.resume && basename(on.resume))
+    if (on?.resume !== undefined) throw refusal('trainer.other_call')
+    return { loss: 1 }
+  }
+  const { port, calls, close } = await rig(step)
+  const decision = await port(train([batch(2, 1)], { partial: part(3) }), new AbortController().signal)
+  expect(decision!.facts.at(-1)).toMatchObject({ type: 'step.completed', step: 3 })
+  expect(calls.loaded).toEqual(['/run/checkpoints/step-000001'])
+  expect(resumes).toEqual(['step-000003-u000002', undefined, undefined])
+  await close()
+})
+
+test('after a step that went on and is rejected, the next one begins from a checkpoint: the state before it is gone', async () => {
+  const { port, calls, close } = await rig(async (_n, on) => {
+    if (on?.resume !== undefined) throw refusal('trainer.not_finite')
+    return { loss: 1 }
+  })
+  const signal = new AbortController().signal
+  const decision = await port(train([], { partial: part(3) }), signal)
+  expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3 }])
+  const next = train([], { batch: batch(4, null) })
+  await port(next, signal)
+  expect(calls.loaded).toEqual(['/run/checkpoints/step-000001'])
   await close()
 })
 

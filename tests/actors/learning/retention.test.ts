@@ -57,6 +57,13 @@ function removals(facts: readonly Fact[]): readonly string[] {
   )
 }
 
+function trainRequest(facts: readonly Fact[]) {
+  const behaviour = learner(plan)
+  const state = facts.reduce((s, fact) => behaviour.evolve(s, fact, origin), behaviour.initial())
+  const request = behaviour.pending(state, fx).requests?.[0]
+  return request?.kind === 'train' ? request : undefined
+}
+
 test('the checkpoint that an open step began from stays until the step is over and another one has begun elsewhere', () => {
   // Step 2 began before the checkpoint of step 1 was complete, so it names that of step 0.
   const open = [save(0), first, begin(1, 0), end(1), begin(2, 0), save(1)]
@@ -71,6 +78,33 @@ test('a removal is requested until checkpoint.removed is in the log', () => {
   const facts = [save(0), first, begin(1, 0), end(1), save(1), begin(2, 1), end(2), save(2)]
   expect(removals(facts)).toEqual(['step-0'])
   expect(removals([...facts, { type: 'checkpoint.removed', at: 0, step: 0, name: 'step-0' }])).toEqual([])
+})
+
+const partSaved = (step: number, updates: number): Fact => {
+  return { ...(save(step) as CheckpointSaved), name: `step-${step}-u${updates}`, updates }
+}
+
+test('the newest checkpoint in the middle of a step stays until a checkpoint holds the step, or it is rejected', () => {
+  const open = [save(0), first, begin(1, 0), partSaved(1, 2), partSaved(1, 4)]
+  const partials = (facts: readonly Fact[]) => trainRequest(facts)?.partial?.name
+  expect(partials(open)).toBe('step-1-u4')
+  expect(removals(open)).toEqual(['step-1-u2'])
+  // Its step is over, but a trainer that dies now would compute it again from its base.
+  const over = [...open, end(1), begin(2, 0)]
+  expect(partials(over)).toBe('step-1-u4')
+  expect(removals(over)).toEqual(['step-1-u2'])
+  expect(partials([...over, partSaved(2, 2)])).toBe('step-2-u2')
+  expect(removals([...over, partSaved(2, 2)])).toEqual(['step-1-u2', 'step-1-u4'])
+  expect(partials([...over, save(1)])).toBeUndefined()
+  expect(removals([...over, save(1)])).toEqual(['step-1-u2', 'step-1-u4'])
+  const rejected: Fact = { type: 'step.rejected', at: 0, step: 1, epoch: epoch(0), reason: '', metrics: {} }
+  expect(partials([...open, rejected, begin(2, 0)])).toBeUndefined()
+  expect(removals([...open, rejected])).toEqual(['step-1-u2', 'step-1-u4'])
+})
+
+test('a checkpoint in the middle of a step is no checkpoint of the step', () => {
+  const facts = [save(0), first, begin(1, 0), partSaved(1, 2), end(1), begin(2, 0)]
+  expect(trainRequest(facts)).toMatchObject({ checkpoint: { name: 'step-0' }, since: [{ started: { step: 1 } }] })
 })
 
 const sftSaved = (updates: number): Fact => {

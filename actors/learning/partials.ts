@@ -1,0 +1,62 @@
+/**
+ * Checkpoints in the middle of a cold start or of a step: recorded while the call goes on, and the start of the call that
+ * goes on from one.
+ *
+ * in   a call of the trainer, the newest of its checkpoints        out  checkpoint.saved with `updates`, for each one
+ * Invariant: a call whose checkpoint cannot be used begins anew; any other error is the caller's.
+ */
+import { basename } from 'node:path'
+import type { PartialCheckpoints } from '../../backends/trainer/trainer'
+import type { CheckpointSaved } from '../../messages/facts'
+import type { Epoch, PolicyVersion } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import type { KeptCheckpoint } from './retention'
+
+export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' | 'owner'> {
+  readonly step: number
+  /** Version that the call began with. */
+  readonly version: PolicyVersion
+  readonly epoch: Epoch
+}
+
+export interface Recorder {
+  readonly append: (fact: CheckpointSaved) => Promise<void>
+  readonly fx: Effects
+}
+
+/** `on`: what the trainer is given. `recorded` resolves when every checkpoint so far is in the log. */
+export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx }: Recorder) {
+  const said: Promise<void>[] = []
+  const onSaved: PartialCheckpoints['onSaved'] = ({ directory, updates, manifest, bytes }) => {
+    const name = basename(directory)
+    const fact = { step, version, name, digest: '', manifest, bytes, updates, epoch }
+    const appended = append({ type: 'checkpoint.saved', at: fx.now(), ...fact })
+    appended.catch(() => {}) // `recorded` throws it
+    said.push(appended)
+  }
+  return { on: { ...on, onSaved }, recorded: async () => void (await Promise.all(said)) }
+}
+
+/** Codes of errors after which a call cannot go on from its checkpoint. */
+const cannotGoOn: ReadonlySet<string> = new Set([
+  ...['trainer.other_call', 'trainer.no_checkpoint', 'trainer.checkpoint_corrupt'],
+])
+
+/** Makes a call from `partial`, or from the beginning if there is none or if it cannot be used. */
+export async function goOnOrBeginAnew<T>(
+  what: string,
+  partial: KeptCheckpoint | undefined,
+  call: (from?: KeptCheckpoint) => Promise<T>,
+  log: Log,
+): Promise<T> {
+  if (partial === undefined) return call()
+  try {
+    return await call(partial)
+  } catch (thrown) {
+    if (!cannotGoOn.has(asError(thrown) instanceof TroupeError ? (thrown as TroupeError).code : '')) throw thrown
+    log.warn({ err: thrown, checkpoint: partial.name }, `${what} begins anew: it cannot go on from its checkpoint`)
+    return call()
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * Computes a step in the trainer, from whatever state the trainer holds.
+ *
+ * in   the trainer, a request to train        out  the step's metrics, or the fault of its batch
+ * Invariant: before a step is computed, the trainer holds the state that the earlier steps left. If it lost that state (a
+ * crash, a resume), it goes on in the middle of the step, or of an earlier one, that has a checkpoint there; otherwise it
+ * loads the newest checkpoint. The recorded batches since are repeated; a loss that then differs from the recorded one is
+ * logged.
+ */
+import type { GrpoOptions, StageReset, Trainer, TrainSequence } from '../../backends/trainer/trainer'
+import type { Metrics } from '../../messages/facts'
+import type { FailureStreaks } from '../../runtime/actor/failureStreaks'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal/journal'
+import type { Log } from '../../runtime/log'
+import type { checkpoints } from './checkpoints'
+import type { Batch, LearnerRequest } from './learner'
+import { goOnOrBeginAnew, type Recorder, recordPartials } from './partials'
+import type { KeptCheckpoint } from './retention'
+import { batchFaults, callKinds } from './trainerCalls'
+import { factsOf, trainSequences } from './trainSequences'
+
+type TrainRequest = Extract<LearnerRequest, { kind: 'train' }>
+
+export interface TrainerStepsOptions extends Recorder {
+  readonly journal: Journal
+  readonly grpo: GrpoOptions
+  /** Updates between two checkpoints in the middle of a step; 0: none. */
+  readonly innerCheckpointEvery: number
+  readonly written: ReturnType<typeof checkpoints>
+  readonly calls: FailureStreaks
+  readonly log: Log
+}
+
+/** `fault`: the trainer refused the batch, and left no result of it. */
+export type Computed = { readonly metrics: Metrics } | { readonly fault: TroupeError }
+
+/** Relative difference between a recomputed and a recorded loss above which a warning is logged. */
+const recomputedTolerance = 1e-3
+
+export function trainerSteps(options: TrainerStepsOptions) {
+  const { journal, grpo, innerCheckpointEvery: every, written, calls, log } = options
+  /** The trainer, and the number of the step whose resulting state it holds. */
+  let held: { readonly trainer: Trainer; readonly step: number } | undefined
+
+  /** True if the trainer holds the state that `step` begins with. */
+  const holdsBefore = (trainer: Trainer, step: number) => held?.trainer === trainer && held.step === step - 1
+
+  /** Reads the batch's sequences from the log, in the batch's order. */
+  const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
+    trainSequences(batch, await factsOf(journal, batch))
+
+  async function stepOf(
+    trainer: Trainer,
+    { started }: Batch,
+    sequences: readonly TrainSequence[],
+    { epoch, version, batch }: TrainRequest,
+    from: KeptCheckpoint | undefined,
+  ): Promise<Metrics> {
+    const { step } = started
+    const of = { prefix: written.partialPrefix(step, epoch), every, owner: `${step}/${started.epoch}` }
+    const { on, recorded } = recordPartials({ ...of, step, version, epoch }, options)
+    const resume = from === undefined ? {} : { resume: written.pathOf(from.name) }
+    const kind = step === batch.started.step ? callKinds.step : callKinds.again
+    const metrics = await calls.attempt(kind, () => trainer.step(sequences, grpo, { ...on, ...resume }))
+    await recorded()
+    return metrics
+  }
+
+  /** Computes the finished steps again from number `at` on; the first one goes on from `from`, if it is given. */
+  async function repeat(trainer: Trainer, request: TrainRequest, at: number, from?: KeptCheckpoint): Promise<void> {
+    for (const [index, batch] of request.since.entries()) {
+      if (index < at) continue
+      const resume = index === at ? from : undefined
+      if (resume === undefined) await resetTrainer(trainer, batch.reset, grpo)
+      if (batch.rejected) continue
+      const metrics = await stepOf(trainer, batch, await sequencesOf(batch), request, resume)
+      const recorded = batch.metrics?.loss ?? Number.NaN
+      const difference = Math.abs((metrics.loss ?? Number.NaN) - recorded) / Math.max(1e-6, Math.abs(recorded))
+      if (!(difference <= recomputedTolerance)) {
+        log.warn(
+          { step: batch.started.step, loss: metrics.loss, recorded },
+          'the recomputed loss of a step differs from the recorded one',
+        )
+      }
+    }
+  }
+
+  /** Computes the step from a checkpoint in the middle of it or of an earlier one, or from the newest checkpoint. */
+  async function computed(trainer: Trainer, request: TrainRequest, partial?: KeptCheckpoint): Promise<Computed> {
+    const { batch, since, checkpoint } = request
+    const { step } = batch.started
+    const isInside = partial?.step === step
+    if (!isInside && !holdsBefore(trainer, step)) {
+      held = undefined
+      const at = since.findIndex(({ started }) => started.step === partial?.step)
+      if (at < 0) await calls.attempt(callKinds.load, () => trainer.load(written.pathOf(checkpoint.name)))
+      await repeat(trainer, request, Math.max(0, at), at < 0 ? undefined : partial)
+      held = { trainer, step: step - 1 }
+    }
+    if (!isInside) await written.retry(trainer, step - 1)
+    const sequences = await sequencesOf(batch)
+    // A stage that begins may ask for a reset. It is made here, because the newest checkpoint still holds the previous
+    // stage's optimizer and reference model.
+    if (!isInside) await resetTrainer(trainer, batch.reset, grpo)
+    held = undefined
+    try {
+      const metrics = await stepOf(trainer, batch, sequences, request, isInside ? partial : undefined)
+      held = { trainer, step }
+      return { metrics }
+    } catch (thrown) {
+      const error = asError(thrown)
+      if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
+      // The state before the step is in a trainer that computed the step from its beginning, not in one that went on.
+      if (!isInside) held = { trainer, step }
+      return { fault: error }
+    }
+  }
+
+  return {
+    compute(trainer: Trainer, request: TrainRequest): Promise<Computed> {
+      const { step } = request.batch.started
+      const partial = holdsBefore(trainer, step) ? undefined : request.partial
+      return goOnOrBeginAnew(`step ${step}`, partial, from => computed(trainer, request, from), log)
+    },
+
+    /** Notes that `trainer` holds the state that `step` left. */
+    holds(trainer: Trainer, step: number): void {
+      held = { trainer, step }
+    },
+  }
+}
+
+/**
+ * Resets the trainer at the start of a stage. Without a KL term the policy is not copied as the new reference model,
+ * since nothing would use it.
+ */
+export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
+  if (reset === undefined) return
+  const { optimizer } = reset
+  const reference = reset.reference && grpo.klCoef > 0
+  if (optimizer || reference) await trainer.reset({ optimizer, reference })
+}

@@ -1,0 +1,129 @@
+"""Checkpoints in the middle of a long call (a fine-tuning, an RL step of several updates), from which a restarted trainer
+goes on.
+
+In: the training state, the call's progress. Out: checkpoints named by the number of updates that they hold, the progress
+that one holds.
+Invariants: a checkpoint belongs to one call: its manifest says what that call trains on and how, and any other call refuses
+it before a weight changes. A call that goes on from one ends with the weights and the metrics of a call that was never
+interrupted, on the same number of ranks. No call draws random numbers of torch (dropout is off), so none are saved.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from ..model.checkpoint import CheckpointError
+from . import saved_state
+from .checkpoint_writer import SavedCheckpoint
+from .training_state import TrainingState
+
+logger = logging.getLogger("troupe_policy")
+
+OnSaved = Callable[[str, int, SavedCheckpoint], None]
+
+
+@dataclass(frozen=True)
+class PartialCheckpoints:
+    """prefix: path of the checkpoints, whose names end with the number of updates. every: updates between two; 0 for none.
+    resume: checkpoint to go on from, or empty. owner: whose call it is, as the caller names it; a call of another owner
+    refuses the checkpoint.
+    """
+
+    prefix: str = ""
+    every: int = 0
+    resume: str = ""
+    owner: str = ""
+
+
+NO_CHECKPOINTS = PartialCheckpoints()
+
+
+class PartialWriter:
+    """Writes the checkpoints of one call and resumes from one.
+
+    kind: key of the call's entry in the manifest. what: what is trained on and how, of JSON values.
+    """
+
+    def __init__(
+        self, state: TrainingState, kind: str, what: Mapping[str, object], checkpoints: PartialCheckpoints, on_saved: OnSaved
+    ) -> None:
+        self._state, self._kind, self._on_saved = state, kind, on_saved
+        self._what, self._checkpoints = dict(what), checkpoints
+        self._reported = threading.Event()
+        self._reported.set()
+
+    def save_if_due(
+        self, updates: int, of: int, progress: Callable[[], Mapping[str, object]], tensors: Callable[[], Mapping[str, Tensor]] = dict
+    ) -> None:
+        """Begins a checkpoint after update `updates` of `of` if one is due; none is written after the last. Collective.
+
+        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: this rank's own, by names
+        that no other rank uses.
+        """
+        every = self._checkpoints.every
+        if every <= 0 or updates % every != 0 or updates >= of:
+            return
+        directory = f"{self._checkpoints.prefix}{updates:06}"
+        counters = {self._kind: {**self._what, **progress()}}
+        try:
+            saving = saved_state.begin_checkpoint(self._state, Path(directory), None, counters, tensors())
+        except (OSError, CheckpointError) as error:  # rank 0 has the first, every other rank with it the second
+            self._failed(directory, error)
+            return
+        reported = self._reported = threading.Event()
+
+        def done(ended: Future[SavedCheckpoint]) -> None:
+            try:
+                error = ended.exception()
+                if error is None:
+                    self._on_saved(directory, updates, ended.result())
+                else:
+                    self._failed(directory, error)
+            finally:
+                reported.set()
+
+        saving.add_done_callback(done)
+
+    def _failed(self, directory: str, error: BaseException) -> None:
+        # The next one may succeed; until then a crash goes on from an earlier one.
+        logger.warning("the checkpoint %s could not be written: %s", directory, error)
+
+    def wait(self) -> None:
+        """Returns when the last checkpoint is written and `on_saved` has been called for it, or it has failed."""
+        self._state.writer.wait()
+        self._reported.wait()
+
+    def resume(self) -> tuple[dict, dict[str, Tensor]]:
+        """Loads the checkpoint to go on from; returns its progress and this rank's own tensors. Collective.
+
+        Raises CheckpointError trainer.other_call with nothing changed if another call wrote it.
+        """
+        directory = Path(self._checkpoints.resume)
+        manifest = saved_state.load(self._state, directory, self._refuse_other(directory))
+        saved = {key: value for key, value in manifest["optimizer"][self._kind].items() if key not in self._what}
+        return saved, saved_state.own_tensors(self._state, directory)
+
+    def _refuse_other(self, directory: Path) -> Callable[[dict], None]:
+        def check(manifest: dict) -> None:
+            optimizer = manifest.get("optimizer") or {}
+            saved = optimizer.get(self._kind) or {}
+            ranks = optimizer.get("ranks", 1)
+            if any(saved.get(key) != value for key, value in self._what.items()):
+                raise CheckpointError(
+                    "trainer.other_call",
+                    f"the checkpoint in {directory} was written by another call, on other data or with other options: begin anew",
+                )
+            if saved_state.PARTIAL in optimizer and ranks != self._state.ranks.size:
+                raise CheckpointError(
+                    "trainer.other_call",
+                    f"the checkpoint in {directory} was written by {ranks} ranks, and this trainer has {self._state.ranks.size}: begin anew",
+                )
+
+        return check
