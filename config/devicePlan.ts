@@ -1,17 +1,20 @@
 /**
  * Device plan: which GPUs of a host each engine and the trainer's ranks get.
  *
- * in   a recipe, the number of GPUs that the process sees, the part of the run that the process has
+ * in   a recipe, the number of GPUs that the process sees, the engines and trainer ranks that the process starts
  * out  GPU indices of each engine and of the trainer
- * Invariant: pure; the same recipe and number of GPUs give the same plan. A plan that does not fit is refused with the
- * sum that shows it. On a host without GPUs nobody gets any.
+ * Invariant: pure; the same recipe and numbers give the same plan. A plan that needs more GPUs than the host has is
+ * refused, and the error shows the sum. On a host without GPUs, engines and trainer get none.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'
 import { isLaunched } from './sections/engine'
 
 export interface DevicePlan {
-  /** shared: engines and trainer are on the same GPUs at the same time; without a plan and without enough GPUs. */
+  /**
+   * split: engines and trainer have separate GPUs. colocated: they use the same GPUs in turn. shared: they use the same
+   * GPUs at the same time, because the recipe has no `hardware.plan` and the host has too few GPUs for a split.
+   */
   readonly kind: 'split' | 'colocated' | 'shared'
   /** GPU indices of each engine; empty for an engine that gets none. */
   readonly engines: readonly (readonly number[])[]
@@ -31,7 +34,7 @@ export interface DeviceNeeds {
   readonly ranks: number
 }
 
-/** Returns what a process needs that starts all engines of a recipe, and those of its ranks that one host has. */
+/** Counts the engines and trainer ranks of a process that starts all the recipe's engines and one host's ranks. */
 export const deviceNeeds = ({ engine, train }: RecipeConfig): Omit<DeviceNeeds, 'gpus'> => ({
   engines: engine.kind === 'local' || isLaunched(engine) ? engine.count : 0,
   ranks: train.ranks / train.nodes,
@@ -41,7 +44,7 @@ export const deviceNeeds = ({ engine, train }: RecipeConfig): Omit<DeviceNeeds, 
 export const engineWidth = ({ engine, hardware }: RecipeConfig): number =>
   engine.kind === 'local' ? 1 : (hardware?.tensorParallel ?? 1)
 
-/** Plans the GPUs of one process. @throws TroupeError config.devices if the recipe's plan does not fit them */
+/** Plans the GPUs of one process. @throws TroupeError config.devices if the recipe does not fit the process's GPUs */
 export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan {
   const { gpus } = needs
   const asked = config.hardware?.plan
@@ -105,8 +108,8 @@ export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan
 }
 
 /**
- * True if the plan chooses the GPU: not for the CPU, and not for a GPU that the recipe names itself, which a plan
- * contradicts.
+ * True if the plan chooses the GPU of this device. False for the CPU, and for `cuda:N`, where the recipe names the GPU.
+ * @throws TroupeError config.devices if the recipe has both `cuda:N` and a `hardware.plan`
  */
 function isPlaced(device: string, field: string, hasPlan: boolean): boolean {
   const named = /^cuda:\d+$/.test(device)

@@ -45,8 +45,8 @@ export interface Joined {
 }
 
 /**
- * Number of failed weight updates in a row at which the inference actor fails; after an earlier one, with an error that
- * may pass, the engine leaves and joins again.
+ * Number of failed weight updates in a row at which the inference actor fails. After each earlier failure with a
+ * retriable error, the engine leaves the run and joins again.
  */
 const mostFailedUpdates = 10
 

@@ -2,9 +2,9 @@
  * An engine over a server that the run itself starts (`engine.launch`).
  *
  * in   the recipe, the model's directory, the GPUs that the server may use
- * out  the engine; its end is the end of the server
- * Invariant: the server lives as long as the engine: it is ended with it, and an engine whose server died is lost, so
- * that its process actor starts both again, on another port and with another key.
+ * out  the engine; closing it ends the server
+ * Invariant: server and engine end together. If the server's process dies, the engine is lost, and its process actor
+ * starts a new server, on another port and with another key, and a new engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -26,15 +26,15 @@ export interface LaunchedOptions extends ServerOptions {
 }
 
 /**
- * Restart policy. A server takes minutes to start, so the deaths that make it give up lie further apart than those of a
- * local engine: more than 3 within 2 hours.
+ * Restart policy: a launched engine gives up after more than 3 deaths within 2 hours. That is longer than for a local
+ * engine, since a server takes minutes to start.
  */
 export const launchedRestarts: Partial<RestartPolicy> = { maxRestarts: 3, withinMs: 7_200_000 }
 
 /** Milliseconds to wait, after the connection broke, for the report that the server's process ended. */
 const endedMs = 2000
 
-/** Path that answers 200 once the server serves. SGLang's /health generates a token, which a paused server cannot. */
+/** Paths that answer 200 once the server is ready. SGLang's /health generates a token, which a paused server cannot do. */
 const healthPaths = { vllm: '/health', sglang: '/ping' } as const
 
 /** Starts the server and connects to it. Rejects with process.start_failed, process.start_timeout, or as `startServer`. */
@@ -55,7 +55,7 @@ export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
     const engine = await startServer(options, { id, url, token, modelDirectory: directory, renderer })
     return {
       ...engine,
-      // The connection breaks a moment before the end of the process is known, which says more.
+      // The error of the process says more than that of the connection, which breaks a moment before the process's end is known.
       lost: Promise.race([server.lost, engine.lost.then(error => Promise.race([server.lost, sleep(endedMs, error)]))]),
       async close() {
         await engine.close()

@@ -2,7 +2,7 @@
  * Connects the engine of a recipe to a server: vLLM, SGLang or an OpenAI-compatible one.
  *
  * in   the recipe, an address, the model's directory        out  the engine over that server
- * Invariant: the server is probed before it is used; one that does not fit the run is refused with the difference.
+ * Invariant: the server is probed before it is used. If it does not match the run, the error names the difference.
  */
 import type { Engine } from '../../backends/engines/engine'
 import { startOpenaiEngine } from '../../backends/engines/openai/openai'
@@ -31,7 +31,7 @@ export interface ServerPlace {
   readonly renderer: SharedRenderer
 }
 
-/** Connects to one server of the recipe's kind and probes it. Rejects as the kind's own start function. */
+/** Connects to one server of the recipe's kind and probes it. Rejects as startVllmEngine, startSglangEngine or startOpenaiEngine. */
 export async function startServer({ config, learns, log }: ServerOptions, place: ServerPlace): Promise<Engine> {
   const { id, url, modelDirectory, renderer } = place
   const { apiKey, maxSequences, kind, model, pause } = config.engine

@@ -1,9 +1,9 @@
 /**
- * Renders the conversations of a cold start, a part at a time.
+ * Renders the conversations of a cold start in batches of `perCall`.
  *
  * in   conversations, the renderer        out  examples (token ids and mask), one after another
- * Invariant: the examples of one call of the renderer are in memory at once, not all. Conversations longer than the
- * context are left out and counted.
+ * Invariant: only the examples of one call of the renderer are in memory at once. Conversations longer than the context
+ * are left out; a warning says how many.
  */
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { SftExample } from '../../backends/trainer/trainer'
@@ -20,7 +20,7 @@ export interface DemonstrationsOptions {
   readonly log: Log
 }
 
-/** Conversations that the renderer is given at once. */
+/** Number of conversations in one call of the renderer. */
 const perCall = 256
 
 /** @throws TroupeError config.no_data if no conversation fits the context */

@@ -2,7 +2,7 @@
  * Checks at the start of training that the run's file system holds the checkpoints and weights that the recipe keeps.
  *
  * in   the run's directory, the recipe, the trainer's numbers of parameters        out  an error, or nothing
- * Invariant: what an earlier start of the run left there counts as room, since it is part of the sum.
+ * Invariant: checkpoints and weights that an earlier start of the run left count as free space, since the sum includes them.
  */
 import { mkdir, readdir, stat, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ export interface TrainedNumbers {
   readonly trainedParameters: number
 }
 
-/** @throws TroupeError config.disk_too_small with the sum that shows it */
+/** `freeBytes`: free space of a directory's file system. @throws TroupeError config.disk_too_small, with the sum in its message */
 export async function checkDisk(
   directory: string,
   train: RecipeConfig['train'],
@@ -44,7 +44,7 @@ async function free(directory: string): Promise<number> {
   return bavail * bsize
 }
 
-/** Bytes of the files below a directory, a file with several names once; 0 if there is no directory. */
+/** Bytes of the files below a directory; a file with several hard links counts once. 0 if the directory is missing. */
 async function sizeOf(directory: string, seen = new Set<number>()): Promise<number> {
   let bytes = 0
   for (const entry of await readdir(directory, { withFileTypes: true }).catch(() => [])) {

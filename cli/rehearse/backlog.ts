@@ -3,14 +3,17 @@
  *
  * in   the actors' metrics: depths of mailboxes, sampled waits in them
  * out  the latest waits, for the rehearsal's clock; the deepest mailbox and the longest wait, for the report
- * Invariant: it only reads; a run with it does what a run without metrics does.
+ * Invariant: it only reads metrics; a run does the same with and without it.
  */
 import type { MetricsRegistry, Reading } from '../../runtime/metrics'
 
 export interface Backlog {
   /** Pass it as the run's metrics registry. */
   readonly metrics: MetricsRegistry
-  /** Returns the longest time in ms that a message has waited in a mailbox since the last call. */
+  /**
+   * Returns the longest time in ms that a message handled since the last call waited in its mailbox. If none was handled,
+   * returns the previous result while messages wait, else 0.
+   */
   waitMs(): number
   readonly deepest: { readonly actor: string; readonly messages: number }
   readonly longestWait: { readonly actor: string; readonly seconds: number }
@@ -36,7 +39,7 @@ export function watchBacklog(): Backlog {
         waiting += value
         if (value > deepest.messages) deepest = { actor: labels.actor ?? '', messages: value }
       }
-      // While an actor works on one message for long, the others wait, and none says how long.
+      // A message's wait is known only once it is handled: while an actor works on one for long, the previous wait stands.
       before = latest ?? (waiting > 0 ? before : 0)
       latest = undefined
       return 1000 * before

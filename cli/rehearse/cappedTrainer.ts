@@ -1,17 +1,18 @@
 /**
- * Bounds what a rehearsal's trainer computes: every sequence of the batch, but only its first sampled tokens.
+ * Shortens the batches of a rehearsal's trainer: it computes every sequence, but at most `mostTokens` tokens of each.
  *
  * in   the trainer's calls        out  the same calls, with shorter sequences; how many tokens were left out
  * The batch is read from the log and assembled whole before it comes here. The small model still costs about 20 µs a
- * token on two cores, so a whole batch of the paper (33 million tokens) would take longer than the rehearsal may.
- * Invariant: the number of sequences, their groups and their advantages stay; each keeps at least one sampled token.
+ * token on two cores, so a whole batch of the paper (33 million tokens) would take too long.
+ * Invariant: the number of sequences, their groups and their advantages stay; each sequence keeps at least one sampled token.
  */
 import type { Trainer, TrainSequence } from '../../backends/trainer/trainer'
 
 export interface TrainedTokens {
   sequences: number
-  /** Tokens of the batches as the learner assembled them, and of those the tokens that the trainer got. */
+  /** Tokens of the batches as the learner assembled them. */
   assembled: number
+  /** Tokens that were left after shortening, which the trainer got. */
   given: number
 }
 
@@ -28,7 +29,7 @@ export function cappedTrainer<T extends Trainer>(trainer: T, mostTokens: number,
   }
 }
 
-/** Keeps the token before the first sampled one, which predicts it, and as many after it as fit. */
+/** Cuts a sequence to `mostTokens` tokens (at least 2), from the token before the first sampled one, which predicts it. */
 function firstSampled(sequence: TrainSequence, mostTokens: number): TrainSequence {
   const { tokens, mask, engineLogprobs } = sequence
   if (tokens.length <= mostTokens) return sequence

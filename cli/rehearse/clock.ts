@@ -1,11 +1,12 @@
 /**
- * The clock of a rehearsal: simulated time that runs faster than real time, and slower while the plane is behind.
+ * The clock of a rehearsal: simulated time runs faster than real time, but slows down while the plane (this process's
+ * actors) is behind.
  *
- * in   the highest speed, how long messages wait in the plane (this process's actors), real time in pulses
+ * in   the highest speed, how long messages wait for their actors, pulses of real time
  * out  an Effects whose time, timers and ticks all run on simulated time; how far the plane held the clock back
  * Invariant: deadlines, ticks, engines and tools share this clock, so none of them runs ahead of another. A pulse
  * advances the clock by a bounded time, however long the event loop was blocked before it: a busy machine makes the
- * rehearsal longer, but no deadline pass.
+ * rehearsal longer, but lets no deadline pass.
  */
 import { type Effects, systemEffects } from '../../runtime/effects'
 
@@ -19,40 +20,43 @@ export interface RehearsalClock extends Effects {
 export interface ClockFigures {
   readonly simulatedSeconds: number
   readonly realSeconds: number
-  /** Highest speed that was allowed, and the speed that the plane kept up with on average. */
+  /** Highest speed that was allowed, as a multiple of real time. */
   readonly speed: number
+  /** Simulated time divided by real time. */
   readonly meanSpeed: number
-  /** Share of the real time in which the clock ran below the highest speed because the plane was behind. */
+  /** Share of the highest speed that was lost on average: 1 − meanSpeed / speed. */
   readonly heldShare: number
-  /** Longest time in ms between two pulses, less the usual time: how long the event loop was blocked at most. */
+  /** Longest time in ms by which a pulse was late: the event loop was blocked for that long at most. */
   readonly longestBlockMs: number
 }
 
 export interface ClockOptions {
+  /** Highest speed, as a multiple of real time. */
   readonly speed: number
   /**
    * Returns the longest real time in ms that a message has waited for its actor since the last call; asked once every
    * `adjustMs`.
    */
   readonly waitMs: () => number
-  /** Source of real time in ms, and of pulses every `pulseMs`. Default: the system's. */
+  /** Source of real time in ms. Default: the system's. */
   readonly elapsed?: () => number
+  /** Calls `run` every `pulseMs`; returns a function that ends the calls. Default: a system timer. */
   readonly pulse?: (run: () => void) => () => void
 }
 
 const pulseMs = 5
 /**
- * Upper bound on the real time that one pulse counts, so that a blocked event loop does not make time jump. On a busy
- * machine pulses come late by some ten ms, which is no block.
+ * Upper bound, in ms, on the real time that one pulse counts, so that a blocked event loop does not make simulated time
+ * jump. On a busy machine pulses come some 10 ms late without a block.
  */
 const longestPulseMs = 100
 const adjustMs = 100
 /**
- * Simulated time that a message may wait for its actor. The plane is behind while messages wait longer; with half of it
- * the speed may rise. A turn of the paper's lengths takes a minute or so.
+ * Simulated time that a message may wait for its actor. While messages wait longer, the plane is behind and the speed
+ * falls; while they wait less than half of it, the speed rises. A turn of the paper's lengths takes about a minute.
  */
 const allowedWaitMs = 1000
-/** Factors by which the speed falls while the plane is behind, and rises while it is not; at least `lowestSpeed`. */
+/** Factors on the speed, applied every `adjustMs`, when it falls and when it rises; it never falls below `lowestSpeed`. */
 const slower = 0.7
 const faster = 1.15
 const lowestSpeed = 0.05
@@ -65,8 +69,9 @@ const leastTickMs = 250
 interface Timer {
   readonly run: () => void
   dueMs: number
-  /** Simulated period, and real time of the latest tick; undefined for a timer that fires once. */
+  /** Simulated period; undefined for a timer that fires once. */
   readonly periodMs: number | undefined
+  /** Real time at which the timer was added or last fired. */
   tickedAt: number
 }
 

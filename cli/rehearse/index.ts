@@ -40,7 +40,7 @@ interface Options {
  * lie more than 5 simulated seconds apart, which their clocks take for a suspended process.
  */
 const highestSpeed = 20
-/** Tokens of each sequence that the small model computes: at 8,192 sequences, about a minute on two cores. */
+/** Most tokens of each sequence that the small model computes: a step of 8,192 sequences takes about a minute on two cores. */
 const usualTrainerTokens = 64
 const plainTemplate = join(__dirname, '../../recipes/templates/hermes.jinja')
 
@@ -51,10 +51,15 @@ export function registerRehearse(program: Command): void {
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--steps <n>', 'steps to rehearse; with --all-stages, steps of each stage', wholeNumber(1, 2 ** 31), 1)
     .option('--all-stages', 'shorten every stage to --steps steps, so that every change of stage happens')
-    .option('--speed <factor>', 'highest speed of simulated time', numberFrom(0.1), highestSpeed)
+    .option(
+      '--speed <factor>',
+      'highest speed of simulated time, in multiples of real time',
+      numberFrom(0.1),
+      highestSpeed,
+    )
     .option(
       '--trainer-tokens <n>',
-      'tokens of each sequence that the small model computes',
+      'most tokens of each sequence that the small model computes',
       wholeNumber(2, 2 ** 31),
       usualTrainerTokens,
     )
@@ -110,7 +115,7 @@ async function run(name: string, options: Options): Promise<number> {
   }
 }
 
-/** Path of the recipe's own template when the file exists, so that its prompts are as long as the run's. */
+/** Path of the recipe's own template, which makes prompts as long as the run's; of a plain one if that file is missing. */
 function templateOf({ model }: RecipeConfig): string {
   return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate
 }

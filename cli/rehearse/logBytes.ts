@@ -3,7 +3,7 @@
  *
  * in   a bus        out  the same bus; the counts
  * Invariant: keys, headers and values are counted as they are appended. What a driver adds (lmdb's pages, Kafka's
- * batches) is not; the size of the files on disk says that.
+ * batches) is not counted; `bytesUnder` measures the files on disk.
  */
 import { lstatSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'

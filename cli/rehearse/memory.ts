@@ -4,15 +4,15 @@
  * in   /proc, sampled every 2 s        out  peaks by part and of the sum, MiB; CPU seconds
  * `privateMib` is memory that only this process can use (RssAnon); the rest of `residentMib` is mostly the log's file,
  * which lmdb maps: the kernel takes those pages back when others need them.
- * Invariant: without /proc there are no figures, and nothing fails. A process that lives shorter may be
- * missed.
+ * Invariant: without /proc there are no figures, and nothing fails. A process that lives less than 2 s may be missed.
  */
 import { readFileSync } from 'node:fs'
 import { pids, processStat } from '../io/processes'
 
 export interface MemoryPeak {
+  /** Part of the rehearsal, such as `trainer` or `renderers`, or `allParts` for the sum. */
   readonly part: string
-  /** Number of processes of this part that lived at once. */
+  /** Largest number of this part's processes that lived at once. */
   readonly processes: number
   readonly residentMib: number
   readonly privateMib: number

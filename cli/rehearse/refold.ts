@@ -1,9 +1,9 @@
 /**
- * Measures how long an owner needs to rebuild its state after a crash: it folds the facts of all rollouts again.
+ * Measures how long the owners of rollouts need to rebuild their state after a crash: folds the facts of all rollouts.
  *
  * in   a rehearsal's journal        out  seconds, facts
- * Invariant: an owner begins at the oldest open group, so a resume in the middle of a step reads at most that step. The
- * figure here is for everything that the rehearsal wrote.
+ * Invariant: the figure is an upper bound. It covers all facts of the rehearsal, while a real owner begins at the oldest
+ * open group, so that a resume in the middle of a step reads at most that step.
  */
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'

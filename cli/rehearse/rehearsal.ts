@@ -64,7 +64,7 @@ export interface Rehearsal {
   readonly seconds: number
 }
 
-/** Time after which a rehearsal that has not ended counts as stuck. */
+/** Real time after which a rehearsal that has not ended is stopped and counts as failed. */
 const deadlineMs = 3_600_000
 const progressMs = 10_000
 const sandboxLanes = 2

@@ -15,7 +15,9 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { assign, smallArchitecture, valueAt } from '../dryRun/reduced'
 import { scriptTexts, truth } from './script'
 
+/** A field of the recipe that the rehearsal changes. */
 export interface Change {
+  /** Path of the field, such as `train.ranks`. */
   readonly path: string
   readonly from: unknown
   readonly to: unknown
@@ -29,7 +31,7 @@ export interface Rehearsed {
 
 export interface RehearsedOptions {
   readonly steps: number
-  /** True: every stage lasts `steps` steps. False: the first `steps` steps of the run. */
+  /** True: every stage is shortened to `steps` steps. False: only the run's first `steps` steps are rehearsed. */
   readonly allStages: boolean
   readonly engines: number
   readonly engineModelFile: string
@@ -37,7 +39,7 @@ export interface RehearsedOptions {
 }
 
 export const vocabulary = 512
-/** Number of conversations of the cold start: enough for its code to run. Its full size is not rehearsed. */
+/** Number of cold-start conversations: enough for the cold start's code to run, less than the real run's. */
 const demonstrations = 64
 /** Number of problems of the rehearsal's source, as many as the paper's set has. */
 const problems = 42_000
@@ -99,7 +101,7 @@ export function rehearsed(
 
 type Stage = RecipeConfig['stages'][number]
 
-/** A stage that lasts `steps` steps and measures only as many problems as a step has groups. */
+/** Returns the stage shortened to `steps` steps, which measures at most as many problems as a step has groups. */
 function shortened(
   stage: Stage,
   at: number,

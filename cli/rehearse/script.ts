@@ -1,12 +1,12 @@
 /**
- * Script of a rehearsal's rollouts: their numbers of turns and tokens, their calls, and whether they are right.
+ * Script of a rehearsal's rollouts: their numbers of turns and tokens, their tool calls, and which answers are right.
  *
- * in   a request for a turn        out  its tokens, as long as a trained model's turns, and their text
- * The lengths are those of the simulator's loads (kernels/simulator/workload.ts) around half of the response budget.
- * Every turn but the last ends with a tool call, one in eight of which fails; the last ends with an answer. Groups
- * differ in how often they are right, so that some are all right or all wrong and are filtered.
- * Invariant: a turn follows from its trajectory, its number and its prompt's budget alone, so that a turn that is asked
- * again gets the same tokens.
+ * in   a request for a turn        out  the turn's tokens, as many as a trained model samples, and their text
+ * Lengths are distributed as in the simulator's loads (kernels/simulator/workload.ts), with a mean of half the response
+ * budget. Every turn but the last ends with a tool call, one in eight of which fails; the last ends with an answer. Groups
+ * differ in their share of right answers, so that some are all right or all wrong and are filtered.
+ * Invariant: a turn's tokens follow from its trajectory, its number and the budget of its group's first request, so that
+ * a turn that is asked again gets the same tokens.
  */
 import type { GenerateRequest } from '../../backends/engines/engine'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -34,12 +34,13 @@ export const scriptTexts: readonly string[] = [prose, ...Object.values(calls), .
 const failedShare = 0.125
 /** Mean length of a rollout, as a share of its response budget; the estimate assumes the same (config/estimate). */
 const meanShareOfBudget = 0.5
-/** Spread of the logarithm of the odds that a rollout of a group is right. */
+/** Spread of the groups: a group's log-odds of a right answer are uniform between −2 and +2 times this number. */
 const oddsSpread = 2.5
 
 export interface ScriptOptions {
-  /** Upper bounds on a training rollout's response tokens and turns. An evaluation's longer budget changes no length. */
+  /** Upper bound on a training rollout's response tokens. An evaluation's longer budget changes no length. */
   readonly responseTokens: number
+  /** Upper bound on a training rollout's turns. */
   readonly turns: number
   readonly groupSize: number
   readonly vocabulary: number

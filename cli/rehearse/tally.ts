@@ -4,14 +4,14 @@
  * in   the run's facts, in the order of their partitions
  * out  numbers of rollouts, losses by reason, deadlines, refills, filtered groups, stages, checkpoints, publications;
  *      simulated seconds of each step's generation and of each evaluation
- * Invariant: every requested rollout is one of finished, lost or open; a rollout is lost if it ended without the policy's
- * doing: its group was closed before it ended, an engine or tool failed, or its reward did.
+ * Invariant: every requested rollout is rewarded, lost or open. A rollout is lost if a fault of the run ended it: its
+ * group was closed before it ended, an engine or tool failed, or its reward could not be computed.
  */
 import type { Fact } from '../../messages/facts'
 import { type GroupId, groupOf } from '../../messages/ids'
 
 export interface Phase {
-  /** Step of the phase; an evaluation or measurement has that of the step before it. */
+  /** Step whose rollouts the phase generates; for an evaluation or measurement, the step before it. */
   readonly step: number
   readonly kind: 'train' | 'eval'
   readonly rollouts: number

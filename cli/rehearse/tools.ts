@@ -1,5 +1,5 @@
 /**
- * Tools of a rehearsal: most calls only take the time that a call takes, a sample runs in the real sandbox.
+ * Tools of a rehearsal: most calls only take simulated time; one in `realEvery` runs in the real sandbox.
  *
  * in   calls of the Python tool        out  their outcomes; how many calls were simulated and how many ran
  * A simulated call lasts as long as a call of the simulator's loads (kernels/simulator/workload.ts) on the rehearsal's
@@ -14,7 +14,7 @@ import { deriveSeed, type Effects } from '../../runtime/effects'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 
-/** One call of this many runs in the sandbox. */
+/** One in this many calls, drawn at random, runs in the sandbox. */
 const realEvery = 50
 
 export interface RehearsalTools {

@@ -26,16 +26,16 @@ export function layerMatrices({ hidden, intermediate, heads, kvHeads, headDim }:
 }
 
 /**
- * Bytes of a number in the residual stream. One process runs it in float32 and casts the inputs of matrix products (autocast);
- * several ranks gather bfloat16 parameters, with which it is bfloat16.
+ * Bytes of a number in the residual stream: 2 if several ranks compute in bfloat16, else 4. A single rank keeps the stream in
+ * float32 and casts the inputs of matrix products (autocast); several ranks gather bfloat16 parameters, so the stream is bfloat16.
  */
 export const streamBytes = ({ half, ranks }: MicroBatchShape): number => (half && ranks > 1 ? 2 : 4)
 
 /**
  * Bytes that a layer saves for a token.
  *
- * Both norms save their input in float32, the normalised input in the stream's dtype (not with frozen norms, LoRA), and their
- * output, which the matrix products read; autocast instead saves a bfloat16 copy for each of q, k, v, gate and up.
+ * Both norms save their input in float32, the normalised input in the stream's dtype (LoRA freezes the norms and saves none),
+ * and their output, which the matrix products read. Autocast saves a bfloat16 copy of that output for each of q, k, v, gate and up.
  * Attention saves q, k, v, its output and a copy of it that o_proj reads; the MLP saves gate, its activation, up and their
  * product; an adapter saves `rank` numbers a matrix. 1/rms and the log-sum-exp of each head are float32.
  */
@@ -53,13 +53,14 @@ export function layerBytesPerToken(step: MicroBatchShape): number {
 export const layerCopiesBytes = ({ shape, half, ranks }: MicroBatchShape): number =>
   half && ranks === 1 ? 2 * layerMatrices(shape) : 0
 
-/** Bytes that one layer saves, also where checkpointing computes them again. */
+/** Bytes that one layer saves for its backward pass; with checkpointing, when its forward pass is computed again. */
 export const layerBytes = (step: MicroBatchShape): number =>
   step.tokens * layerBytesPerToken(step) + layerCopiesBytes(step)
 
 /**
- * Bytes saved after the forward pass: of each layer all or, with checkpointing, its input; of the last norm its input and its
- * normalised input; of the head its input, and its weight's bfloat16 copy; cos and sin of the positions.
+ * Bytes that the model holds for the backward pass when its forward pass has ended: all that each layer saves or, with
+ * checkpointing, only the layer's input; the last norm's input and normalised input; the head's input and the bfloat16 copy of
+ * the head's weight; cos and sin of the positions.
  */
 export function savedBytes(step: MicroBatchShape): number {
   const { shape: s, tokens, half, checkpointing, loraRank, ranks } = step

@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
 
-/** @throws TroupeError config.no_architecture */
+/** @throws TroupeError config.no_architecture if the recipe has no architecture and the model's config.json cannot be read */
 export function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
   if (model.from === 'random') return model.config
   if (model.architecture !== undefined) return model.architecture

@@ -1,9 +1,9 @@
 /**
- * Deadlines and timeouts of a recipe that are shorter than its own estimate.
+ * Finds the deadlines and timeouts of a recipe that are shorter than the estimated durations.
  *
  * in   a resolved recipe, its estimated durations        out  a sentence for each fault, with the sum that shows it
- * Invariant: the start of a run refuses only a recipe that names its hardware. For another one the estimate assumes the
- * default hardware, which says nothing about the machine of the run.
+ * Invariant: the start of a run refuses only a recipe with a `hardware` section. Without one the estimate assumes default
+ * hardware, which says nothing about the machine of the run.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -25,7 +25,10 @@ export function deadlineFaults({ rollout, timeouts = {}, train }: RecipeConfig, 
   return [...sampled, ...fault('rollout.turnTimeoutMs', rollout.turnTimeoutMs, turn, 'raise it'), ...named]
 }
 
-/** Refuses to begin a run that its own deadlines would cut. @throws TroupeError config.deadline_too_short */
+/**
+ * Refuses to begin a run whose deadlines or timeouts are shorter than the estimate. Accepts a recipe without a `hardware` section.
+ * @throws TroupeError config.deadline_too_short
+ */
 export function refuseShortDeadlines(config: RecipeConfig): void {
   const durations = config.hardware === undefined ? undefined : durationsIfKnown(config)
   const faults = durations === undefined ? [] : deadlineFaults(config, durations)

@@ -1,5 +1,5 @@
 /**
- * Estimated durations of what a deadline or a timeout of the recipe bounds.
+ * Estimates how long everything takes that a deadline or a timeout of the recipe bounds.
  *
  * in   the sizes of a recipe, its tokens and times        out  seconds, each with its formula
  * Assumptions: storage is read and written at `hardware.storageGBps` by one process at a time; engines are full, so a
@@ -11,13 +11,13 @@ import { billions, count, type Figure, figure } from './figure'
 import type { Sizes } from './sizes'
 import type { Times } from './time'
 
-/** Assumed mean tokens of a conversation of the cold start, at most a whole context. The paper's have 604. */
+/** Assumed mean tokens of a cold-start conversation; a shorter context lowers it. The paper's conversations have 604. */
 const sftTokens = 1024
 
 export interface Durations {
   /** The longest rollout, from its first token to its end. */
   readonly rollout: Figure
-  /** The longest turn: a whole response, of training or of an evaluation. */
+  /** The longest turn: one turn that uses the whole response budget, the larger one of training and evaluation. */
   readonly turn: Figure
   readonly timeouts: Readonly<Record<TimeoutName, Figure>>
 }

@@ -19,16 +19,16 @@ export interface TrainerMemory {
   readonly restingGib: number
 }
 
-/** The same in bytes, a rank. `bench estimate` and a test compare them with measured steps of the trainer. */
+/** GPU memory of one rank, in bytes. `bench estimate` and a test compare these numbers with measured steps of the trainer. */
 export interface TrainerBytes {
   readonly weights: number
   readonly gradients: number
   readonly optimizer: number
   /** Bytes that the forward pass of a micro-batch saves for its backward pass. */
   readonly activations: number
-  /** Bytes of other ranks' parameters that are in memory at the peak. */
+  /** Bytes of other ranks' parameters, and of gradients that are summed over ranks, at the peak. */
   readonly gathered: number
-  /** Bytes of logits, their gradients and a layer that is computed again, at the peak. */
+  /** Bytes of temporary tensors at the peak: logits, gradients, a layer that checkpointing computes again. */
   readonly working: number
   /** The moment of a step in which the sum is largest. */
   readonly moment: string
@@ -124,8 +124,9 @@ export interface EngineMemory {
   readonly figures: readonly Figure[]
   /** Tokens that the KV cache of one engine holds. */
   readonly kvTokens: number
-  /** Sum of what lies on each GPU of an engine, and its weights alone, GiB. */
+  /** Weights and KV cache on each GPU of an engine, GiB. */
   readonly gpuGib: number
+  /** Weights on each GPU of an engine, GiB. */
   readonly weightsGib: number
 }
 
@@ -136,7 +137,7 @@ export function engineMemory({ config: { engine }, hardware, shape, parameters, 
   const bytes = isLocal ? bytesOf(engine.dtype, engine.device) : 2
   const weightsGib = (bytes * parameters) / tp / gib
   const kvBytes = (bytes / 2) * kvBytesOf(shape)
-  // A local engine takes what its recipe says, a server a share of the GPU.
+  // A local engine's cache holds `engine.kvTokens`; a server's fills what weights leave of `hardware.engineMemoryShare`.
   const kvGib = isLocal ? (engine.kvTokens * kvBytes) / gib : Math.max(0, memoryGib * engineMemoryShare - weightsGib)
   const kvTokens = isLocal ? engine.kvTokens : Math.floor((kvGib * gib * tp) / kvBytes)
   const figures = [

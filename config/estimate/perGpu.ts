@@ -1,9 +1,9 @@
 /**
- * Sums of memory by the plan of the GPUs: of a GPU that generates, of one that trains, of one that does both, of a host.
+ * Adds up the memory of each kind of GPU in the device plan (it generates, trains, or does both), and of a host.
  *
- * in   the sizes of a recipe, memory of trainer and engine        out  sums; what does not fit, with its sum
- * Assumptions: the two constants below. A split has GPUs that generate and GPUs that train; a colocated GPU does one
- * after the other; a shared one does both at once.
+ * in   the sizes of a recipe, memory of trainer and engine        out  sums; a fault for each sum that exceeds the memory
+ * Assumption: `asleepGib`. A split has GPUs that generate and GPUs that train; a colocated GPU generates and trains in
+ * turn; a shared GPU does both at once.
  */
 import { TroupeError } from '../../runtime/errors'
 import { deviceNeeds, devicePlan } from '../devicePlan'
@@ -57,7 +57,7 @@ export function gpuSums(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemo
   return { figures, faults: [...faults, ...placed(sizes)] }
 }
 
-/** Adds up what a colocated plan moves to a host's memory and what the trainer keeps there anyway. */
+/** Adds up, for one host, what a colocated plan moves from GPUs to the host's memory and what the trainer keeps there anyway. */
 function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figures: Figure[], faults: string[]): void {
   const { hardware, placement } = sizes
   const { plan, hostMemoryGib, gpus, gpusPerHost } = hardware
@@ -78,7 +78,7 @@ function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figu
     )
 }
 
-/** Returns why the plan does not fit the GPUs of a host; the run would refuse it at its start. */
+/** Returns why the device plan does not fit a host's GPUs, which would end the run at its start; empty if the plan fits. */
 function placed({ config, hardware, ranks }: Sizes): readonly string[] {
   const gpus = Math.min(hardware.gpus, hardware.gpusPerHost)
   const perHost = { gpus, engines: deviceNeeds(config).engines, ranks: Math.ceil(ranks / config.train.nodes) }

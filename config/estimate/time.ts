@@ -12,8 +12,9 @@ import type { Tokens } from './tokens'
 
 export interface Times {
   readonly figures: readonly Figure[]
-  /** A step's generation, and its optimizer step. */
+  /** Seconds to generate the rollouts of a step. */
   readonly generation: Figure
+  /** Seconds of an optimizer step. */
   readonly training: Figure
   /** Seconds between two tokens of a sequence on a full engine. */
   readonly secondsPerToken: number
@@ -33,7 +34,10 @@ export function timesOf(sizes: Sizes, tokens: Tokens, kvTokens: number): Times {
   return { figures, generation: generated, training: trained, secondsPerToken }
 }
 
-/** Generation is bound by memory: each token of the running sequences costs a read of the weights and of their KV. */
+/**
+ * Generation is bound by memory bandwidth: an engine reads its weights and the KV cache of all running sequences once to sample
+ * one token for each of them.
+ */
 function generationTime({ hardware, shape, parameters, engines }: Sizes, tokens: Tokens, kvTokens: number) {
   const { tensorParallel: tp, bandwidthGBps, generationUtilization } = hardware
   const { rollouts, meanTokens, sampled } = tokens

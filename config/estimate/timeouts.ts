@@ -1,9 +1,9 @@
 /**
- * Timeouts of a recipe: the value that the recipe names, else a multiple of the estimate, but at least a floor.
+ * Resolves each timeout: the recipe's value, else `margin` times the estimated duration, but at least a floor.
  *
  * in   a resolved recipe; its model's transformers config, read from the model's directory where the recipe has none
  * out  a timeout for each name, with where it comes from
- * Invariant: a recipe whose estimate is small, or whose model is not there, has the floors.
+ * Invariant: a recipe gets the floors if its estimate is small or its model's config cannot be read.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -14,8 +14,8 @@ import type { Durations } from './durations'
 import { partsOf } from './parts'
 
 /**
- * Multiple of the estimate: rollouts may use their whole budget, of which the estimate takes half, and the hardware may
- * reach half of the utilization or bandwidth that the recipe assumes.
+ * Factor on the estimate, 2 × 2: the estimate assumes that rollouts use half of their token budget and they may use all
+ * of it; the hardware may reach only half of the utilization or bandwidth that the recipe assumes.
  */
 const margin = 4
 
@@ -34,7 +34,7 @@ const floors: Timeouts = {
   firstTokenMs: 600_000,
 }
 
-/** Least time for the trainer's start where other hosts have ranks: people start them, one after the other. */
+/** Least `trainerStartMs` of a trainer that spans several hosts: people start the ranks of one host after the other. */
 const hostsStartMs = 1_800_000
 
 export const timeoutNames = Object.keys(timeoutsSection.shape) as readonly TimeoutName[]

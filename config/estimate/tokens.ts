@@ -20,8 +20,9 @@ export interface Tokens {
   readonly rollouts: number
   /** Mean tokens of a rollout. */
   readonly meanTokens: number
-  /** Tokens that engines sample for a step, and those that the trainer computes. */
+  /** Tokens that engines sample for a step. */
   readonly sampled: number
+  /** Tokens that the trainer computes in a step: those of the rollouts that selection keeps. */
   readonly trained: number
 }
 

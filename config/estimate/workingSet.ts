@@ -5,7 +5,7 @@
  * Invariant: the moments are those of grpo_step.py in order: the head's forward and backward pass (model/logprobs.py), a
  * layer's, the gradient of the embedding. The moment with the largest sum counts; nothing is added up over moments.
  * Several ranks (FSDP2): the embedding and the head are gathered during the whole micro-batch, a layer and the next one while
- * they are used; the gradients of a layer are summed over ranks from a float32 copy, which lives until the next layer's.
+ * a rank computes with them; a layer's gradients are summed over ranks from a float32 copy, freed at the next layer's sum.
  */
 import {
   layerBytes,
@@ -19,9 +19,9 @@ import { headChunkRows } from './headChunk'
 
 export interface Moment {
   readonly name: string
-  /** Activations and temporary tensors, among them those that `savedBytes` counts. */
+  /** Bytes of activations and temporary tensors; includes what `savedBytes` counts and is still held. */
   readonly bytes: number
-  /** Parameters of other ranks, and the gradients that are summed over ranks. */
+  /** Bytes of other ranks' parameters, and of gradients that are summed over ranks. */
   readonly gathered: number
 }
 
@@ -52,7 +52,7 @@ function headBackward(step: MicroBatchShape): Moment {
   const { logits, isCut } = chunkOf(step)
   const { root, layer } = gatheredOf(step)
   const weight = trainedHead(step)
-  // The gradient is summed over chunks in float32; in bfloat16, a chunk's product with it is a second tensor.
+  // The gradient of the head's weight is summed over chunks in float32; in bfloat16, each chunk's part is a second tensor.
   const float32 = 4 * tokens * s.hidden + 4 * weight + (isCut ? 8 : 4) * logits
   const bfloat16 = 2 * tokens * s.hidden + 4 * weight + Math.max((isCut ? 12 : 6) * logits, 6 * logits + 2 * weight)
   return {
@@ -82,7 +82,7 @@ function layerBackward(step: MicroBatchShape): Moment {
   const { shape: s, tokens, checkpointing } = step
   const { root, layer, reduced } = gatheredOf(step)
   const stream = streamBytes(step) * tokens * s.hidden
-  // Its input is among the saved activations already.
+  // `savedBytes` counts the layer's input already.
   const again = checkpointing ? layerBytes(step) - stream : 0
   return {
     name: "a layer's backward pass",
@@ -91,7 +91,7 @@ function layerBackward(step: MicroBatchShape): Moment {
   }
 }
 
-/** A layer's gradients and their float32 copy, when what the layer saved is gone. */
+/** Moment after a layer's backward pass: its activations are freed, its gradients and their float32 copy are in memory. */
 function layerReduction(step: MicroBatchShape): Moment {
   const { shape: s, tokens, checkpointing, ranks, loraRank } = step
   const { root, layer, reduced } = gatheredOf(step)
@@ -115,12 +115,15 @@ function embeddingGradient(step: MicroBatchShape): Moment {
   return {
     name: "the embedding's gradient",
     bytes: waitingHead(step) + own + streamBytes(step) * tokens * s.hidden,
-    // The parameters, or the gradients once more in float32 with the rank's share of their sum.
+    // The gathered parameters, or the float32 copy of the gradients with the rank's share of their sum.
     gathered: reduced + Math.max(root, whole - own - waitingHead(step) + sum * (1 + 1 / step.ranks)),
   }
 }
 
-/** Gradients of the MLP's three vectors, less the product that is no longer needed; or one of them and a matrix's gradient. */
+/**
+ * Bytes of the MLP's temporary tensors: gradients of two of its vectors (the third, the product, is freed by then), or of one
+ * vector and one weight matrix, whichever is larger.
+ */
 function mlpBytes(step: MicroBatchShape): number {
   const { shape: s, tokens, half, loraRank, ranks } = step
   const perNumber = half ? (ranks > 1 ? 2 : 6) : 4
@@ -135,11 +138,14 @@ const numberBytes = ({ half, ranks }: MicroBatchShape): number => (half && ranks
 const trainedHead = ({ shape: s, loraRank }: MicroBatchShape): number =>
   loraRank === undefined ? s.vocabulary * s.hidden : 0
 
-/** The head's gradient until the embedding's: one tensor for a tied head; with several ranks both are summed at the end. */
+/**
+ * Bytes of the head's gradient until the embedding's is computed: a tied head shares one gradient with the embedding, and
+ * several ranks sum both over ranks at the end. 0 for an untied head on one rank.
+ */
 const waitingHead = (step: MicroBatchShape): number =>
   step.shape.tied || step.ranks > 1 ? numberBytes(step) * trainedHead(step) : 0
 
-/** root: embedding and head, gathered. layer: one layer, gathered. reduced: a layer's gradients as float32. */
+/** Bytes that only several ranks take: `root`, gathered embedding and head; `layer`, one gathered layer; `reduced`, its float32 gradients. */
 function gatheredOf(step: MicroBatchShape): { root: number; layer: number; reduced: number } {
   const { shape: s, ranks, loraRank } = step
   if (ranks === 1) return { root: 0, layer: 0, reduced: 0 }
