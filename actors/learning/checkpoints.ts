@@ -3,9 +3,9 @@
  *
  * in   the trainer after a step; the checkpoints that the log knows
  * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; files that are no longer kept are gone
- * Invariant: at most one checkpoint is being written. One that fails is written again before the next step begins, while
- * the trainer still has its state, and its error is thrown if that fails too. Weights that a kept checkpoint, or one in
- * progress, shares are not removed.
+ * Invariant: at most one checkpoint is being written. A checkpoint that fails is written again before the next step begins,
+ * while the trainer still has that state; if it fails again, the error is thrown. Weights whose files a checkpoint, kept or
+ * in progress, shares are not removed.
  */
 import { readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -23,8 +23,9 @@ export interface CheckpointsOptions {
   readonly directory: string
   /** Maps a directory of weights to the URL under which other hosts fetch it. */
   readonly servedAt?: (directory: string) => string
+  /** Number of newest published versions whose weights stay on disk. */
   readonly keepVersions: number
-  /** Makes a call of the trainer, which counts for its kind: failures in a row end the run. */
+  /** Makes a call of the trainer. Failures in a row of one kind of call end the run. */
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
   /** Appends the fact of a checkpoint that was completed beside training. */
   readonly append: (fact: CheckpointSaved) => Promise<void>
@@ -85,7 +86,7 @@ export function checkpoints(options: CheckpointsOptions) {
   return {
     pathOf,
 
-    /** Publishes the trainer's weights and removes those that are `keepVersions` versions old. */
+    /** Publishes the trainer's weights. Removes the version `keepVersions` before them, unless a checkpoint shares its files. */
     async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
       const { step, version, epoch } = reached
       const weights = join(directory, 'weights', under(versionName(version), epoch))

@@ -68,7 +68,7 @@ export interface LearnerState {
   readonly saved: readonly KeptCheckpoint[]
   /** Checkpoints in the middle of the cold start (step 0) and of steps, in the order in which they were saved. */
   readonly partial: readonly KeptCheckpoint[]
-  /** Name of the checkpoint from which the last step that is over was computed. */
+  /** Name of the checkpoint from which the last finished (completed or rejected) step was computed. */
   readonly lastBase: string | null
   readonly done: number
   readonly gathered: ReadonlyMap<number, Gathered>
@@ -216,8 +216,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           }
           const { step, version, name } = fact
           const saved = [...without(state.saved, name), { step, version, name }]
-          // The step whose result it holds may not be over in the log. If its completion is lost in a crash, the step is
-          // trained again, from the checkpoint before.
+          // The checkpoint of a step may be in the log before the step's completion. If the completion is lost in a crash,
+          // the step is trained again, from the checkpoint before.
           if (step > state.done) return { ...state, saved }
           const batches = state.batches.filter(b => b.started.step > step)
           return { ...state, checkpoint: { step, name }, saved, batches }
@@ -289,7 +289,7 @@ function over(state: LearnerState, step: number, metrics: Metrics, rejected: boo
   gathered.delete(step)
   const spent = state.gathered.get(step)?.requested ?? new Set()
   const places = new Map([...state.places].filter(([group]) => !spent.has(group)))
-  // A rejected step left no result: a checkpoint of an earlier try, whose end was lost in a crash, holds another state.
+  // A rejected step has no checkpoint. One in the log is of an earlier try that a crash cut off, and holds another state.
   const own = rejected ? undefined : state.saved.findLast(c => c.step === step)
   return {
     ...state,

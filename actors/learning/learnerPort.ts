@@ -94,7 +94,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     calls,
     append,
   })
-  /** Ends the waits of the requests whose checkpoints could not be removed. */
+  /** Functions that end the waits of requests whose checkpoints could not be removed; called when a step is over. */
   const notRemoved: (() => void)[] = []
   /** The demonstrations on disk, once they are rendered. */
   let demonstrations: SftData | undefined
@@ -176,8 +176,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   }
 
   /**
-   * Runs `work` while the trainer has the memory of its GPUs. Throws if the trainer lives and cannot free it afterwards:
-   * the engines would wait for it for ever.
+   * Runs `work` while the trainer has the memory of its GPUs. Throws if the trainer still runs but cannot free that memory
+   * afterwards: the engines would wait for it for ever.
    */
   async function awake<T>(signal: AbortSignal, work: (trainer: Trainer) => Promise<T>): Promise<T> {
     const trainer = await rejectOnAbort(options.trainer(signal), signal)

@@ -2,8 +2,8 @@
  * Disk that a run's checkpoints and published weights take.
  *
  * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
- * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest there may be an older one
- * that a step began from, and one that is being written. A checkpoint keeps the published weights of its version (links).
+ * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest checkpoints there may be an
+ * older one that a step began from, and one that is being written. A checkpoint also holds its version's published weights.
  * `innerCheckpointEvery` is what the estimate resolved: undefined counts as none.
  */
 import type { RecipeConfig } from '../schema'
@@ -22,7 +22,7 @@ export interface DiskNeed {
   readonly bytes: number
 }
 
-/** Bytes of a trained parameter in a checkpoint: float32 value and two moments; the reference is a float32 value. */
+/** Bytes in a checkpoint for each trained parameter: its value and two moments; with a KL term also the reference. All float32. */
 const [stateBytes, referenceBytes] = [12, 4]
 
 /** Size of one checkpoint: the state of each trained parameter, and the published weights. */
