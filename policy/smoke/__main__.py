@@ -1,8 +1,8 @@
-"""`python policy/smoke`: runs on one device what only that device can show, and prints a line of JSON for each figure.
+"""`python policy/smoke`: checks results and measures speed on one device, and prints a line of JSON for each figure.
 
 In: --device, the shape of a model (random weights; nothing is fetched), --only to choose checks. Out: JSON lines
 {check, figure, value, unit, bound, ok}, first one about the device. Exit code 1 if a figure is out of its bound.
-Invariant: a check that raises is a figure that failed, with the reason; the others still run.
+Invariant: a check that raises an error counts as a failed figure with the reason; the other checks still run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models import SHAPES, make_model
 import parity
 import rates
 
-# In this order: what is wrong should be known before how fast it is.
+# Checks run in this order: wrong results should be known before speeds.
 CHECKS: dict[str, Callable[[Path, torch.device], Iterator[Figure]]] = {
     "head": parity.head,
     "bfloat16": parity.bfloat16,
@@ -46,7 +46,7 @@ def described(device: torch.device) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="smoke")
     parser.add_argument("--device", default="cuda", help="torch device: cuda, cuda:1, cpu")
-    parser.add_argument("--shape", choices=tuple(SHAPES), help="default: 0.5b on a GPU, tiny on a CPU")
+    parser.add_argument("--shape", choices=tuple(SHAPES), help="shape of the model; default: 0.5b on a GPU, tiny on a CPU")
     parser.add_argument("--only", choices=tuple(CHECKS), nargs="*", help="checks to run; default: all")
     given = parser.parse_args()
     device = torch.device(given.device)

@@ -26,8 +26,8 @@ _socket_folders: list[str] = []
 def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
     """Asks the kernel for SIGKILL at the parent's death (Linux), and exits at the end of stdin on every system.
 
-    parent: the parent's pid, if known; the parent may have died before the kernel was asked. stdin: the descriptor to
-    which stdin was moved.
+    parent: the parent's pid, if known. If it is no longer the parent, which may have died before the kernel was asked,
+    this process exits with 1. stdin: the descriptor to which stdin was moved.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

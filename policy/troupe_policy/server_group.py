@@ -41,7 +41,9 @@ def _killed_with_parent() -> None:
 
 
 def run(parent: int, command: list[str]) -> int:
-    """Runs the command until it ends or must end. Returns its exit status; 127 if it could not be started."""
+    """Runs the command until it ends or must end. Returns its exit status, 128 + N after signal N; 127 if it could not
+    be started; 1 if `parent` is no longer this process's parent.
+    """
     if os.getppid() != parent:
         return 1
     try:

@@ -1,7 +1,8 @@
 """Admission: refuses requests that can never be served, and gives a waiting sequence a row of the KV storage.
 
 In: a request or a waiting sequence, the ledger. Out: a refusal, or a row.
-Invariant: an admitted sequence fits the KV budget together with one more block for each running one, so it is not
+A row is the storage of one sequence's keys and values.
+Invariant: an admitted sequence fits the KV budget together with one spare block for each running sequence, so it is not
 preempted at once. A sequence that runs alone may use the whole budget.
 """
 
@@ -12,11 +13,11 @@ import numpy as np
 from .ledger import MAX_STOPS, Ledger
 from .requests import Request, Sequence
 
-BAD_COUNTS = "expected a context, 0 to all of it resumed, and at least one token to generate"
+BAD_COUNTS = "expected a context of at least one token, resumed_tokens from 0 to the context's length, and max_tokens of at least 1"
 
 
 def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str] | None:
-    """(code, message) if a request can never be served, else None."""
+    """Returns (error code, message) if the engine can never serve this request, else None."""
     n = len(request.context)
     tokens = request.context
     if n == 0 or request.max_tokens < 1 or not 0 <= request.resumed_tokens <= n:
@@ -40,8 +41,8 @@ def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
     """Gives a sequence a row: the row that is kept for its trajectory, or a free one.
 
-    Returns the number of its tokens whose keys are already in the row. Returns None if the sequence does not fit;
-    only evictions may have happened then.
+    Returns the number of the sequence's tokens whose keys are already in the row. Returns None if the sequence does not
+    fit; kept rows may have been evicted all the same.
     """
     request = sequence.request
     size = len(request.context) + len(sequence.tokens)

@@ -1,8 +1,8 @@
 """Attention over the KV blocks, registered with transformers under the name ATTENTION.
 
 In: the queries of a pass, and the blocks that the pass reads. Out: attention with our mask instead of the model's.
-Invariants: positions beyond a row's own are never attended to. A row's result never mixes with keys of a block that
-belongs to another row, not even masked ones: another row's NaN stays in that row.
+Invariants: a token attends to its own row only, up to its own position. A row's result never mixes with keys of a block
+that belongs to another row, not even masked ones: another row's NaN stays in that row.
 
 A decode multiplies the queries with the blocks where they lie: each block is a small matrix of its own, a softmax over
 a row's blocks joins them, so rows of any lengths cost what they hold, without padding.
@@ -55,7 +55,8 @@ def _among_themselves(query, key, value, window: int | None, scaling: float) -> 
 
 
 def _bias(at: torch.Tensor, positions: torch.Tensor, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-    """Mask [b, 1, t, keys]: 0 where a token at positions [b, t] may attend to the key position at [keys], -inf elsewhere."""
+    """Mask [b, 1, t, keys]: 0 where a token at positions [b, t] may attend to the key position at [keys], -inf elsewhere.
+    """
     here = positions[:, None, :, None]
     visible = at <= here
     if window is not None:
@@ -106,7 +107,9 @@ def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: fl
 
 
 def _products(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Products [b, groups, size] of queries and keys, not rounded to their dtype: in bfloat16 a score of 100 has steps of 0.5."""
+    """Products [b, groups, size] of queries and keys, not rounded to their dtype: in bfloat16 a score of 100 has steps of
+    0.5.
+    """
     if queries.dtype == torch.float32:
         return torch.bmm(queries, keys)
     if _has_float32_products(queries.device, queries.dtype):
@@ -126,7 +129,9 @@ def _has_float32_products(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _gathered(current: Pass, number: int, gather: Gather, query, window: int | None, scaling: float) -> torch.Tensor:
-    """Attention of some lines of the pass over copies of their rows' blocks. Returns [c, heads, t, dim]."""
+    """Attention of the pass's lines (entries of its batch) that `gather` names, over copies of their rows' blocks. Returns
+    [c, heads, t, dim].
+    """
     store = current.store
     keys, values = store.keys[current.layer], store.values[current.layer]
     count, blocks = gather.blocks.shape

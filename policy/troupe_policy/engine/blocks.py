@@ -1,6 +1,7 @@
 """Block tables of the KV storage: which blocks hold the keys and values of which row, in order. Holds no tensors.
 
-In: rows and the numbers of tokens that they need to store. Out: block numbers, and the storage slot of a token.
+In: rows (one for each sequence) and the number of tokens that each has to store. Out: block numbers, and the storage slot
+of a token.
 Invariants: a block belongs to at most one row. A row grows by the lowest free blocks, so that the blocks in use stay
 together at the low end of the storage, where a decode reads them in place.
 """
@@ -32,7 +33,9 @@ class BlockTables:
         return self.blocks - len(self._free)
 
     def grow(self, row: int, tokens: int) -> None:
-        """Gives a row blocks for its positions 0 to tokens - 1. The ledger has made room before."""
+        """Gives a row blocks for its positions 0 to tokens - 1. The caller has made room before (Ledger.shrink), so a block
+        is free.
+        """
         for at in range(int(self.count[row]), -(-tokens // self.block_tokens)):
             block = heapq.heappop(self._free)
             self.table[row, at] = block
@@ -40,7 +43,8 @@ class BlockTables:
             self.count[row] = at + 1
 
     def grow_all(self, rows: np.ndarray, tokens: np.ndarray) -> None:
-        """`grow` for int64 [n] rows and tokens; most rows have their blocks already."""
+        """Gives row rows[i] blocks for tokens[i] positions, for every i; int64 [n] each. Rows that have enough are skipped.
+        """
         short = np.nonzero(self.count[rows] * self.block_tokens < tokens)[0]
         for i in short:
             self.grow(int(rows[i]), int(tokens[i]))
@@ -54,7 +58,9 @@ class BlockTables:
         self.count[row] = min(int(self.count[row]), keep)
 
     def exchange(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Exchanges the places of blocks, int64 [n] pairs. The caller exchanges their keys and values."""
+        """Exchanges the owners of block low[i] and block high[i], for every i; int64 [n] each. The caller exchanges the
+        blocks' keys and values.
+        """
         for array in (self.owner, self.index):
             array[low], array[high] = array[high], array[low]
         changed = np.concatenate([low, high])

@@ -1,7 +1,7 @@
 """Compaction: moves the blocks of running rows to the low end of the storage, because a decode reads every block up to the
 highest one that it needs.
 
-In: the block tables, the KV storage, the rows that decode now, each with a block or more. Out: the same keys and
+In: the block tables, the KV storage, the rows that decode now, each with at least one block. Out: the same keys and
 values under other block numbers.
 Invariant: blocks change places in pairs, so a kept row's keys and values are never lost.
 """

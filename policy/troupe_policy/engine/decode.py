@@ -1,9 +1,9 @@
-"""Decode: one forward pass and one sampled token for every ready row.
+"""Decode: one forward pass and one sampled token for every ready row. A row is ready when only its last token lacks keys.
 
-In: the ledger's rows. Out: row numbers; for each row the sampled token, its log-probability, and on request the
+In: the ledger's running rows. Out: row numbers; for each row the sampled token, its log-probability, and on request the
 entropy of the distribution that it was sampled from.
 Invariants: a token's random number depends only on its request's seed and its own position. In deterministic mode
-every operation has one shape, whatever runs.
+every operation has one shape, however many requests run.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from .options import EngineOptions
 from .prefill import Prefill
 from .requests import Event, Request
 
-# Upper bound on the context in tokens, when neither the options nor the model set a smaller one.
+# Upper bound on the context in tokens if the options set none; a model whose own bound is smaller keeps its own.
 DEFAULT_CONTEXT_TOKENS = 4096
-# Number of lines of a forward pass in deterministic mode is a multiple of this.
+# The number of lines (one token each) of a forward pass in deterministic mode is a multiple of this.
 FIXED_WIDTH_STEP = 32
 
 
@@ -102,14 +102,14 @@ class Engine:
     def update(self, version: int, directory: str, digest: str, keep_kv: bool) -> Future[float]:
         """Loads new weights between two iterations. keep_kv: keep the keys that older weights computed.
 
-        Resolves with the seconds it took, or fails with WeightsError and the old weights in place.
+        The future resolves with the seconds that the update took, or fails with WeightsError and the old weights in place.
         """
         return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
 
     def status(self) -> dict[str, float]:
         """Counts at the moment of the call, perhaps in the middle of an iteration; KV tokens in whole blocks. The read
         posts no action, so it answers during a long forward pass. If the engine's thread disturbs eight reads in a
-        row, the counts are read on that thread, between two iterations.
+        row, the counts are read on that thread, between two iterations; this waits at most 60 s.
         """
         for _ in range(8):
             try:

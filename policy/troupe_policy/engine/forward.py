@@ -36,7 +36,7 @@ class Forward:
         return out.logits[:, -1]
 
     def _reads(self, rows: np.ndarray, positions: np.ndarray) -> Decode:
-        """All blocks up to the highest of these rows'."""
+        """Makes the reads of a decode: all blocks of the storage up to the highest one that one of these rows owns."""
         tables, n = self._tables, len(rows)
         line_of_row = np.full(len(tables.count) + 1, n, np.int64)
         line_of_row[rows] = np.arange(n)
@@ -66,7 +66,9 @@ class Forward:
         self._run(self._body, slots, index, positions, reads, tokens)
 
     def _gathers(self, rows: np.ndarray, positions: np.ndarray) -> list[Gather]:
-        """The rows in parts whose blocks fit the scratch; a longer row is a part of its own. positions: [b, t]."""
+        """Splits the rows into parts whose blocks fit the scratch; a row that does not fit is a part of its own. positions:
+        [rows, t], of the tokens of this pass.
+        """
         blocks = positions[:, -1] // self._tables.block_tokens + 1
         gathers: list[Gather] = []
         first = 0

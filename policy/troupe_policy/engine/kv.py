@@ -2,8 +2,8 @@
 
 In: a `Pass`, which gives the slot of each new token and the blocks that the pass reads. Out: keys and values written
 in place.
-Invariants: the storage is the blocks of the budget and nothing more, whatever the context. Beside it, the scratch holds
-copies of a few blocks of one layer, or of all blocks of one row if the row has more. No forward pass reallocates the
+Invariants: the storage holds exactly the blocks of the KV budget, however long the contexts are. Beside it, the scratch
+holds copies of a few blocks of one layer, or of all blocks of one row if the row has more. No forward pass reallocates the
 storage.
 
 Keys and values of a layer are [blocks, heads, block_tokens, dim]. On Linux, pages that were never written take no
@@ -21,8 +21,8 @@ from transformers.cache_utils import Cache
 
 from ..model.unsupported import UnsupportedModel
 
-# Bounds on the scratch, as a share of the storage and in bytes; the smaller one holds. A row that is larger than the
-# scratch makes it grow to the row's size.
+# Upper bounds on the scratch, as a share of the storage and in bytes (64 MiB); the smaller bound applies. A row that is
+# larger than the scratch makes the scratch grow to the row's size.
 SCRATCH_SHARE = 1 / 16
 SCRATCH_BYTES = 64 << 20
 _local = threading.local()
@@ -73,7 +73,7 @@ class Pass:
     cache: dict = field(default_factory=dict)
 
     def once(self, key, make):
-        """The value that `make` returned for this key in an earlier layer of the pass."""
+        """Value of `make()` for this key: the first layer that asks computes it, the later layers of the pass reuse it."""
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
@@ -139,7 +139,8 @@ class KvBlocks(Cache):
         return key_states, value_states
 
     def _targets(self, slots: torch.Tensor, heads: int) -> torch.Tensor:
-        """Indices of tokens' keys [n, heads] in storage viewed as [blocks · heads · block_tokens, dim]: int64 [n · heads]."""
+        """Indices of tokens' keys [n, heads] in storage viewed as [blocks · heads · block_tokens, dim]: int64 [n · heads].
+        """
         blocks, places = slots // self.block_tokens, slots % self.block_tokens
         head = torch.arange(heads, device=slots.device)
         return ((blocks[:, None] * heads + head) * self.block_tokens + places[:, None]).view(-1)
@@ -157,16 +158,16 @@ class KvBlocks(Cache):
         return 0
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
-        """Copies whole blocks, in all layers."""
+        """Copies keys and values of block sources[i] to block targets[i], for every i, in all layers."""
         stores = [self._whole.flatten(0, 1).transpose(0, 1)] if self._whole is not None else [*self.keys, *self.values]
         for store in stores:
             for source, target in zip(sources, targets, strict=True):
                 store[target].copy_(store[source])
 
     def exchange(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Exchanges keys and values of blocks, int64 [n] pairs, in all layers."""
+        """Exchanges keys and values of block low[i] and block high[i], for every i, in all layers. low, high: int64 [n]."""
         stores, place = ([*self.keys, *self.values], 0) if self._whole is None else ([self._whole], 2)
-        # The blocks of all layers that are copied at a time, those of `low` or those of `high`, would fit the scratch.
+        # Bounds the temporary copies: those of `low`, and those of `high`, are each at most as large as the scratch.
         step = self.scratch_blocks if self._whole is None else max(1, self.scratch_blocks // len(self.keys))
         for at in range(0, len(low), step):
             one, other = (torch.from_numpy(numbers[at : at + step]).to(self.device) for numbers in (low, high))

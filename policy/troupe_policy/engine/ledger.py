@@ -38,10 +38,10 @@ class Ledger:
     """State of the rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
     tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] if they are not
-    reported. The others are [rows], in tokens. context: length of the request's context; size: tokens known, the
-    context and those sampled since; filled: positions whose keys are valid; limit: size at which the request has used
-    its max_tokens or the row is full; origin: position of the turn's first token, which an earlier attempt may have
-    sampled.
+    reported. One entry per row: int64, in tokens, for context, size, filled, limit and origin; and the sampling options.
+    context: length of the request's context; size: tokens known, the context and those sampled since; filled: positions
+    whose keys are valid; limit: size at which the request has used its max_tokens or the row is full; origin: position of
+    the turn's first token, which an earlier attempt may have sampled.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Ledger:
     # ---- making room ----
     def evict_one(self, even_awaited: bool) -> bool:
         """Evicts the least recently used kept trajectory that no request waits for. even_awaited: if there is none,
-        evicts an awaited one.
+        evicts one that a request waits for. Returns False if there is nothing to evict.
         """
         candidates = [kept for kept in self.kept.values() if even_awaited or not kept.waiters]
         if not candidates:

@@ -58,7 +58,7 @@ class Lifecycle:
     def _refused_now(self, request: Request, sink: Any) -> tuple[str, str] | None:
         """(code, message) if the request cannot be accepted at this moment, else None."""
         if (id(sink), request.request_id) in self._live:
-            return "engine.bad_request", f"request {request.request_id} is already running"
+            return "engine.bad_request", f"request {request.request_id} is already waiting or running: give every request of a stream an id of its own"
         if len(self._waiting) >= self._options.max_waiting:
             return "engine.busy", f"{len(self._waiting)} requests are waiting already: retry later"
         return None

@@ -49,7 +49,8 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel if keys and values in blocks do not give the logits of a plain forward pass.
+    Raises UnsupportedModel if transformers cannot load the model with our attention, or if keys and values in blocks do
+    not give the logits of a plain forward pass.
     """
     target = pick_device(device)
     kind = DTYPES[resolved_dtype(dtype, target)]

@@ -88,7 +88,9 @@ class Prefill:
         return batch
 
     def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the row of the same group with the longest common prefix; rows do not share blocks."""
+        """Copies keys from the row of the same group with the longest common prefix, if that is longer than the row's own
+        keys. Copies are needed because rows do not share blocks.
+        """
         ledger, row = self._ledger, sequence.row
         sequence.shared = True
         context = ledger.tokens[row, : ledger.size[row] - 1]

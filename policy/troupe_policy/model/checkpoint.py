@@ -29,7 +29,7 @@ from .published_directory import published_directory
 transformers_logging.disable_progress_bar()
 
 MANIFEST = "manifest.json"
-# Where checkpoints of format 1 have the optimizer's state.
+# File of the optimizer's state in checkpoints of format 1, which are read but no longer written.
 OPTIMIZER = "optimizer/state.safetensors"
 CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -78,8 +78,8 @@ def weights_digest(directory: Path) -> tuple[str, int]:
 
 
 def read_companions(directory: Path) -> dict[str, bytes]:
-    """Tokenizer and generation files by name. They are read at start, since the directory may be gone when a checkpoint
-    is written.
+    """Contents of the tokenizer and generation files, by file name. The trainer reads them at start, since the directory
+    may be gone when it writes a checkpoint.
     """
     return {name: (directory / name).read_bytes() for name in COMPANIONS if (directory / name).is_file()}
 
@@ -97,8 +97,9 @@ def save_weights(
     """Publishes weights that `transformers` loads, and returns the manifest.
 
     companions: files by name, copied unchanged. weights: tensors to write instead of the model's own, under its names.
-    dtype: of the floating-point weights, as the config names it. parts: by file name, tensors by name; each file lies in a
-    folder, since engines load every safetensors file beside the config. described: further entries of the manifest.
+    dtype: name of the floating-point weights' dtype, for the config and the manifest; nothing is converted. parts: by file
+    name, tensors by name; each file lies in a folder, since engines load every safetensors file beside the config.
+    described: further entries of the manifest.
     """
     target = Path(directory)
     with published_directory(target) as temporary:
@@ -131,7 +132,8 @@ def _name_dtype(config: Path, dtype: str) -> None:
 
 
 def _digests(directory: Path) -> tuple[str, int, dict[str, dict]]:
-    """(weights_digest's two numbers; sha256 and size of every file by its path below the directory). Reads each file once."""
+    """(weights_digest's two numbers; sha256 and size of every file by its path below the directory). Reads each file once.
+    """
     weights, size = hashlib.sha256(), 0
     files: dict[str, dict] = {}
     ours = weight_files(directory)
@@ -156,7 +158,7 @@ def _parent_made(file: Path) -> Path:
 
 
 def link_or_copy(source: Path, file: Path) -> None:
-    """Gives `source` a second name, or copies it where the file system has no links."""
+    """Makes `file` a hard link to `source`, or a copy where the file system has no hard links. Makes its folder too."""
     _parent_made(file)
     try:
         os.link(source, file)
@@ -165,8 +167,8 @@ def link_or_copy(source: Path, file: Path) -> None:
 
 
 def read_manifest(directory: str | Path, *, verify: bool = True) -> dict | None:
-    """Reads the manifest, or None for a model directory without one. verify: check the weights' digest. Raises
-    CheckpointError.
+    """Returns the manifest of a directory, or None if it has none. verify: check the weights' digest. Raises
+    CheckpointError trainer.no_checkpoint or trainer.checkpoint_corrupt.
     """
     path = Path(directory)
     if not path.is_dir():
@@ -187,7 +189,8 @@ def read_manifest(directory: str | Path, *, verify: bool = True) -> dict | None:
 
 
 def check_file(file: Path, described: Mapping[str, object]) -> None:
-    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt."""
+    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt.
+    """
     digest = hashlib.sha256()
     size = file.stat().st_size
     if size == described["bytes"]:
@@ -203,8 +206,8 @@ def check_file(file: Path, described: Mapping[str, object]) -> None:
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
-    """Reads the weights of `directory` by the names that `model` has, in float32. Raises CheckpointError if they do not
-    fit `model`.
+    """Reads the weights of `directory` by the names that `model` has, in float32. Raises CheckpointError if they
+    cannot be read or do not fit `model`.
     """
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
@@ -218,7 +221,9 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raises CheckpointError trainer.shape_mismatch, naming up to three tensors that do not fit."""
+    """Compares the tensors of a checkpoint, `given`, with the model's, `wanted`, by name and shape. Raises CheckpointError
+    trainer.shape_mismatch, which names up to three tensors that do not fit.
+    """
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in wanted]
     problems += [

@@ -1,8 +1,8 @@
 """Computes entropies of recorded tokens on the command line, with one forward pass of a causal LM per sequence.
 
-In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin. Out: for each a line {"id", "logprobs", "entropies"} with
-two numbers per masked token, the natural log of its probability and the entropy in nats of its distribution, both at
-the given temperature.
+In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin; mask 1 asks for the token's numbers. Out: for each a line {"id",
+"logprobs", "entropies"} with two numbers per masked token, the natural log of its probability and the entropy in nats of
+its distribution, both at the given temperature.
 Invariant: nothing is tokenised; the recorded ids are used. A model or an input line that cannot be read ends the
 process with one line on stderr and exit code 1.
 """
@@ -72,10 +72,10 @@ def serve(model: Entropies, temperature: float, source: TextIO, sink: TextIO) ->
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.model.entropies", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, type=Path)
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--device")
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--model", required=True, type=Path, help="model directory that transformers loads")
+    parser.add_argument("--temperature", type=float, default=1.0, help="temperature of the distributions; default: 1")
+    parser.add_argument("--device", help="torch device; default: cuda if there is a GPU, else cpu")
+    parser.add_argument("--threads", type=int, help="CPU threads that torch uses; default: torch's own choice")
     given = parser.parse_args(arguments)
     if given.threads:
         torch.set_num_threads(given.threads)

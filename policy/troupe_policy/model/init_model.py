@@ -133,8 +133,9 @@ def convert_gguf(
 ) -> int:
     """Writes the model of a GGUF file, dequantised, to `out` and returns the number of its parameters.
 
-    transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` the split of
-    digits is restored: the model was trained with it, and without it numbers would become other tokens.
+    transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` and
+    `smollm2` the split of digits is restored: the models were trained with it, and without it numbers would become other
+    tokens.
     """
     file = Path(gguf_file).absolute()
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
@@ -196,9 +197,9 @@ def _without(texts: Iterator[str], marks: Sequence[str]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.model.init_model", description="Makes a model directory: random weights from a specification, or the model of a GGUF file.")
-    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--out", required=True, type=Path, help="model directory to write; an older one is replaced")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--spec", help="a specification as JSON, or @FILE")
+    source.add_argument("--spec", help="specification of the model as JSON, or @FILE that holds it")
     source.add_argument("--from-gguf", type=Path, help="a GGUF file to convert")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of a converted model")
     parser.add_argument("--chat-template", type=Path, help="file with a Jinja template that replaces the GGUF's")

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from .unsupported import UnsupportedModel
 
-# Size of a chunk's float32 logits: on a CPU small enough that the passes over a chunk find most of it in the cache, on a
-# GPU large enough that its matrix products outweigh the traffic of the head's gradient, which every chunk reads and writes
-# whole; for the same reason a chunk has at least `leastRows` rows. The dry run's estimate reads the same file.
+# Size of a chunk's float32 logits in bytes, on a CPU (cpuBytes) and on a GPU (cudaBytes), and the least number of tokens in a
+# chunk (leastRows). On a CPU a chunk should fit the cache. On a GPU it should be large, because every chunk reads and writes
+# the head's whole gradient; leastRows has the same reason. The memory estimate of `train --dry-run` reads the same file.
 CHUNK = json.loads(Path(__file__).with_name("head_chunk.json").read_text())
 
 
@@ -38,7 +38,8 @@ class Head:
 
 
 def chunk_rows(vocabulary: int, device_type: str) -> int:
-    """Number of tokens of a chunk, whose logits are in memory at once. device_type: cpu, or any other for an accelerator."""
+    """Number of tokens of a chunk, whose logits are in memory at once. device_type: cpu, or any other for an accelerator.
+    """
     size: int = CHUNK["cpuBytes" if device_type == "cpu" else "cudaBytes"]
     return max(CHUNK["leastRows"], size // (4 * max(1, vocabulary)))
 

@@ -100,7 +100,7 @@ class Renderer:
         return self._following([{"role": "tool", "content": response} for response in responses])
 
     def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
-        """Renders tool responses and user messages and the generation prompt, which follow the model's stop token."""
+        """Renders tool and user messages and the next generation prompt, which follow the model's stop token; mask 0."""
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
         whole = self._template.render([*asked, *messages], None, True)
@@ -113,8 +113,8 @@ class Renderer:
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
         """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens.
 
-        A message that begins with the generation prompt's own text keeps that text in the prompt, with mask 0; before
-        any other message the prompt ends without it.
+        Some generation prompts end with a text that begins the model's turn (`<reason>`). An assistant message that begins
+        with this text has it in the prompt, with mask 0; before another message the prompt leaves it out.
         """
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:

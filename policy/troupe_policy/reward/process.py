@@ -1,8 +1,8 @@
 """`python -m troupe_policy.reward.process`: runs a user's reward function in its own process.
 
-In: lines {"id", "answer", "task"} on descriptor 3. Out: lines on descriptor 4: first {"ready": true}, or {"ready":
-false, "why"} if the function cannot be imported; then for each input line {"id", "score", "why"} or {"id", "fault",
-"why"}.
+In: JSON lines {"id", "answer", "task"} on descriptor 3. Out: JSON lines on descriptor 4: first {"ready": true}, or
+{"ready": false, "why"} if the function cannot be imported; then for each input line {"id", "score", "why"} or {"id",
+"fault", "why"}.
 Invariants: every line is answered unless the function hangs or ends the process, which the parent sees. The
 function's prints go to stdout and stderr, never among the answers; its standard input is empty. The process ends with
 its parent.
@@ -25,16 +25,16 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Upper bound on the characters of a reason.
+# Upper bound on the characters of a reason, without the file and line at the end of an error's.
 WHY_CHARS = 500
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="troupe_policy.reward.process")
-    parser.add_argument("--file")
-    parser.add_argument("--module")
-    parser.add_argument("--function", required=True)
-    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--file", help="Python file with the reward function")
+    parser.add_argument("--module", help="importable module with the reward function, if --file is not given")
+    parser.add_argument("--function", required=True, help="name of the function in the file or module")
+    parser.add_argument("--parent", type=int, required=True, help="pid of the parent, whose death ends this process")
     given = parser.parse_args()
     parent_pipe = os.dup(0)
     with open(os.devnull) as nothing:
@@ -85,8 +85,8 @@ def load(file: str | None, module: str | None, function: str) -> Callable[..., A
 
 
 def judged(reward: Callable[..., Any], answer: str, task: dict[str, Any]) -> dict[str, object]:
-    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"} with the fault `raised` or
-    `no-number`.
+    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"}: `raised` if the
+    function raised an error, `no-number` if its result is not a finite number.
     """
     try:
         given = reward(answer, task)

@@ -50,7 +50,7 @@ class CheckpointWriter:
         self._copied.wait()
 
     def wait(self) -> None:
-        """Returns when no checkpoint is being written; how the last one ended is its own caller's affair."""
+        """Returns when no checkpoint is being written. Raises nothing: the future that `begin` returned holds the error."""
         if self._last is not None:
             self._last.exception()
 
@@ -64,10 +64,11 @@ class CheckpointWriter:
         """Begins to write `directory` and returns at once, or when the previous checkpoint is written. Collective.
 
         weights: published directory whose files become part of the checkpoint; None for a checkpoint without published
-        weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an earlier
-        checkpoint that holds them already. manifest: called on rank 0 only; returns all entries of the manifest but `files`, and
-        `weights`, the entries of the published files. Raises OSError on rank 0, CheckpointError on the others, when `manifest`
-        raises OSError or the directory cannot be made.
+        weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an
+        earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the entries of the manifest
+        except `files`, and under `weights` the `files` entry of the published directory, which is not written as such.
+        Raises OSError on rank 0, CheckpointError on the others, when `manifest` raises OSError or the directory cannot be
+        made.
         """
         self.wait()
         commit = ExitStack()
@@ -107,7 +108,7 @@ class CheckpointWriter:
             raise CheckpointError("trainer.failed", f"the checkpoint in {temporary} could not be written: {error}") from error
 
     def _copies(self, parts: dict[str, Mapping[str, Tensor] | Path]) -> dict[str, dict[str, Tensor]]:
-        """Copies the live tensors and takes them out of `parts`, so that memory which nobody else needs is free."""
+        """Copies the live tensors to the host's memory. Takes them out of `parts`, which would keep their memory in use."""
         copies: dict[str, dict[str, Tensor]] = {}
         try:
             for folder, part in parts.items():
@@ -119,7 +120,7 @@ class CheckpointWriter:
             self._copied.set()
 
     def _gathered(self, digests: Digests) -> list[Digests]:
-        """Digests of every rank's files, on rank 0."""
+        """Digests of every rank's files, on rank 0; [] on the others."""
         if self._ranks.size == 1:
             return [digests]
         kept: list[Digests] | None = [{}] * self._ranks.size if self._ranks.is_leader else None
@@ -129,7 +130,7 @@ class CheckpointWriter:
     def _finish(
         self, temporary: Path, weights: Path | None, parts: Mapping[str, Mapping[str, Tensor] | Path], manifest: dict, digests: Digests
     ) -> SavedCheckpoint:
-        """Adds the published weights, the parts of earlier checkpoints and the manifest. On rank 0."""
+        """Adds the published weights, the parts of earlier checkpoints and the manifest. Ranks other than 0 do nothing."""
         if not self._ranks.is_leader:
             return SavedCheckpoint("", 0)
         files: Digests = dict(digests)

@@ -2,9 +2,9 @@
 epochs of shuffled batches.
 
 In: the training state, examples in memory or in files. Out: changed weights, metrics, checkpoints on the way.
-Invariants: a call that fails, is not finite or is cancelled leaves weights and optimizer as they were; one that goes on
-from a checkpoint ends with the weights and the metrics of one that was never interrupted. After a call that succeeds the
-optimizer is fresh, since RL does not inherit the moments of imitation.
+Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer as
+they were. A call that resumes from a checkpoint ends with the weights and losses of an uninterrupted call. After a call
+that succeeds the optimizer is fresh, since RL does not inherit the moments of imitation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MICRO_BATCH_TOKENS = 8192
 
 @dataclass
 class _Progress:
-    """What an SFT knows besides weights and moments; it lies in the manifest of its checkpoints."""
+    """Progress of a fine-tuning, stored in the manifest of its checkpoints. updates: optimizer updates so far; trained:
+    their trained tokens; norm, rate: gradient norm and learning rate of the last update; losses: one per update, in nats.
+    """
 
     updates: int = 0
     trained: int = 0
@@ -96,7 +98,7 @@ def fine_tune(
 
 
 def _batches(kept: Sequence[int], lengths: Sequence[int], options: SftOptions, of_lengths: bool = False) -> Iterator[list[int]]:
-    """The batches of all epochs, as indices of examples, or as their lengths."""
+    """Yields the batches of all epochs: each batch as indices of examples, or with `of_lengths` as their lengths."""
     named = lengths if of_lengths else kept
     for epoch in range(options.epochs):
         for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch):
@@ -108,7 +110,8 @@ def _lengths(examples: Sequence[SftExample]) -> Sequence[int]:
 
 
 def _trained_counts(state: TrainingState, examples: Sequence[SftExample]) -> list[int]:
-    """Trained tokens of every example. Each rank checks its share; a fault is raised on all."""
+    """Number of trained tokens of every example. Each rank checks a share of the examples; an error is raised on all ranks.
+    """
     ranks = state.ranks
     counts = np.zeros(len(examples), np.int64)
     problem: TrainerError | None = None
@@ -130,7 +133,7 @@ def _mask(state: TrainingState, examples: Sequence[SftExample], at: int) -> np.n
 def _batch(
     state: TrainingState, examples: Sequence[SftExample], batch: Sequence[int], counts: Sequence[int], lengths: Sequence[int]
 ) -> Batch:
-    """A batch whose tokens are read by the rank that trains on them."""
+    """Makes a batch whose tokens are read late: only the rank that trains on a sequence reads it."""
     count = float(sum(counts[at] for at in batch))
     return Batch(
         Lazy(len(batch), lambda row: examples[batch[row]].tokens),

@@ -1,10 +1,11 @@
-"""One GRPO step (DESIGN §6): `inner_steps` passes over one batch, with one optimizer update for each mini-batch of a pass.
+"""One GRPO step: `inner_steps` passes over one batch, with one optimizer update for each mini-batch of a pass.
 
 In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics,
 checkpoints between the updates.
-Invariants: a call that fails, is not finite or is cancelled leaves weights, optimizer and reference as they were; the gradient
-of an update does not depend on how its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the
-first update, for every mini-batch. A step that goes on from a checkpoint ends as one that was never interrupted.
+Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights, optimizer and
+reference as they were; the gradient of an update does not depend on how its mini-batch is cut into micro-batches or spread
+over ranks. π_old is the policy before the first update, for every mini-batch. A step that resumes from a checkpoint ends
+with the weights and losses of an uninterrupted step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ SUMS = ("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "maske
 
 @dataclass
 class _Progress:
-    """What a step knows besides weights, moments and log-probabilities. sums: of the metrics, over this rank's share."""
+    """Progress of a step, stored in the manifest of its checkpoints. norm, rate: gradient norm and learning rate of the
+    last update. sums: sums of the metrics over this rank's share of the batch.
+    """
 
     updates: int
     norm: float
@@ -127,7 +130,7 @@ def grpo_step(
 
 
 def _what(sequences: Sequence[TrainSequence], options: GrpoOptions, checkpoints: PartialCheckpoints) -> dict[str, object]:
-    """Names the step: whose it is, its batch by digest, its options. Empty if the step has no checkpoints."""
+    """Names the step by its owner, the sha256 of its batch, and its options. Empty if the step has no checkpoints."""
     if checkpoints.every <= 0 and not checkpoints.resume:
         return {}
     batch = hashlib.sha256()
@@ -139,7 +142,7 @@ def _what(sequences: Sequence[TrainSequence], options: GrpoOptions, checkpoints:
 
 
 def _saved_progress(state: TrainingState, progress: _Progress) -> dict[str, object]:
-    """The progress for a manifest, with the sums of every rank. Collective."""
+    """Returns the progress as a manifest stores it, with the sums of every rank. Collective."""
     return {**asdict(progress), "sums": state.ranks.every(dict(progress.sums))}
 
 
@@ -191,9 +194,10 @@ def _mini_batches(
 def _score_old(
     state: TrainingState, minis: Sequence[MiniBatch], options: GrpoOptions, should_stop: Callable[[], bool]
 ) -> None:
-    """Fills `old_logp` of every mini-batch but the first, whose own first pass runs on unchanged weights.
+    """Fills `old_logp` of every mini-batch but the first. The first pass over the first mini-batch runs on unchanged
+    weights, so it gives that mini-batch's `old_logp`.
 
-    With `engine-logprobs` the engine's log-probabilities are π_old, so nothing is computed.
+    With the correction `engine-logprobs` the engine's log-probabilities are π_old, so nothing is computed.
     """
     if options.correction == "engine-logprobs":
         return

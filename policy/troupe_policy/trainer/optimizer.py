@@ -102,8 +102,8 @@ class Optimizer:
         self.updates = updates
 
     def prepare_state(self, names: Iterable[str], prefix: str, updates: int) -> None:
-        """Replaces the optimizer's state by zeros for `names`, as `named_state` names them behind `prefix`, to read a
-        checkpoint into. Names without the prefix are left out.
+        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: the checkpoint's tensors;
+        those that begin with `prefix` go on as `named_state` names them, the others are ignored.
         """
         self.reset()
         for name in names:

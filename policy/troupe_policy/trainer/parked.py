@@ -27,7 +27,9 @@ class Parked:
         return bool(self._kept)
 
     def park(self, tensors: Iterable[Tensor]) -> int:
-        """Frees the device memory of these tensors. Returns the number of freed bytes."""
+        """Moves the memory of these tensors to the host. Returns the number of moved bytes; 0 if tensors are parked
+        already.
+        """
         if self._kept:
             return 0
         storages = {storage.data_ptr(): storage for storage in (local_shard(t).untyped_storage() for t in tensors)}

@@ -1,11 +1,11 @@
 """Checkpoints in the middle of a long call (a fine-tuning, an RL step of several updates), from which a restarted trainer
-goes on.
+resumes the call.
 
-In: the training state, the call's progress. Out: checkpoints named by the number of updates that they hold, the progress
-that one holds.
-Invariants: a checkpoint belongs to one call: its manifest says what that call trains on and how, and any other call refuses
-it before a weight changes. A call that goes on from one ends with the weights and the metrics of a call that was never
-interrupted, on the same number of ranks. No call draws random numbers of torch (dropout is off), so none are saved.
+In: the training state, the call's progress. Out: checkpoints whose names end with their number of updates; the progress
+that a checkpoint holds.
+Invariants: a checkpoint belongs to one call. Its manifest names the call's data and options, and a call with others refuses
+the checkpoint before a weight changes. A call that resumes on the same number of ranks ends with the weights and losses of
+an uninterrupted call. No call draws random numbers of torch (dropout is off), so none are saved.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ OnSaved = Callable[[str, int, SavedCheckpoint], None]
 
 @dataclass(frozen=True)
 class PartialCheckpoints:
-    """prefix: path of the checkpoints, whose names end with the number of updates. every: updates between two; 0 for none.
-    resume: checkpoint to go on from, or empty. owner: whose call it is, as the caller names it; a call of another owner
-    refuses the checkpoint.
+    """prefix: path of the checkpoints, whose names end with the number of updates. every: optimizer updates between two
+    checkpoints; 0 writes none. resume: directory of the checkpoint to resume from, or empty. owner: name that the caller
+    gives to the call; a call of another owner refuses the checkpoint.
     """
 
     prefix: str = ""
@@ -48,7 +48,7 @@ NO_CHECKPOINTS = PartialCheckpoints()
 class PartialWriter:
     """Writes the checkpoints of one call and resumes from one.
 
-    kind: key of the call's entry in the manifest. what: what is trained on and how, of JSON values.
+    kind: key of the call's entry in the manifest. what: names of the call's data and options, as JSON values.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class PartialWriter:
     def save_if_due(
         self, updates: int, of: int, progress: Callable[[], Mapping[str, object]], tensors: Callable[[], Mapping[str, Tensor]] = dict
     ) -> None:
-        """Begins a checkpoint after update `updates` of `of` if one is due; none is written after the last. Collective.
+        """Begins a checkpoint if one is due after update `updates` (of `of` in all); none is written after the last.
+        Collective.
 
-        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: this rank's own, by names
-        that no other rank uses.
+        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: those of this rank alone,
+        by name.
         """
         every = self._checkpoints.every
         if every <= 0 or updates % every != 0 or updates >= of:
@@ -74,7 +75,7 @@ class PartialWriter:
         counters = {self._kind: {**self._what, **progress()}}
         try:
             saving = saved_state.begin_checkpoint(self._state, Path(directory), None, counters, tensors())
-        except (OSError, CheckpointError) as error:  # rank 0 has the first, every other rank with it the second
+        except (OSError, CheckpointError) as error:  # rank 0 gets OSError, the others CheckpointError
             self._failed(directory, error)
             return
         reported = self._reported = threading.Event()
@@ -92,7 +93,7 @@ class PartialWriter:
         saving.add_done_callback(done)
 
     def _failed(self, directory: str, error: BaseException) -> None:
-        # The next one may succeed; until then a crash goes on from an earlier one.
+        # The next checkpoint may succeed; after a crash before it, the call resumes from an earlier one.
         logger.warning("the checkpoint %s could not be written: %s", directory, error)
 
     def wait(self) -> None:
@@ -101,7 +102,7 @@ class PartialWriter:
         self._reported.wait()
 
     def resume(self) -> tuple[dict, dict[str, Tensor]]:
-        """Loads the checkpoint to go on from; returns its progress and this rank's own tensors. Collective.
+        """Loads the checkpoint to resume from; returns its progress and this rank's own tensors. Collective.
 
         Raises CheckpointError trainer.other_call with nothing changed if another call wrote it.
         """
@@ -118,12 +119,12 @@ class PartialWriter:
             if any(saved.get(key) != value for key, value in self._what.items()):
                 raise CheckpointError(
                     "trainer.other_call",
-                    f"the checkpoint in {directory} was written by another call, on other data or with other options: begin anew",
+                    f"the checkpoint in {directory} was written by another call, on other data or with other options: start without it",
                 )
             if saved_state.PARTIAL in optimizer and ranks != self._state.ranks.size:
                 raise CheckpointError(
                     "trainer.other_call",
-                    f"the checkpoint in {directory} was written by {ranks} ranks, and this trainer has {self._state.ranks.size}: begin anew",
+                    f"the checkpoint in {directory} was written by {ranks} ranks, and this trainer has {self._state.ranks.size}: start without it",
                 )
 
         return check

@@ -4,8 +4,8 @@ In: the training state (on any number of ranks) and a directory. Out: published 
 a checkpoint holds.
 Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no engine
 loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a reference.
-Both are in shards that any number of ranks reads. All files are verified before the first weight changes, and every
-rank raises the error. With adapters (LoRA) the weights are published merged; the adapters lie beside them in
+Both are in shards that any number of ranks reads. All files are verified before the first weight changes; if a check
+fails, every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie beside them in
 peft's format, for inference servers, and continue only on the base model that they were trained on.
 """
 
@@ -34,7 +34,7 @@ from .whole_checkpoint import ADAPTER, REFERENCE
 # names of the adapter's files in peft's format
 ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
 TRAINING = "training"
-# folder of what each rank of an unfinished RL step keeps for itself
+# folder of the tensors that each rank of an unfinished RL step saves for itself alone
 PARTIAL = "partial"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -73,7 +73,7 @@ def publish(state: TrainingState, directory: Path) -> dict:
 
 
 def _adapter_entry(state: TrainingState) -> dict:
-    """The manifest's entry of the adapters; empty without."""
+    """Manifest entry that describes the adapters; {} for a trainer without adapters."""
     lora = state.lora
     if lora is None:
         return {}
@@ -91,9 +91,9 @@ def begin_checkpoint(
 ) -> Future[SavedCheckpoint]:
     """Begins to write a checkpoint of the state as it is; the future ends when it is complete on disk. Collective.
 
-    weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters: further
-    entries of the manifest's `optimizer`. own: tensors of this rank alone, which only the same number of ranks reads again;
-    every rank has some, or none has.
+    weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters:
+    further entries of the manifest's `optimizer`. own: tensors of this rank alone, which only a trainer of as many ranks
+    can read; either every rank gives some or none does.
     """
     state.writer.wait()
     parts: dict[str, Mapping[str, Tensor] | Path] = {TRAINING: live_tensors(state)}
@@ -136,7 +136,7 @@ def save(state: TrainingState, directory: Path, with_optimizer: bool) -> dict:
     try:
         manifest = publish(state, weights)
         begin_checkpoint(state, directory, weights).result()
-        # rank 0 removes the published files below: no rank is to look for them any more
+        # waits for every rank: rank 0 removes the published files below, and no rank may still look for them
         state.ranks.any(False)
     finally:
         if state.ranks.is_leader:
@@ -145,7 +145,9 @@ def save(state: TrainingState, directory: Path, with_optimizer: bool) -> dict:
 
 
 def live_tensors(state: TrainingState) -> dict[str, Tensor]:
-    """The tensors of `training/`: trained parameters, the persistent buffers of a model without adapters, moments."""
+    """The tensors of a checkpoint's `training/` folder: trained parameters, the optimizer's moments and step counts, and
+    for a model without adapters its persistent buffers.
+    """
     tensors = {f"weights/{name}": value.detach() for name, value in _own(state).items()}
     return tensors | {f"optimizer/{key}": value.detach() for key, value in state.optimizer.named_state()}
 
@@ -161,7 +163,9 @@ def _own(state: TrainingState) -> dict[str, Tensor]:
 
 
 def own_tensors(state: TrainingState, directory: Path) -> dict[str, Tensor]:
-    """This rank's own tensors of a checkpoint that was loaded, float32, as `begin_checkpoint` got them. Collective."""
+    """This rank's own tensors, float32, by the names that `begin_checkpoint` got; {} if the checkpoint has none.
+    Collective.
+    """
     folder, prefix = directory / PARTIAL, f"{state.ranks.rank}/"
     if not folder.is_dir():
         return {}
@@ -173,7 +177,7 @@ def own_tensors(state: TrainingState, directory: Path) -> dict[str, Tensor]:
 def load(state: TrainingState, directory: Path, refuse: Callable[[dict], None] = lambda manifest: None) -> dict:
     """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
 
-    refuse: gets the manifest on rank 0 before anything changes, and may raise CheckpointError, which every rank raises then.
+    refuse: called with the manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
     Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights loaded
     and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
     """
@@ -211,7 +215,7 @@ def _read(state: TrainingState, tensors: dict[str, Tensor], folder: Path) -> Non
     """Reads shards into `tensors`, in place. Raises CheckpointError on every rank. Collective."""
     try:
         read_shards(tensors, folder, state.ranks.control)
-    except CheckpointException as error:  # handlers of Exception do not catch it: the caller would never have an answer
+    except CheckpointException as error:  # a BaseException, which the service does not catch: its caller would never get an answer
         raise CheckpointError("trainer.checkpoint_corrupt", f"the shards in {folder} cannot be read: {error}") from error
 
 

@@ -2,9 +2,9 @@
 
 In: demonstrations in files, streams of sequences; requests to save, to begin a checkpoint, to load, reset, sleep and
 wake. Out: progress, metrics, checkpoints, errors with a code.
-Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
-thread that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with
-trainer.busy after LAST_CALL_S, never queued. When the caller of Sft or Step disconnects, its call stops at the next
+Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC thread
+that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with trainer.busy
+after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, its call stops at the next
 micro-batch, with weights and optimizer unchanged.
 """
 
@@ -49,8 +49,8 @@ logger = logging.getLogger("troupe_policy")
 
 # Shortest time between two progress events, in seconds.
 PROGRESS_EVERY_S = 0.2
-# Seconds that a call waits for the previous one before it is refused: a call ends shortly after its last event was
-# read.
+# Seconds that a call waits for the previous call before it is refused: a call ends shortly after the caller has read its
+# last event.
 LAST_CALL_S = 0.25
 # Seconds that rank 0 stays alive to report that another rank is lost.
 LOST_REPLY_S = 0.3
@@ -58,7 +58,8 @@ BUSY = "the trainer works on another call: retry when that call has ended"
 
 
 class TrainerService(rpc.TrainerServicer):
-    """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their number."""
+    """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their number.
+    """
 
     def __init__(self, load: Callable[[], Trainer], threads: int) -> None:
         if threads > 0:
@@ -107,7 +108,7 @@ class TrainerService(rpc.TrainerServicer):
 
                 def on_saved(path: str, updates: int, one: SavedCheckpoint) -> None:
                     say(path, updates, one)
-                    report(0.0, 0.0)  # the caller hears of the checkpoint now, not at the end of the step
+                    report(0.0, 0.0)  # sends the checkpoint's event now, not at the end of the step
 
                 return self._led("step", sequences, options, checkpoints, should_stop=stop, on_saved=on_saved)
 
@@ -182,8 +183,8 @@ class TrainerService(rpc.TrainerServicer):
     def _run(
         self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.PartialCheckpoint] | None = None
     ) -> Iterator[pb.TrainEvent]:
-        """Yields progress while a call works, then its metrics or its error as the last event. saved: checkpoints that are
-        complete are put here while the call works; each is yielded with the next progress, or before the last event.
+        """Yields progress while a call works, then its metrics or its error as the last event. saved: list to
+        which the call adds each checkpoint that is complete; it is yielded before the next progress or the last event.
         """
         if not self._busy.acquire(timeout=LAST_CALL_S):
             yield _failed("trainer.busy", BUSY)
@@ -285,7 +286,7 @@ def _partial(given: pb.PartialCheckpoints) -> PartialCheckpoints:
 
 
 def _into(saved: list[pb.PartialCheckpoint]) -> OnSaved:
-    """Puts each checkpoint that is complete into a list."""
+    """Returns a callback that adds each complete checkpoint to the list `saved`."""
     return lambda path, updates, one: saved.append(
         pb.PartialCheckpoint(directory=path, updates=updates, manifest=one.manifest, bytes=one.size)
     )

@@ -2,8 +2,8 @@
 trained by single GRPO steps.
 
 In: token sequences with masks, advantages and the engine's log-probabilities. Out: changed weights and metrics.
-Invariants: an `sft` or `step` that fails, is not finite or is cancelled leaves weights and optimizer as they were;
-the gradient of a batch does not depend on how it is cut into micro-batches or spread over ranks.
+Invariants: an `sft` or `step` that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and
+optimizer as they were; the gradient of a batch does not depend on how it is cut into micro-batches or spread over ranks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Trainer(TrainingState):
         checkpoints: PartialCheckpoints = NO_CHECKPOINTS,
         on_saved: OnSaved = lambda directory, updates, saved: None,
     ) -> Metrics:
-        """Fine-tunes on masked tokens. The loss of a batch is the mean over its masked tokens, in nats.
+        """Fine-tunes on the tokens with mask 1. The loss of a batch is the mean over these tokens, in nats.
 
         The optimizer is fresh before the first update and after the last: RL does not inherit the moments of
         imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch). on_saved(directory, updates
@@ -75,7 +75,7 @@ class Trainer(TrainingState):
         should_stop: Callable[[], bool] = lambda: False,
         on_saved: OnSaved = lambda directory, updates, saved: None,
     ) -> Metrics:
-        """One GRPO step (DESIGN §6): `inner_steps` passes over the batch, with an optimizer update for each mini-batch.
+        """One GRPO step: `inner_steps` passes over the batch, with an optimizer update for each mini-batch.
 
         π_old is the policy at the sampling temperature before the first update. The first pass over the first
         mini-batch runs on unchanged weights, so its log-probabilities are π_old; the other mini-batches need a forward
@@ -88,8 +88,8 @@ class Trainer(TrainingState):
         `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and `lr` are
         those of the last update.
 
-        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not interrupted; if
-        it fails then, the weights are those before this call. on_saved: see `sft`.
+        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not interrupted;
+        if it fails then, the weights are those before this call. on_saved: see `sft`.
 
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.
@@ -106,8 +106,8 @@ class Trainer(TrainingState):
             self.reference.take()
 
     def sleep(self) -> None:
-        """Moves weights and optimizer to the host's memory, on every rank when it returns. No other call but `wake` may
-        follow. Collective.
+        """Moves weights and optimizer to the host's memory; returns when every rank has done so. Until `wake` no other call
+        is allowed. Collective.
         """
         self.writer.wait_until_copied()
         moments = (value for _, value in self.optimizer.named_state())

@@ -50,8 +50,8 @@ class TrainingState:
         published_dtype: str = "float32",
         gradient_reduction: str = "micro-batch",
     ) -> None:
-        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for bfloat16 on
-        a GPU and float32 on a CPU.
+        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for bfloat16
+        on a GPU and float32 on a CPU.
 
         device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
         checkpointing: compute activations again in the backward pass. ranks: this process as one of several; None is
@@ -145,11 +145,14 @@ class TrainingState:
             drop_unreduced(self.policy)
 
     def logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph; entropies [trained] or None."""
+        """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph; entropies [trained] or
+        None.
+        """
         return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
-        """Micro-batches of this rank's share of the batch, padded with idle ones to the count of the rank that has most.
+        """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the rank
+        with the most.
         """
         # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
         bound = min(max_tokens, self.max_micro_tokens or max_tokens)

@@ -1,5 +1,5 @@
-"""Directories whose files hold whole tensors: published weights, and checkpoints of format 1, which has them for moments
-and reference too.
+"""Loads directories whose files hold whole tensors: published weights, and checkpoints of format 1, whose moments and
+reference are such files too.
 
 In: the training state and a directory. Out: the state that the directory holds. Invariants: rank 0 checks the weights,
 and that all files exist, before the first weight changes, and every rank raises its error. Nothing is written in format

@@ -3,8 +3,8 @@
  *
  * in   CPU time and state of each running child, sampled every 4 ms while calls wait, else every 20 ms
  * out  whether a slot is free; how long epoll may wait
- * Invariant: a call begins only if fewer than `runnable` fresh and fewer than `longest` long calls of this zygote
- * compute, and fewer than LANES calls run.
+ * Invariant: a call begins only if fewer than LANES (60) calls of this zygote run, and of those that do not sleep fewer than
+ * config.longest are long (had more than 50 ms of CPU time) and fewer than config.runnable are fresh (the others).
  */
 
 enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */
@@ -23,8 +23,8 @@ static char process_state(int pid) {
 }
 
 /*
- * Samples every running call: a sleeping call makes room for another; a long call gets a lower priority than fresh
- * ones.
+ * Samples CPU time and state of every running call. A sleeping call makes room for another. A call that becomes long gets
+ * the nice value LONG_NICE, a lower priority than fresh calls.
  */
 static void sample(uint64_t at) {
   for (int i = 0; i < LANES; i++) {

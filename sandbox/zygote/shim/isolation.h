@@ -59,7 +59,7 @@ static int confine(const struct request *request) {
         limit(RLIMIT_FSIZE, config->file_bytes) || limit(RLIMIT_NOFILE, config->open_files) || limit(RLIMIT_CORE, 0) ||
         limit(RLIMIT_MEMLOCK, 0) || limit(RLIMIT_MSGQUEUE, 0) || limit(RLIMIT_NPROC, tasks))
       return 3;
-    /* Timers count towards the sum of all calls, which one call could use up; so each may have few. */
+    /* Timers of all calls count towards one limit of the user; a bound per call keeps one call from using it up. */
     if (config->layers & NAMESPACES && limit(RLIMIT_SIGPENDING, TIMERS)) return 3;
   }
   if (config->uid > 0 && !(config->layers & NAMESPACES) &&
@@ -72,8 +72,8 @@ static int confine(const struct request *request) {
 }
 
 /*
- * Puts the streams at 0, 1 and 2 and the code at 3; the caller closes the other descriptors. Returns 0, or the failed
- * step.
+ * Puts the streams at descriptors 0, 1 and 2 and the code at 3; the caller closes the other descriptors. Returns 0, or the
+ * number of the failed step.
  */
 static int set_streams(int input, int output, int error, int third) {
   if (input < 0) input = open("/dev/null", O_RDONLY);
@@ -82,8 +82,8 @@ static int set_streams(int input, int output, int error, int third) {
 }
 
 /*
- * Drops capabilities and installs the seccomp filter. Level `degraded` allows signals to this process alone, so its pid
- * is written into the filter. Returns 0, or the number of the failed step.
+ * Drops capabilities and installs the seccomp filter. The filter of the level `degraded` (a sandbox without namespaces)
+ * allows signals to this process alone, so its pid is written into the filter. Returns 0, or the number of the failed step.
  */
 static int install_filter(const struct request *request) {
   struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -120,7 +120,7 @@ static void fail_isolation(int lane, int step) {
 
 static int begin_session(struct call *c, int lane);
 
-/* Isolates a child, in the child: takes every step, then returns to Python. */
+/* Runs in the child: takes every step of its isolation, then returns to Python. A failed step ends the child. */
 static int isolate(struct call *c, int lane) {
   int step = orphaned() ? 99 : 0;
   setsid();

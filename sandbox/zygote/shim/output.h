@@ -2,10 +2,11 @@
  * The memory files of a call: its code, its standard input, its captured output. Part of shim.c.
  *
  * in   bytes from the pool; the bytes that the code writes      out  sealed files for the child; the reply that ends a call
- * Invariant: only the call writes to its streams. A reply has at most max_output bytes of each stream, and its true size.
+ * Invariant: only the call writes to its streams. A reply has at most max_output bytes of each stream, and
+ * the stream's true size.
  */
 
-/* Time between two trims (2 ms); bytes past the captured part that may stay. */
+/* Time between two trims (2 ms); output past the captured part that a trim leaves in memory (1 MiB). */
 enum { TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 };
 /* Seals of the memory files. Unlike F_SEAL_WRITE, F_SEAL_FUTURE_WRITE lets code map its input. */
 enum { NEVER_WRITTEN = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL };
@@ -89,7 +90,7 @@ static struct reply *answer(struct call *c, int status, uint64_t cpu_us, uint64_
 
 #define ANY_BYTES (1ll << 62)
 
-/* Frees the memory of output past the captured part. The file's size still tells how much was written. */
+/* Frees the memory of output past the captured part (the first max_output bytes). The file's size still tells how much was written. */
 static void trim(uint64_t at) {
   for (int i = 0; i < LANES; i++) {
     struct call *c = &lanes[i];

@@ -13,7 +13,7 @@ static void send_word(int word) { send(CHANNEL, &word, sizeof word, MSG_DONTWAIT
 static sigset_t mask_of_cell;
 static int signals_blocked;
 
-/* Blocks every signal and stops every timer of a cell that has ended: they could kill its stopped process. */
+/* Blocks every signal and stops every timer of a cell that has ended: a signal could kill its stopped process. */
 void zygote_block_signals(void) {
   sigset_t all;
   sigfillset(&all);

@@ -7,9 +7,9 @@
  * left in the namespace. A cell that misbehaves ends its whole session; the pool rebuilds the session from its recorded cells.
  */
 
-enum { GRACE_NS = 1000000000 }; /* Time within which the processes that a cell left must die. */
+enum { GRACE_NS = 1000000000 }; /* Time (1 s) within which the processes that a cell left must die. */
 
-/* Sends a request and the descriptors of its streams and code to a stopped cell. */
+/* Sends a request and the descriptors of its streams and code to a stopped cell. Returns 0, or -1 if that fails. */
 static int send_with(int socket, const struct request *request, const int *fds) {
   char space[CMSG_SPACE(4 * sizeof(int))];
   struct iovec part = {(void *)request, sizeof *request};
@@ -22,7 +22,7 @@ static int send_with(int socket, const struct request *request, const int *fds) 
   return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Reserves a slot and sockets for a new session, before the fork. Returns -1 if there are none. */
+/* Reserves a slot and sockets for a new session, before the fork. Returns -1, with errno set, if there are none. */
 static int open_session(struct call *c) {
   int n = 0, events[2], cells[2];
   while (n < STATES && sessions[n].used) n++;

@@ -60,7 +60,8 @@ enum { PAUSED = 1, FILES = 2 };                                 /* What a cell l
 enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 };
 
 struct config { /* Settings of the zygote, filled by zygote.py before zygote_serve. */
-  /* Descriptors in, out, proc, self, landlock; then numbers. */
+  /* Descriptors: in, out, proc, self, landlock. uid: user of a call without namespaces, -1 for the zygote's own. runnable,
+   * longest: bounds on calls, see admission.h. spare: padding. */
   int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare;
   uint64_t base_bytes, file_bytes; /* Bytes: address space of the warm interpreter; largest file of a call. */
   uint32_t open_files, tmp_mb, tmp_mb_processes, threads;

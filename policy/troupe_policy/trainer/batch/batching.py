@@ -14,8 +14,8 @@ import torch
 # Number of batches whose sequences are sorted by length together: enough for little padding, few enough to stay mixed.
 SORT_WINDOW_BATCHES = 32
 
-# Upper bound on saved activations on a CPU, in bytes, unless twice the parameters' size is more. Larger micro-batches
-# are not faster.
+# Upper bound on the activations that a micro-batch saves on a CPU, in bytes, unless twice the parameters' size is more.
+# Larger micro-batches are not faster.
 CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
 
 

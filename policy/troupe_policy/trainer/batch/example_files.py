@@ -24,7 +24,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class ExampleFilesError(ValueError):
-    """The files are missing or not those that the caller means."""
+    """The files cannot be read, or their digest is not the expected one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ExampleFiles(Sequence[SftExample]):
     """The examples of a directory. `digest`: sha256 of its manifest, which names the content."""
 
     def __init__(self, directory: str | Path, digest: str, *, rank: int = 0, ranks: int = 1) -> None:
-        """digest: the expected one. Every rank verifies its share of the files. Raises ExampleFilesError."""
+        """digest: expected sha256 of manifest.json. Every rank verifies a share of the files. Raises ExampleFilesError."""
         folder = Path(directory)
         try:
             text = (folder / "manifest.json").read_bytes()

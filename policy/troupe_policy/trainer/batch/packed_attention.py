@@ -1,8 +1,8 @@
 """Attention over sequences laid end to end in one row (a pack): each token sees its own sequence, up to itself.
 
 In: the lengths of a pack's sequences, longest first. Out: an attention function with transformers' interface.
-Invariants: only attention computes on padding, and at most a fourth of its tokens are padding: sequences of similar length are
-rows of one call. No [tokens × tokens] mask is made, unless a layer has a sliding window.
+Invariants: only attention computes on padding, and at most a fourth of its tokens are padding, because only sequences of
+similar length are rows of one call. No [tokens × tokens] mask is made, unless a layer has a sliding window.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Layout:
     rows: tuple[_Rows, ...]
 
     def activate(self) -> None:
-        """Sets the layout of every attention call from now on; a backward pass that computes a layer again needs it too.
+        """Makes this the layout of every attention call until another is activated. It must still be active in a backward
+        pass that computes a layer again.
         """
         global _active
         _active = self

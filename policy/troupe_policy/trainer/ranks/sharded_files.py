@@ -81,7 +81,9 @@ class _HashingFiles(FileSystem):
 
 
 class _Writer(dcp.FileSystemWriter):
-    """Writes the same metadata for the same shards: dcp adds a random id and the directory's path, which nothing reads."""
+    """Writer whose metadata depends on the shards alone: without the random id and the path that dcp adds and nothing
+    reads.
+    """
 
     def storage_meta(self) -> None:
         return None

@@ -1,8 +1,8 @@
 """Assigns sequences to ranks by the cost of computing them.
 
 In: lengths in tokens, and the model's shape. Out: lists of indices, one for each rank.
-Invariants: every index is in exactly one list. The dearest rank is never dearer than by an assignment that balances
-tokens. The result depends on the arguments alone, so every rank computes the same.
+Invariants: every index is in exactly one list. The largest cost of a rank is never above that of an assignment that
+balances tokens. The result depends on the arguments alone, so every rank computes the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def cost_terms(model: nn.Module) -> tuple[int, int]:
-    """Multiplications of a forward pass of the whole model for each token, and for each pair of tokens of one sequence.
+    """Returns (a, b): a forward pass of the whole model over a sequence of n tokens makes about a·n + b·n² multiplications.
 
     Each token is multiplied with every weight matrix once; for a mixture of experts, that counts too much. Attention makes
     two products of heads · head_dim numbers for half of a sequence's pairs, the causal ones.
@@ -41,7 +41,7 @@ def balanced_shares(costs: Sequence[int], lengths: Sequence[int], ranks: int) ->
 
 
 def _greedy(costs: Sequence[int], ranks: int) -> list[list[int]]:
-    """The largest cost goes to the rank with the least so far."""
+    """Assigns the items in descending order of cost, each to the rank with the least cost so far."""
     parts: list[list[int]] = [[] for _ in range(ranks)]
     sums = [0] * ranks
     for index in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):

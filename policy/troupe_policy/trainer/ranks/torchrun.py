@@ -1,8 +1,9 @@
 """Starts several ranks of the trainer: this process becomes torchrun, which starts them and ends all when one ends.
 
-In: the command line of `troupe_policy.server`, and where its ranks are. Out: the same command line, once per rank of this
-host. Invariants: the process keeps its pid, so the kernel still ends it with its parent; every rank asks to be ended with
-torchrun, and every rank reads the parent's pipe to its end. Host 0 has the first ranks, rank 0 among them.
+In: the command line of `troupe_policy.server`, the number of ranks and the hosts that they run on. Out: the same command
+line, once per rank of this host. Invariants: the process keeps its pid, so the kernel still ends it with its parent; every
+rank asks to be ended with torchrun, and every rank reads the parent's pipe to its end. Host 0 has the first ranks, rank 0
+among them.
 """
 
 from __future__ import annotations
