@@ -8,6 +8,7 @@
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
+import { createLog } from '../../log'
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
 import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
@@ -20,6 +21,7 @@ import {
   committedKey,
   offsetOf,
   oldestKey,
+  openStore,
   readRecords,
   recordKey,
   type Store,
@@ -73,6 +75,10 @@ const maxTransactionBytes = 16 * 1024 * 1024
 const trimEveryMs = 60_000
 /** Upper bound on the chunks that one trim drops from a partition, so that it stays short; the next trim continues. */
 const trimChunks = 256
+/** lmdb's code MDB_BAD_TXN: it gave the transaction up, and nothing of it was written. */
+const givenUp = -30782
+/** Upper bound on how often one transaction is tried. */
+const maxAttempts = 3
 
 export class LmdbWriter implements PartitionedLog {
   readonly kind = 'lmdb'
@@ -91,7 +97,7 @@ export class LmdbWriter implements PartitionedLog {
   private listener: (topic: string, partition: number) => void = () => {}
 
   constructor(
-    private readonly store: Store,
+    private store: Store,
     private readonly options: LmdbWriterOptions,
   ) {
     this.epoch = takeLease(store, options.ownsLease)
@@ -238,27 +244,47 @@ export class LmdbWriter implements PartitionedLog {
 
   /** Runs one transaction. Encodes records before it calls lmdb: lmdb commits the writes of a callback that throws. */
   private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
-    const { meta, records, directory } = this.store
+    const { directory } = this.store
     try {
       this.writes = []
       this.chunks.reset()
       for (const work of works) work.stage()
       for (const partition of this.dirty) this.encode(partition)
-      const written = meta.ifVersion('writer', this.epoch, () => {
-        for (const write of this.writes) {
-          if (write.table === 'meta') void meta.put(write.key, write.value)
-          else if (write.value) void records.put(write.key, write.value)
-          else void records.remove(write.key)
-        }
-      })
-      const ours = await this.inTime(written)
-      if (ours) return undefined
+      if (await this.commitWrites()) return undefined
       this.broken = lmdbErrors.fenced(directory)
       return this.broken
     } catch (thrown) {
-      const error = thrown instanceof TroupeError ? thrown : writeError(directory, await causeOf(thrown))
+      const error = thrown instanceof TroupeError ? thrown : writeError(directory, thrown)
       if (!error.retriable) this.broken = error
       return error
+    }
+  }
+
+  /**
+   * Writes `writes` in one transaction; resolves to false if another writer has the lease. When lmdb gives a transaction
+   * up, its list of free pages in memory contradicts the file, and later writes would end the process: the log is opened
+   * again, which reads that list anew, and the transaction is repeated. @throws lmdb's error; bus.write_stalled
+   */
+  private async commitWrites(): Promise<boolean> {
+    for (let attempt = 1; ; attempt++) {
+      const { meta, records, directory } = this.store
+      try {
+        const written = meta.ifVersion('writer', this.epoch, () => {
+          for (const write of this.writes) {
+            if (write.table === 'meta') void meta.put(write.key, write.value)
+            else if (write.value) void records.put(write.key, write.value)
+            else void records.remove(write.key)
+          }
+        })
+        return await this.inTime(written)
+      } catch (thrown) {
+        const cause = await causeOf(thrown)
+        if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
+        createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
+        // No read or write is pending, so lmdb closes the log before this call returns.
+        void this.store.root.close()
+        this.store = openStore(directory, 'write', () => true)
+      }
     }
   }
 
