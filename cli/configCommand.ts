@@ -31,7 +31,7 @@ export function registerConfig(program: Command): void {
 
 type Resolved = LoadedRecipe['config']
 
-/** Adds what the recipe leaves to the estimate: timeouts, and checkpoints in the middle of a step. */
+/** Adds the values that the recipe leaves to the estimate: timeouts, and checkpoints in the middle of a step. */
 function withEstimated({ value, origins }: Resolved): { value: RecipeConfig; origins: Resolved['origins'] } {
   const durations = durationsIfKnown(value)
   const explained = explainTimeouts(value, durations)

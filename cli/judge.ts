@@ -57,7 +57,10 @@ export function registerJudge(program: Command): void {
     .option('--port <n>', 'port to listen on; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
     .option('--host <address>', 'address to listen on; any but loopback needs --token-file', defaults.host)
     .option('--token-file <file>', 'file with the bearer token that requests must carry')
-    .option('--allow-host <name...>', 'names that requests may carry as their host, besides localhost and 127.0.0.1')
+    .option(
+      '--allow-host <name...>',
+      'names that requests may have in their Host header, besides localhost and 127.0.0.1',
+    )
     .option('--lanes <n>', 'number of sandbox lanes: calls that run at once', wholeNumber(1, 4096))
     .option(
       '--require-level <level>',

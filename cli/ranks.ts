@@ -1,10 +1,10 @@
 /**
- * `troupe ranks RECIPE --node K`: the trainer's ranks of one further host, for a recipe with `train.nodes` above 1.
+ * `troupe ranks RECIPE --node K`: runs the trainer's ranks of one further host, for a recipe with `train.nodes` above 1.
  *
  * in   the learner's recipe and overrides, the model directory
- * out  ranks that join those of the learner's host, again each time that they are started anew; progress on stderr
- * Invariant: the process runs until a signal ends it, since the learner may restart its trainer at any time; it ends
- * with 1 after several starts in a row have failed.
+ * out  ranks that join those of the learner's host, and join again after each restart of the trainer; progress on stderr
+ * Invariant: the process runs until a signal ends it, since the learner may restart its trainer at any time. It ends
+ * with exit code 1 after `maxFailedStarts` failed starts in a row.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
@@ -26,9 +26,9 @@ interface RanksOptions {
   readonly set: string[]
 }
 
-/** Upper bound on starts in a row that fail: a start also fails when the learner restarts its trainer meanwhile. */
+/** Failed starts in a row that end the process; more than 1, since a restart of the learner's trainer fails a start too. */
 const maxFailedStarts = 5
-/** Rest between the end of the ranks and their next start, ms: long enough for the learner's host to end its own. */
+/** Milliseconds between the end of the ranks and their next start, in which the learner's host ends its own ranks. */
 const restMs = 2000
 
 export function registerRanks(program: Command): void {

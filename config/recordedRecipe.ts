@@ -1,9 +1,9 @@
 /**
- * Reads a recipe as a run recorded it, which may be older than fields that the schema has today.
+ * Fills in a recipe that a run of an older version recorded, which lacks fields that the schema has today.
  *
- * in   the recipe of `run.started`        out  the same recipe, with values for new fields whose default is not what
- * older versions did
- * Invariant: a run that goes on under newer code does what it did before; a recipe that has the fields is not changed.
+ * in   the recipe of `run.started`
+ * out  the same recipe; new fields whose default differs from what older versions did get the older versions' values
+ * Invariant: a run that is resumed under newer code does what it did before. A recipe that has the fields is not changed.
  */
 type Recorded = Readonly<Record<string, unknown>>
 

@@ -23,7 +23,7 @@ export function refuseWithoutRendezvous({ name, train: { nodes, rendezvous } }: 
   })
 }
 
-/** Lists what a new run that trains would compute, or do, otherwise than the recipe's fields say. */
+/** Lists the fields of the recipe whose promise a new run that trains would not keep; empty if `train.steps` is 0. */
 export function startFaults({ rollout, train, hardware }: RecipeConfig): readonly Fault[] {
   if (train.steps === 0) return []
   const correction = correctionOf(train)
@@ -48,7 +48,7 @@ export function startFaults({ rollout, train, hardware }: RecipeConfig): readonl
   return faults
 }
 
-/** Throws at the first faults. @throws TroupeError config.invalid, which lists all of them */
+/** Refuses a recipe with faults (`startFaults`). @throws TroupeError config.invalid, which lists all of them */
 export function refuseAtStart(config: RecipeConfig): void {
   const faults = startFaults(config)
   if (faults.length === 0) return

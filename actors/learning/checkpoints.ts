@@ -130,7 +130,8 @@ export function checkpoints(options: CheckpointsOptions) {
     },
 
     /**
-     * Path of the checkpoints in the middle of a cold start (step 0) or a step; the trainer adds the number of updates.
+     * Prefix of the paths of checkpoints in the middle of a cold start (step 0) or a step; the trainer appends the number of
+     * updates.
      */
     partialPrefix: (step: number, epoch: Epoch) =>
       pathOf(`${under(step === 0 ? 'sft' : stepName(step), epoch)}-${step === 0 ? '' : 'u'}`),

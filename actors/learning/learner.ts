@@ -250,8 +250,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
 const without = (kept: readonly KeptCheckpoint[], gone: string) => kept.filter(({ name }) => name !== gone)
 
 /**
- * Newest checkpoint in the middle of a call whose result no checkpoint holds yet; only it is kept. A rejected step needs
- * none.
+ * Returns the newest checkpoint in the middle of a cold start or a step if no later checkpoint holds that call's result;
+ * all others of its kind are removed. Returns undefined for a rejected step, which needs none.
  */
 function lastPartial({ partial, published, batches }: LearnerState): KeptCheckpoint | undefined {
   const newest = partial.at(-1)

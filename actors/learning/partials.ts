@@ -1,6 +1,5 @@
 /**
- * Checkpoints in the middle of a cold start or of a step: recorded while the call goes on, and the start of the call that
- * goes on from one.
+ * Records the checkpoints that the trainer writes in the middle of a cold start or a step, and resumes a call from one.
  *
  * in   a call of the trainer, the newest of its checkpoints        out  checkpoint.saved with `updates`, for each one
  * Invariant: a call whose checkpoint cannot be used begins anew; any other error is the caller's.
@@ -26,14 +25,17 @@ export interface Recorder {
   readonly fx: Effects
 }
 
-/** `on`: what the trainer is given. `recorded` resolves when every checkpoint so far is in the log. */
+/**
+ * Makes `on`, the trainer's options for checkpoints in the middle of a call. `recorded` resolves when every checkpoint so
+ * far is in the log, and rejects if one could not be appended.
+ */
 export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx }: Recorder) {
   const said: Promise<void>[] = []
   const onSaved: PartialCheckpoints['onSaved'] = ({ directory, updates, manifest, bytes }) => {
     const name = basename(directory)
     const fact = { step, version, name, digest: '', manifest, bytes, updates, epoch }
     const appended = append({ type: 'checkpoint.saved', at: fx.now(), ...fact })
-    appended.catch(() => {}) // `recorded` throws it
+    appended.catch(() => {}) // `recorded` rejects with this error
     said.push(appended)
   }
   return { on: { ...on, onSaved }, recorded: async () => void (await Promise.all(said)) }

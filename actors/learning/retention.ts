@@ -11,7 +11,7 @@ import type { PolicyVersion } from '../../messages/ids'
 
 export interface KeptCheckpoint {
   readonly step: number
-  /** Version whose published weights it shares; null for a checkpoint in the middle of a cold start or a step. */
+  /** Version whose published weights the checkpoint shares; null for one in the middle of a cold start or a step. */
   readonly version: PolicyVersion | null
   /** Name of the checkpoint's directory. */
   readonly name: string

@@ -34,8 +34,8 @@ export function trainSequences(
 }
 
 /**
- * Cuts a sequence after its last sampled token: nothing is trained on a tool response that ended the rollout over its
- * budget.
+ * Cuts a sequence after its last sampled token: a last tool response, which took the rollout over its budget, is not part
+ * of the training data.
  */
 function trained({
   tokens,

@@ -18,7 +18,7 @@ const kind = (call: string, field: string): AttemptKind => ({
 export const callKinds = {
   sft: kind('supervised phase', 'sftMs'),
   step: kind('step', 'stepMs'),
-  /** A finished step whose result the trainer lost. */
+  /** Repetition of a finished step whose result the trainer lost. */
   again: kind('repetition of a finished step', 'stepMs'),
   save: kind('saving of weights', 'saveMs'),
   checkpoint: kind('writing of a checkpoint', 'saveMs'),
@@ -39,7 +39,7 @@ export const batchFaults: ReadonlySet<string> = new Set([
 export const trainerCalls = (): FailureStreaks =>
   new FailureStreaks(error => {
     if (!(error instanceof TroupeError)) return 'failed'
-    // The trainer still works on a call that was given up.
+    // The trainer still works on an earlier call that the learner has given up.
     if (error.code === 'trainer.busy') return 'ignored'
     return batchFaults.has(error.code) ? 'succeeded' : 'failed'
   })

@@ -2,9 +2,9 @@
  * Computes a step in the trainer, from whatever state the trainer holds.
  *
  * in   the trainer, a request to train        out  the step's metrics, or the fault of its batch
- * Invariant: before a step is computed, the trainer holds the state that the earlier steps left. If it lost that state (a
- * crash, a resume), it goes on in the middle of the step, or of an earlier one, that has a checkpoint there; otherwise it
- * loads the newest checkpoint. The recorded batches since are repeated; a loss that then differs from the recorded one is
+ * Invariant: a step is computed on the state that the earlier steps left. A trainer that lost that state (a crash, a resume)
+ * loads a checkpoint in the middle of this step or of an earlier one, if there is one, else the newest checkpoint of a whole
+ * step. It repeats the recorded batches since then; if a repeated step's loss differs from the recorded one, a warning is
  * logged.
  */
 import type { GrpoOptions, StageReset, Trainer, TrainSequence } from '../../backends/trainer/trainer'
@@ -32,7 +32,7 @@ export interface TrainerStepsOptions extends Recorder {
   readonly log: Log
 }
 
-/** `fault`: the trainer refused the batch, and left no result of it. */
+/** `fault`: error with which the trainer refused the batch; the step then has no result. */
 export type Computed = { readonly metrics: Metrics } | { readonly fault: TroupeError }
 
 /** Relative difference between a recomputed and a recorded loss above which a warning is logged. */
@@ -111,7 +111,7 @@ export function trainerSteps(options: TrainerStepsOptions) {
     } catch (thrown) {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
-      // The state before the step is in a trainer that computed the step from its beginning, not in one that went on.
+      // After a refused batch the trainer holds the state before the step, unless it had resumed in the middle of the step.
       if (!isInside) held = { trainer, step }
       return { fault: error }
     }

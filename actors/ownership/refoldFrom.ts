@@ -42,7 +42,7 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
         evaluated.add(fact.step)
         break
       case 'checkpoint.saved':
-        // One with updates holds the middle of a step, which cannot be begun after.
+        // A checkpoint with `updates` is of the middle of a step, so a refold cannot begin after that step.
         if (fact.updates === undefined) saved.add(fact.step)
         break
       case 'step.rejected':

@@ -1,10 +1,11 @@
 /**
- * Leases of one process's GPUs: which child holds which, and who may use their memory now.
+ * Leases of one process's GPUs: which child holds which GPUs, and which children may use the GPUs' memory now.
  *
  * in   a device plan, children that start, sleep, wake and end
  * out  leases, each with the environment that shows the child its own GPUs and no others
  * Invariant: unless the plan says `shared`, awake leases of a GPU belong to the engines alone or to the trainer alone. A
- * lease that would break this waits, in the order of asking. A child's next lease waits until its last one is released.
+ * lease that would break this waits; waiting leases are tried in the order in which they were asked for. A child's next
+ * lease waits until its last one is released.
  */
 import type { DevicePlan } from '../../config/devicePlan'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
@@ -14,11 +15,11 @@ export type LeaseGroup = 'engines' | 'trainer'
 export interface DeviceLease {
   /** Variable that limits a process to the GPUs of the lease; empty for a child without GPUs. */
   readonly env: Readonly<Record<string, string>>
-  /** The child freed its memory: others may use the GPUs. */
+  /** Call it when the child has freed its GPU memory: children of the other group may then use the GPUs. */
   sleep(): void
   /** Resolves when the child may use the memory of its GPUs again. Rejects when the signal aborts. */
   wake(signal: AbortSignal): Promise<void>
-  /** The child has ended. Later calls do nothing. */
+  /** Ends the lease; call it when the child has ended. Later calls do nothing. */
   release(): void
 }
 
@@ -41,7 +42,7 @@ export interface LeaseOptions {
   readonly plan: DevicePlan
   /** Names of the GPUs, in the order of the plan's indices. */
   readonly devices: readonly string[]
-  /** Environment variable that takes the names. */
+  /** Name of the environment variable that limits a process to the GPUs that it lists. */
   readonly variable: string
   /** Called with the names of a child's GPUs when its lease begins, and with none when it ends. */
   readonly onChange?: (child: LeasedChild, devices: readonly string[]) => void

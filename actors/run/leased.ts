@@ -3,7 +3,7 @@
  *
  * in   leases, a child, how to start its process        out  the process, whose end releases the lease
  * Invariant: the lease begins before the process starts and ends after the process has ended, so two processes never
- * hold the same GPU by accident. A process that sleeps holds its lease without its memory.
+ * hold the same GPU by accident. A sleeping process keeps its lease, but not the GPUs' memory.
  */
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { DeviceLeases, LeasedChild } from './deviceLeases'
@@ -12,7 +12,7 @@ import type { Living } from './processActor'
 /** Methods of a process that can free its GPU memory for a while. */
 interface Sleeper {
   sleep?(): Promise<void>
-  /** An engine's loads the update, if one is given. */
+  /** Takes the GPU memory back. An engine also loads the update, if one is given. */
   wake?(update?: never): Promise<void>
   /** Loads new weights; only an engine has it. */
   updateWeights?(update: never): Promise<void>

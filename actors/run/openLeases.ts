@@ -1,5 +1,5 @@
 /**
- * Opens the GPU leases of a process: plans the GPUs that the process sees for the roles of the run that the process has.
+ * Opens the GPU leases of a process: plans which GPUs its engines and its trainer get, by its role in the run.
  *
  * in   a run's options        out  leases for the supervisors of engines and trainer
  * Invariant: a plan that does not fit the machine is refused here, before anything of the run exists. A process that

@@ -24,7 +24,7 @@ import { startSupervisedRenderer } from './supervisedRenderer'
 
 /**
  * Starts or resumes a run with all its roles in this process. @throws TroupeError config.invalid (`startFaults`) or
- * config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if its plan does
+ * config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if the recipe does
  * not fit the GPUs of this process
  */
 export async function startRun(given: RunOptions): Promise<Run> {

@@ -30,7 +30,7 @@ export interface RunOptions {
   readonly partitions?: number
   /**
    * Directory of the run's files: model, checkpoints, weights. Processes that share a file system need the same one;
-   * hosts that cannot read the learner's get new weights over `serveWeights`.
+   * hosts that cannot read the learner's directory get new weights over `serveWeights`.
    */
   readonly directory: string
   readonly modelDirectory: string

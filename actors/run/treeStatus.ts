@@ -20,7 +20,7 @@ export interface TreeStatus {
   readonly onLife: (life: ActorLife) => void
   /** Called when a child that gave up begins its pause. */
   readonly onRest: (path: string, error: Error) => void
-  /** Called with the GPUs that an actor's process has from now on. */
+  /** Called when the GPUs of an actor's process change, with the names of all its GPUs. */
   readonly onLease: (actor: string, devices: readonly string[]) => void
   /** Starts writing to the journal: first the changes that have already happened, then each new one. */
   start(journal: Pick<Journal, 'append'>): void

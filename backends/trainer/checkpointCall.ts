@@ -1,8 +1,8 @@
 /**
- * The call Checkpoint of the trainer's process, which answers twice.
+ * Makes the call Checkpoint of the trainer's process, which answers twice.
  *
- * in   where the checkpoint is written, and where its weights are published
- * out  first: the next call may be made; then: the checkpoint is complete, or why it is not
+ * in   directories of the checkpoint and of its published weights
+ * out  first answer: the next call may be made. Second answer: the checkpoint is complete, or the error
  * Invariant: both promises settle: with the answer, with the process's own error code, at the deadline, or with
  * `trainer.lost`.
  */

@@ -25,7 +25,7 @@ export interface SftData {
   readonly examples: number
 }
 
-/** Tokens of a file: 5 bytes each, so 20 MiB in memory while it is gathered. */
+/** Number of tokens at which a file is written: at 5 bytes a token, it takes 20 MiB of memory until then. */
 const tokensPerFile = 1 << 22
 
 export async function writeExamples(

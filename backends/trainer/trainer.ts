@@ -24,22 +24,22 @@ export interface TrainSequence {
 
 export type { GrpoOptions, SftExample, SftOptions }
 
-/** A checkpoint in the middle of a call. */
+/** A checkpoint that was written in the middle of a call (a fine-tuning or a step). */
 export interface SavedPartial extends SavedCheckpoint {
   readonly directory: string
-  /** Number of updates that it holds. */
+  /** Number of the call's updates before the checkpoint. */
   readonly updates: number
 }
 
-/** Checkpoints in the middle of a fine-tuning or a step, from which a restarted trainer goes on. */
+/** Checkpoints in the middle of a fine-tuning or a step, from which a restarted trainer resumes that call. */
 export interface PartialCheckpoints {
-  /** Path of the checkpoints; the number of updates is appended. */
+  /** Prefix of the checkpoints' paths; the trainer appends the number of updates. */
   readonly prefix: string
   /** Updates between two checkpoints; 0: none. */
   readonly every: number
-  /** Checkpoint to go on from. */
+  /** Directory of the checkpoint from which this call resumes. Default: the call begins anew. */
   readonly resume?: string
-  /** Whose call it is: a checkpoint of another owner is refused. */
+  /** Identifies the call that the checkpoints belong to; a `resume` of another owner is refused. */
   readonly owner?: string
   /** Called for each checkpoint that is complete on disk. */
   readonly onSaved: (saved: SavedPartial) => void
@@ -73,8 +73,8 @@ export interface Trainer {
   wake?(): Promise<void>
   /**
    * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives the
-   * share done (0 to 1) and the loss in nats per token. One that goes on from a checkpoint ends with the weights of one that
-   * was never cut off; `trainer.other_call`: the checkpoint is of other demonstrations or options.
+   * share done (0 to 1) and the loss in nats per token. A fine-tuning that resumes from a checkpoint ends with the same
+   * weights as one without interruption; `trainer.other_call`: the checkpoint is of other demonstrations or options.
    */
   sft(
     examples: SftData,
@@ -85,8 +85,8 @@ export interface Trainer {
   /**
    * Trains one GRPO step. Throws a TroupeError; the weights are then untouched unless the process is gone.
    * `trainer.not_finite`, `.empty_batch`, `.bad_sequence` and `.context_exceeded` are faults of the batch; every other
-   * code is a fault of the trainer or its options. A step that goes on from a checkpoint ends with the weights of one that
-   * was never cut off; `trainer.other_call`: the checkpoint is of another owner, batch or options.
+   * code is a fault of the trainer or its options. A step that resumes from a checkpoint ends with the same weights as one
+   * without interruption; `trainer.other_call`: the checkpoint is of another owner, batch or options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions, checkpoints?: PartialCheckpoints): Promise<Metrics>
   /**

@@ -1,9 +1,10 @@
 /**
- * The trainer's ranks of one further host: torchrun with this host's number, which joins the ranks of the learner's host.
+ * Starts the trainer's ranks of one further host: a torchrun that joins the ranks of the learner's host.
  *
  * in   the trainer's options, as the learner's host has them; the number of this host
  * out  a process that is up when all ranks of all hosts are; its end
- * Invariant: the ranks make the calls that rank 0 makes and serve nobody. When a rank of any host ends, all end.
+ * Invariant: the ranks follow the calls that rank 0 receives, and receive none themselves. When a rank of any host ends,
+ * the ranks of all hosts end.
  */
 import { type PolicyProcess, startPolicyProcess } from '../policyProcess'
 import type { TrainerSettings } from './recipeOptions'

@@ -52,7 +52,7 @@ interface TrainEvent {
   readonly done: number
   readonly loss: number
   readonly metrics: Metrics
-  /** Checkpoint in the middle of the call that is complete; null in every other event. */
+  /** Checkpoint in the middle of the call that is now complete on disk; null in every other event. */
   readonly checkpoint: SavedPartial | null
   readonly last: boolean
   readonly errorCode: string

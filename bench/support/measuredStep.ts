@@ -1,5 +1,5 @@
 /**
- * The estimate of one training step beside its measurement: a random model on the CPU, in processes of its own.
+ * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own.
  *
  * in   a configuration: architecture, lengths of sequences, how it is trained
  * out  bytes by category as config/estimate says and as policy/measure counts them; processor time of further batches
@@ -18,7 +18,7 @@ export interface StepConfiguration {
   readonly ranks?: number
   /** Tokens of a micro-batch; a step has two of them on each rank. */
   readonly tokens?: number
-  /** Batches of sequence lengths whose time is measured. */
+  /** Further batches whose CPU time is measured, each as the lengths of its sequences in tokens. */
   readonly timed?: readonly (readonly number[])[]
   /** true: also measure how much the process grew since its imports. */
   readonly resident?: boolean
@@ -27,7 +27,7 @@ export interface StepConfiguration {
 export interface MeasuredStep {
   readonly estimated: TrainerBytes
   readonly measured: MeasuredBytes
-  /** Sum of the estimate over the measured peak. */
+  /** Estimated bytes divided by the measured peak. */
   readonly ratio: number
   readonly cpuSeconds?: readonly number[]
   readonly residentBytes?: number

@@ -2,7 +2,7 @@
  * Reads processes of this machine from /proc.
  *
  * in   nothing        out  pids; the parent and the CPU time of a process
- * Invariant: without /proc there are no pids, and nothing fails. Reading of a process that has ended throws.
+ * Invariant: without /proc the list of pids is empty and nothing fails. Reading a process that has ended throws.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 

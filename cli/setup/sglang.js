@@ -1,9 +1,9 @@
 /**
- * Installs an SGLang server that runs on a CPU in its own venv, to generate with and for the tests.
+ * Installs an SGLang server that runs on a CPU, in a venv of its own: for generation on a CPU and for the tests.
  *
  * in   sglang/requirements.txt, sglang/sgl_kernel     out  .venv-sglang, or TROUPE_SGLANG_VENV
- * PyPI has no kernels of SGLang for CPUs, and SGLang does not start without the package `sgl_kernel`. A package with its
- * names takes its place (sglang/sgl_kernel); SGLang then computes with torch's own functions (docs/engines.md).
+ * PyPI has no kernels of SGLang for CPUs, and SGLang does not start without the package `sgl_kernel`. Our own package of
+ * that name (sglang/sgl_kernel) replaces it; SGLang then computes with torch's functions (docs/engines.md).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
@@ -16,7 +16,7 @@ const requirements = path.join(__dirname, 'sglang/requirements.txt')
 const kernels = path.join(__dirname, 'sglang/sgl_kernel')
 const kernelFiles = ['__init__.py', 'mamba.py'].map(name => path.join(kernels, name))
 
-/** Environment in which SGLang takes the CPU for its device; without it, it looks for a GPU and finds none. */
+/** Environment variables that make SGLang use the CPU; without them it looks for a GPU and finds none. */
 const environment = { SGLANG_USE_CPU_ENGINE: '1', TORCHDYNAMO_DISABLE: '1' }
 /** Flags of a server on a CPU. */
 const flags = [

@@ -1,8 +1,10 @@
 /**
- * Updates between two checkpoints in the middle of a step: the value that the recipe names, else one from the estimate.
+ * Resolves `train.innerCheckpointEvery`, the updates between two checkpoints in the middle of a step: the recipe's value,
+ * else one from the estimate.
  *
  * in   a resolved recipe, the estimated durations        out  a number of updates (0: none), with where it comes from
- * Invariant: a step of one update has none, and neither has one whose estimate is at most `boundSeconds` or unknown.
+ * Invariant: without a value in the recipe, a step of one update has no such checkpoint, and neither has a step whose
+ * estimate is unknown or at most `boundSeconds`.
  */
 import type { RecipeConfig } from '../schema'
 import type { Durations } from './durations'
@@ -30,7 +32,7 @@ export function explainInnerCheckpoints(
   const said = `estimate of a step: ${seconds.toFixed(0)} s`
   if (seconds <= boundSeconds) return { every: 0, origin: `none: ${said}, at most ${boundSeconds} s` }
   const every = Math.max(1, Math.round((updates * boundSeconds) / seconds))
-  // after the last update there is nothing to go on with
+  // no checkpoint is needed after the last update: the step is over
   return { every: Math.min(every, updates - 1), origin: `about every ${boundSeconds} s (${said})` }
 }
 

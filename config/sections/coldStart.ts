@@ -13,7 +13,7 @@ export const coldStartSection = z.strictObject({
    * Switch it off if the conversations contain a description of their own.
    */
   toolsInPrompt: z.boolean().optional(),
-  /** Optimizer updates between two checkpoints, from which a cold start that is cut off goes on; 0: none. */
+  /** Optimizer updates between two checkpoints of the cold start, from the newest of which it resumes; 0: no checkpoints. */
   checkpointEvery: count.default(500),
   maxGradNorm: z.number().positive().default(1),
 })

@@ -1,6 +1,6 @@
 /**
- * The recipe's correction for tokens that another policy sampled than π_old, the trainer's policy before the step: the
- * engine differs from the trainer by kernels and precision and, with `rollout.maxStaleness`, by the age of its weights.
+ * The recipe's correction for tokens that were not sampled from π_old, the trainer's policy before the step: π_engine,
+ * which sampled them, differs by kernels and precision and, with `rollout.maxStaleness`, by the age of its weights.
  *
  * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`        out  one correction and its band
  * Invariant: the three fields name the same mechanism, importance_weight.py; a recipe names at most one of them.
@@ -24,14 +24,14 @@ export const correctionSection = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('truncated'), cap: z.number().positive().default(2) }),
   /** Masked importance sampling: each token is weighted by π_old / π_engine inside the band, by 0 outside. */
   z.strictObject({ kind: z.literal('masked'), low: low.default(0.5), high: high.default(2) }),
-  /** The same with IcePop's wider band. */
+  /** Masked importance sampling with IcePop's wider band. */
   z.strictObject({ kind: z.literal('icepop'), ...icepopBand }),
   /**
-   * A sequence is left out if the geometric mean of its tokens' π_old / π_engine is outside the band; its default is a
-   * drift of 1 % a token. Other sequences have the weight 1.
+   * A sequence is left out if the geometric mean of its tokens' π_old / π_engine is outside the band; the default band
+   * allows a drift of 1 % a token. Other sequences have the weight 1.
    */
   z.strictObject({ kind: z.literal('geometric-mask'), low: low.default(0.99), high: high.default(1.01) }),
-  /** The engine's logprobs are π_old in the clipped ratio. The trainer does not compute π_old. */
+  /** The clipped ratio takes the engine's logprobs for those of π_old, which the trainer then does not compute. */
   z.strictObject({ kind: z.literal('engine-logprobs') }),
 ])
 

@@ -29,8 +29,9 @@ export const hardwareSection = z.strictObject({
   name: z.string().default('H100 80 GB'),
   /** Default: `split` where the host has enough GPUs, else engines and trainer share the GPUs without turns. */
   plan: planSection.optional(),
-  /** Number of GPUs on all hosts, and of one host. */
+  /** Number of GPUs on all hosts together. */
   gpus: positive.default(8),
+  /** Number of GPUs on one host. */
   gpusPerHost: positive.default(8),
   memoryGib: z.number().positive().default(80),
   /** Memory of one host, GiB; without it the estimate does not refuse what a host cannot hold. */
@@ -39,7 +40,7 @@ export const hardwareSection = z.strictObject({
   tflops: z.number().positive().default(989),
   /** Memory bandwidth of one GPU, GB/s, by its data sheet. */
   bandwidthGBps: z.number().positive().default(3350),
-  /** Bandwidth at which one process reads and writes weights and checkpoints, GB/s: that of a network disk. */
+  /** Bandwidth at which one process reads and writes weights and checkpoints, GB/s. The default is that of a network disk. */
   storageGBps: z.number().positive().default(0.5),
   /** Number of GPUs that together hold one copy of the weights for generation. */
   tensorParallel: positive.default(1),

@@ -40,8 +40,8 @@ export const rolloutSection = z.strictObject({
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),
   /**
-   * Milliseconds that a rollout has from its first generation. A group is closed this long after the first generation
-   * of the last of its rollouts, without those that have not ended. The wait in the queue does not count.
+   * Milliseconds that a rollout has from its first generation. A group is closed this long after the last of its rollouts
+   * began its first generation; rollouts that have not ended by then are left out. The wait in the queue does not count.
    */
   deadlineMs: positive.default(1_800_000),
   /**

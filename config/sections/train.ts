@@ -69,7 +69,7 @@ const fields = z.strictObject({
    */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
-  /** Correction for tokens that another policy sampled than the one that the step begins with. */
+  /** Correction for tokens that were not sampled from the policy with which the step begins. */
   correction: correctionSection.optional(),
   /** `correction: {kind: truncated, cap}` under its older name; 0: off. */
   tisCap: z.number().nonnegative().default(0),
@@ -85,11 +85,11 @@ const fields = z.strictObject({
   /** Number of passes over the batch of a step; each makes one optimizer update for every mini-batch. */
   innerSteps: positive.default(1),
   /**
-   * Number of mini-batches that a step's batch is cut into (PPO). π_old is the policy before the first update, and
-   * `lossNorm` counts the mini-batch. A batch that has fewer groups (or sequences) has as many mini-batches.
+   * Number of mini-batches that a step's batch is cut into (PPO). π_old is the policy before the first update;
+   * `lossNorm` normalises by the mini-batch. A batch of fewer groups (or sequences) is cut into one mini-batch for each.
    */
   miniBatches: positive.default(1),
-  /** groups: the rollouts of a group stay in one mini-batch. sequences: each rollout is drawn alone. */
+  /** groups: the rollouts of a group stay in one mini-batch. sequences: each rollout is assigned by itself. */
   miniBatchUnit: z.enum(['groups', 'sequences']).default('groups'),
   /** Upper bound on the tokens of a forward pass, padding included; one sequence alone may be longer. */
   microBatchTokens: positive.default(16_384),
@@ -110,7 +110,7 @@ const fields = z.strictObject({
         .default(['all-linear']),
     })
     .optional(),
-  /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs one process each. */
+  /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs, each process has one GPU. */
   ranks: positive.max(1024).default(1),
   /**
    * Number of hosts that the ranks are spread over, equally many on each. The learner's host starts the first of them,
@@ -124,13 +124,13 @@ const fields = z.strictObject({
     .optional(),
   checkpointEvery: positive.default(1),
   /**
-   * Optimizer updates between two checkpoints in the middle of a step, from which a step that is cut off goes on; 0: none.
-   * Default: none in a step whose estimate is at most half an hour, else one about every half an hour.
+   * Optimizer updates between two checkpoints in the middle of a step, from the newest of which a restarted trainer resumes
+   * the step; 0: no such checkpoints. Default: 0 if a step's estimate is at most half an hour, else one about every half an hour.
    */
   innerCheckpointEvery: count.optional(),
   /**
-   * Number of checkpoints that are kept, the newest ones; `all`: none is removed. One that an open step, or the last
-   * completed one, began from stays beside them.
+   * Number of newest checkpoints that are kept; `all`: none is removed. A checkpoint from which an open step, or the last
+   * completed step, began is kept as well.
    */
   keepCheckpoints: z.union([positive, z.literal('all')]).default(3),
   /**
@@ -138,8 +138,8 @@ const fields = z.strictObject({
    */
   keepVersions: positive.default(3),
   /**
-   * When ranks sum their gradients. update: once, after an update's last micro-batch, which sends less and takes the
-   * memory of a whole float32 gradient on each rank; micro-batch: after each one, so a rank holds its shard alone.
+   * When ranks sum their gradients. update: once, after an update's last micro-batch; this sends less, but each rank holds
+   * a whole float32 gradient. micro-batch: after each micro-batch; each rank holds only its shard of the gradient.
    */
   gradientReduction: z.enum(['micro-batch', 'update']).default('micro-batch'),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */

@@ -36,7 +36,7 @@ const h100 = {
   bandwidthGBps: 3350,
 } as const
 
-/** Problems a step × rollouts a problem are 1,024 rollouts; two passes over the 7,379 problems of GSM8K. */
+/** A step has 64 problems × 16 rollouts = 1,024 rollouts; 230 steps are two passes over the 7,379 problems of GSM8K. */
 const gsm8k = {
   seed: 1,
   data: {
@@ -59,7 +59,7 @@ const gsm8k = {
 
 /** GRPO-RoC trains on 8 of 16 rollouts. An answer has no `<answer>` tag here, so p_format would be 1 for all. */
 const roc = { variant: 'paper', keep: 8, minPositive: 2, minNegative: 2, answerFormat: false } as const
-/** GRPO from equal sampling: all 16 rollouts of a problem are trained on. */
+/** GRPO, sampled as for RoC: all 16 rollouts of a problem are trained on. */
 const grpo = { variant: 'none', keep: 16, minPositive: 0, minNegative: 0 } as const
 
 const at05b = {
@@ -80,7 +80,7 @@ const at15b = {
   hardware: h100,
 } as const satisfies RecipeInput
 
-/** Competition problems with integer answers, by adapters: what RL needs least memory for. */
+/** Competition problems with integer answers, trained with LoRA adapters, which need less memory than all weights. */
 const at4b = {
   name: 'math-qwen3-4b-lora',
   seed: 1,

@@ -10,7 +10,7 @@ import type { Recipe, RecipeInput } from '../../config'
 import { problemsRecipe } from '../problems'
 import { qwen3At14b, qwen25At32b } from './architectures'
 
-/** Its generation prompt begins every turn of the model with `<reason>`, as the released code's does. */
+/** Chat template whose generation prompt begins every turn of the model with `<reason>`, as the released code's does. */
 const template = join(__dirname, '../templates/rstar2.jinja')
 
 /** System message before the tools (`system`), and prefix of every problem (§2.2). */

@@ -131,14 +131,14 @@ async function startTraining(
   const modelDirectory = model.directory
   const plan = config.hardware?.plan
   const takesTurns = plan?.kind === 'colocated'
-  // Without a request it has no use for the GPUs, and engines that start meanwhile would wait for them.
+  // The trainer sleeps until its first request: engines that start meanwhile would wait for the GPUs that it does not use.
   const child = { name: 'trainer', group: 'trainer', startsAsleep: takesTurns } as const
   const offload = plan?.kind === 'colocated' && plan.offloadTrainer
   // In a process with engines of its own, the leases make the trainer wait for them.
   const othersAsleep = async (signal: AbortSignal) => {
     if (takesTurns && options.role === 'learner') await enginesAsleep(troupe.journal, signal)
   }
-  /** True once the run's checkpoints were found to fit the disk; the first trainer knows the number of parameters. */
+  /** True once the run's checkpoints are known to fit the disk. Only a started trainer knows the number of parameters. */
   let fits = false
   const trainers = processActor<Trainer>({
     name: 'trainer',

@@ -1,5 +1,5 @@
 /**
- * Command line of a server that a run starts: what vLLM or SGLang must be told so that our engine can drive it.
+ * Builds the command line of a server that a run starts: vLLM or SGLang, with the flags that Troupe's engine needs.
  *
  * in   a recipe, the model's directory, a port, a key, the venv of `troupe setup vllm` if it is there
  * out  program, arguments, environment
@@ -32,7 +32,7 @@ type Flags = Readonly<Record<string, string | number | boolean>>
 
 /** Name under which a launched server serves the policy. */
 const servedName = 'policy'
-/** Adapters that a server holds at once: that of the newest version, and of the one before while its turns end. */
+/** Adapters that a server holds at once: the newest version's, and the previous one's while turns under it end. */
 const adaptersAtOnce = 2
 /** Tokens of its context that SGLang keeps for itself. */
 const sglangReserve = 6
@@ -90,7 +90,7 @@ function vllm(config: RecipeConfig, { port, token, architecture }: LaunchPlace) 
           VLLM_TARGET_DEVICE: 'cpu',
           VLLM_CPU_KVCACHE_SPACE: String(gib),
           TORCHDYNAMO_DISABLE: '1',
-          // Servers that bind to cores, as they do by themselves, would all take the same ones.
+          // By default vLLM binds its threads to cores, and several servers would all take the same cores.
           VLLM_CPU_OMP_THREADS_BIND: 'nobind',
           OMP_NUM_THREADS: String(engine.threads),
         }

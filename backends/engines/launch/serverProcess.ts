@@ -1,5 +1,5 @@
 /**
- * A server of a run's own: vLLM or SGLang, started on a free port of 127.0.0.1 and watched.
+ * Starts and watches a vLLM or SGLang server for a run, on a free port of 127.0.0.1.
  *
  * in   a command line for a port and a key, a path that answers 200 once the server serves
  * out  its address and key, a promise of its end, how to end it
@@ -33,7 +33,7 @@ export interface ServerProcess {
   readonly token: string
   /** Pid of the guard; the server is its child. */
   readonly pid: number
-  /** Resolves when the server has ended, with the reason and the end of its output. */
+  /** Resolves when the server has ended; the error's message has the reason and the end of the server's output. */
   readonly lost: Promise<Error>
   close(): Promise<void>
 }
@@ -42,12 +42,13 @@ const outputTailChars = 4000
 const pollMs = 250
 /** Upper bound on one answer to a health request, in milliseconds. */
 const healthMs = 5000
-/** Milliseconds that the guard has to end the server, before the guard is killed; it gives the server 10 s. */
+/** Milliseconds that the guard has to end the server before the guard is killed. The guard gives the server 10 s. */
 const closeMs = 15_000
 
 /**
  * Starts the server and waits until it serves.
- * @throws TroupeError process.start_failed if it ends before (with the end of its output), process.start_timeout
+ * @throws TroupeError process.start_failed if the server ends before (the message has the end of its output),
+ * process.start_timeout if it does not serve within `startTimeoutMs`
  */
 export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
   const { name, command, env, healthPath, startTimeoutMs, signal, log } = options
@@ -123,7 +124,7 @@ function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
   return () => tail.trimEnd()
 }
 
-/** Takes a port that is free now. If another program takes it first, the server ends, and its next start has another. */
+/** Finds a port that is free now. If another program takes it first, the server ends, and its next start gets another port. */
 async function freePort(): Promise<number> {
   const server = createServer()
   await new Promise<void>((resolve, reject) => {

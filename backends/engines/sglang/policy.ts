@@ -1,5 +1,5 @@
 /**
- * The weights of a running SGLang server: their version, their label there, and whether they are in memory.
+ * The weights of a running SGLang server: their policy version, their label on the server, whether they are in memory.
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
  * Invariant: the gate is closed while this engine has paused the server, so no generation is sent. If the server can

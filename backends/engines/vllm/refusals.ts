@@ -1,10 +1,10 @@
-/** Errors for what a vLLM server was not started to do. */
+/** Errors of calls that need options, or weights, which a vLLM server was not started with. */
 import type { PolicyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
 
 /**
- * Error for a version without adapters: loading merged weights in place of the adapters' base would change all later
- * adapters.
+ * Error for a policy version without adapters on a server that loads adapters: its merged weights, in place of the
+ * adapters' base model, would change what all later adapters do.
  */
 export const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
   new TroupeError('engine.no_updates', {

@@ -22,7 +22,10 @@ export type SleepLevel = 1 | 2
 /** Upper bound on a request that pauses, frees, or allocates memory, in milliseconds. */
 const pauseMs = 120_000
 
-/** Puts the server to sleep. @throws TroupeError engine.no_sleep, engine.update_failed; engine.lost, engine.timeout */
+/**
+ * Puts the server to sleep. @throws TroupeError engine.no_sleep if the server has no sleep endpoints, engine.update_failed
+ * if it cannot be paused or free its memory; engine.lost, engine.timeout
+ */
 export async function sleepVllm(http: ServerHttp, level: SleepLevel): Promise<void> {
   if (isMissing(await http.get('/is_sleeping', pauseMs))) throw noSleep(http.url)
   try {
