@@ -8,20 +8,19 @@
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
-import { createLog } from '../../log'
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
 import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
 import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
 import { lmdbErrors, writeError } from './errors'
 import { beat, heartbeatMs } from './holder'
+import { LeasedStore, type Write } from './leasedStore'
 import {
   boundsOf,
   chunksFrom,
   committedKey,
   offsetOf,
   oldestKey,
-  openStore,
   readRecords,
   recordKey,
   type Store,
@@ -29,7 +28,7 @@ import {
   storedTopics,
   topicKey,
 } from './store'
-import { causeOf, releaseLease, takeLease } from './writerLease'
+import { releaseLease, takeLease } from './writerLease'
 
 interface Partition {
   readonly topic: string
@@ -66,19 +65,11 @@ export interface LmdbWriterOptions {
   readonly onClosed: (released: boolean) => void
 }
 
-type Write =
-  | { readonly table: 'records'; readonly key: Buffer; readonly value: Buffer | undefined }
-  | { readonly table: 'meta'; readonly key: string; readonly value: unknown }
-
 const maxWaitingBytes = 256 * 1024 * 1024
 const maxTransactionBytes = 16 * 1024 * 1024
 const trimEveryMs = 60_000
 /** Upper bound on the chunks that one trim drops from a partition, so that it stays short; the next trim continues. */
 const trimChunks = 256
-/** lmdb's code MDB_BAD_TXN: it gave the transaction up, and nothing of it was written. */
-const givenUp = -30782
-/** Upper bound on how often one transaction is tried. */
-const maxAttempts = 3
 
 export class LmdbWriter implements PartitionedLog {
   readonly kind = 'lmdb'
@@ -87,6 +78,7 @@ export class LmdbWriter implements PartitionedLog {
   private readonly chunks = new ChunkWriter()
   private readonly heartbeat: NodeJS.Timeout
   private readonly epoch: number
+  private readonly table: LeasedStore
   private waiting: Work[] = []
   private waitingBytes = 0
   private writes: Write[] = []
@@ -97,10 +89,11 @@ export class LmdbWriter implements PartitionedLog {
   private listener: (topic: string, partition: number) => void = () => {}
 
   constructor(
-    private store: Store,
+    store: Store,
     private readonly options: LmdbWriterOptions,
   ) {
     this.epoch = takeLease(store, options.ownsLease)
+    this.table = new LeasedStore(store, this.epoch, options.writeTimeoutMs)
     for (const stored of storedTopics(store)) this.add(stored)
     beat(store.directory)
     this.heartbeat = setInterval(() => beat(store.directory), heartbeatMs).unref()
@@ -193,6 +186,10 @@ export class LmdbWriter implements PartitionedLog {
     this.byName.set(topic, { stored, config: { topic, partitions: stored.partitions, retentionMs }, partitions })
   }
 
+  private get store(): Store {
+    return this.table.store
+  }
+
   private partition(topic: string, partition: number): Partition {
     return this.byName.get(topic)!.partitions[partition]!
   }
@@ -250,54 +247,13 @@ export class LmdbWriter implements PartitionedLog {
       this.chunks.reset()
       for (const work of works) work.stage()
       for (const partition of this.dirty) this.encode(partition)
-      if (await this.commitWrites()) return undefined
+      if (await this.table.commit(this.writes)) return undefined
       this.broken = lmdbErrors.fenced(directory)
       return this.broken
     } catch (thrown) {
       const error = thrown instanceof TroupeError ? thrown : writeError(directory, thrown)
       if (!error.retriable) this.broken = error
       return error
-    }
-  }
-
-  /**
-   * Writes `writes` in one transaction; resolves to false if another writer has the lease. When lmdb gives a transaction
-   * up, its list of free pages in memory contradicts the file, and later writes would end the process: the log is opened
-   * again, which reads that list anew, and the transaction is repeated. @throws lmdb's error; bus.write_stalled
-   */
-  private async commitWrites(): Promise<boolean> {
-    for (let attempt = 1; ; attempt++) {
-      const { meta, records, directory } = this.store
-      try {
-        const written = meta.ifVersion('writer', this.epoch, () => {
-          for (const write of this.writes) {
-            if (write.table === 'meta') void meta.put(write.key, write.value)
-            else if (write.value) void records.put(write.key, write.value)
-            else void records.remove(write.key)
-          }
-        })
-        return await this.inTime(written)
-      } catch (thrown) {
-        const cause = await causeOf(thrown)
-        if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
-        createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
-        // No read or write is pending, so lmdb closes the log before this call returns.
-        void this.store.root.close()
-        this.store = openStore(directory, 'write', () => true)
-      }
-    }
-  }
-
-  private async inTime<T>(written: Promise<T>): Promise<T> {
-    const { writeTimeoutMs } = this.options
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(lmdbErrors.stalled(this.store.directory, writeTimeoutMs)), writeTimeoutMs)
-    })
-    try {
-      return await Promise.race([written, late])
-    } finally {
-      clearTimeout(timer)
     }
   }
 
