@@ -176,8 +176,8 @@ export interface EngineStatus {
   readonly running: number
   readonly waiting: number
   /**
-   * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, for this process since it
-   * connected. The fields up to `busyMs` are totals since then.
+   * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, those that this process requested
+   * since it connected. The fields up to `busyMs` are totals since then.
    */
   readonly generatedTokens: number
   readonly prefilledTokens: number

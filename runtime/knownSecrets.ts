@@ -2,19 +2,20 @@
  * The values of secrets that this process has resolved, and the one function that removes them from a text. A server that
  * refuses a key may repeat it in its answer; so may a library, or a child process on stderr.
  *
- * in   secrets, as they are resolved; texts that come from outside      out  the same texts, with [redacted] in their place
- * Invariant: a secret of at least 6 characters leaves no boundary of this process as it is, nor as JSON, a URL or base64
- * writes it: not in an error's message, a log line, an answer of a server or a tool, or what the command line prints.
+ * in   secrets, as they are resolved; texts that come from outside
+ * out  the same texts, with [redacted] in place of each secret
+ * Invariant: a known secret (at least 6 characters) is removed as it is, and in the forms that JSON, a URL and base64 give
+ * it, from errors' messages, log lines, answers of servers and tools, and what the command line prints.
  */
 const MIN_CHARS = 6
-/** Upper bound on the secrets that are known; the one learned first is forgotten. Restarted servers have fresh keys. */
+/** Upper bound on the known secrets; beyond it, the one learned first is forgotten. Each restarted server has a fresh key. */
 const MOST = 1000
 
 const formsOf = new Map<string, readonly string[]>()
-/** All forms, the longest first, so that no form is cut by another that it contains. */
+/** All forms of all known secrets, the longest first, since a form may contain a shorter one. */
 let forms: readonly string[] = []
 
-/** Learns a secret's value, and returns it. Shorter ones than 6 characters are not learned: they would spoil other text. */
+/** Learns a secret's value, and returns it. Values of fewer than 6 characters are not learned: they occur in other text. */
 export function knowSecret(value: string): string {
   if (value.trim().length < MIN_CHARS || formsOf.has(value)) return value
   const plain = value.trim()

@@ -1,9 +1,9 @@
 /**
- * Temporary directories that name their owner, so that those of a process that was killed are removed by the next one.
+ * Makes temporary directories whose names tell the owner process, and removes those whose owner was killed.
  *
  * in   a name      out  a private directory in the system's directory for temporary files
- * Invariant: a directory is swept only if its owner is dead: its name holds the owner's pid, start time and PID namespace,
- * so that neither a reused pid nor a container with the same /tmp can be mistaken. Directories of other users stay.
+ * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time and PID
+ * namespace, so a reused pid or a container that shares /tmp causes no mistake. Directories of other users stay.
  */
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -87,7 +87,7 @@ export function scheduler(
           leave(state, fact)
           return { ...state }
         case 'engine.slept':
-          // It may have left while it fell asleep; then nobody waits for it.
+          // The engine may have left while it fell asleep: then assignments do not wait for it.
           if (!state.fleet.hasJoined(fact.engine)) return state
           state.asleep.add(fact.engine)
           return { ...state }

@@ -135,7 +135,7 @@ export interface Engine {
   status(): Promise<EngineStatus>
   /**
    * Frees the engine's memory for a trainer on the same device: running requests stop and go on after `wake`, new ones
-   * wait. Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
+   * wait. Absent if the engine cannot free memory. Throws `engine.no_sleep` if its server was started without that ability.
    */
   sleep?(): Promise<void>
   /**

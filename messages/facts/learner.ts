@@ -95,9 +95,9 @@ export interface CheckpointSaved {
   /** Size of all files in bytes; absent in old logs. */
   readonly bytes?: number
   /**
-   * Number of optimizer updates after which a cold start (step 0) or a step wrote this checkpoint on its way; if it is cut
-   * off, it goes on from there. `version` is the one that the call began with, and the digest is '', since no engine loads
-   * the weights. Absent for the checkpoint of a finished step.
+   * Number of optimizer updates that a cold start (step 0) or a step had made when it wrote this checkpoint; after a crash,
+   * it resumes there. `version` is then the policy version that it began with, and `digest` is '', since no engine loads the
+   * weights. Absent for the checkpoint of a finished cold start or step.
    */
   readonly updates?: number
   readonly epoch?: Epoch

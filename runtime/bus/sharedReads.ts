@@ -1,5 +1,5 @@
 /**
- * Reads batches of an embedded log once for all consumers of this process that stand at the same offset.
+ * Reads each batch of an embedded log once for all consumers of this process that read from the same offset.
  *
  * in   a partition, an offset, bounds        out  the records there; the same array for each consumer that asks for it
  * Invariant: a batch is shared only while the partition has not grown since it was read, so a consumer gets what a read

@@ -1,11 +1,11 @@
 /**
- * Bounds what the connections of an HTTP server may hold: their number, in all and of one address, and the time that they
+ * Bounds the connections of an HTTP server: their number, in all and for one client address, and the time that a client
  * may take to send a request's headers.
  *
  * in   a server before it listens      out  the same server, bounded
- * Invariant: where the bound is reached, the connection that has been without a request for longest is closed for the new
- * one, first of those that never sent one: whoever only connects shuts nobody out. A connection with an open request is
- * never closed; if all have one, the new connection is.
+ * Invariant: at the bound, a new connection replaces an idle one: one that never sent a request if there is one, else the
+ * one that has been idle for longest; so a client that only connects locks nobody out. A connection with an open request is
+ * never closed; if all have one, the new connection is closed.
  */
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
@@ -14,14 +14,14 @@ import type { Socket } from 'node:net'
 export interface ConnectionLimits {
   /** Upper bound on open connections. */
   readonly maxConnections: number
-  /** Milliseconds from the start of a request, or of a connection, until its headers must be there. */
+  /** Milliseconds from the start of a connection, or of a request, within which the request's headers must arrive. */
   readonly headersMs: number
 }
 
 /** Options of createServer: how often Node looks for connections that are over their time. */
 export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
 export const HEADERS_MS = 8000
-/** Share of the bound that one address may have, as with calls: a client cannot take every connection. */
+/** Share of `maxConnections` that one client address may have, so that a client cannot take every connection. */
 const OF_ONE_ADDRESS = 0.75
 const MOST = 8192
 
@@ -31,7 +31,7 @@ export function defaultMaxConnections(): number {
   try {
     most = Number(/^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1'))?.[1] ?? most)
   } catch {
-    // There is no /proc: the bound stays.
+    // There is no /proc: `most` keeps its default.
   }
   return Math.max(8, Math.min(MOST, Math.floor(most / 2)))
 }

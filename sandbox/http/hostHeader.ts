@@ -1,7 +1,9 @@
 /**
- * Checks the Host header of requests, against DNS rebinding: a page whose name was pointed at 127.0.0.1 sends its own name.
+ * Checks the Host header of requests, against DNS rebinding: a web page whose host name is made to resolve to 127.0.0.1
+ * can send requests to a local server, but they carry the page's host name.
  *
- * in   the address that a server listens on, names that are allowed besides; a Host header      out  true if it may be served
+ * in   the address that a server listens on, further allowed names; a request's Host header
+ * out  true if the request may be served
  * Invariant: a server on loopback answers requests for localhost, 127.x.x.x, [::1] and the allowed names only. A server on
  * any other address needs a token, which no page knows, and answers every name unless names are given.
  */
