@@ -14,6 +14,7 @@ export type SandboxErrorCode =
   | 'sandbox.unsupported_platform'
   | 'sandbox.bad_option'
   | 'sandbox.session_unknown'
+  | 'sandbox.out_of_memory'
   | 'judge.unsafe_bind'
   | 'judge.bad_token'
   | 'judge.cannot_listen'

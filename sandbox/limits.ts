@@ -9,6 +9,8 @@ import type { RunRequest } from './sandbox'
 
 export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
+/** Memory that a call counts with towards what runs at once, MiB, if its request names no limit: most calls use 15. */
+const USUAL_MEMORY_MB = 128
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
 /** Upper bound on the size of a file that a call at level `none` may write, in bytes. */
@@ -37,6 +39,8 @@ export interface Call {
   readonly stdin: Uint8Array
   readonly timeoutMs: number
   readonly memoryBytes: number
+  /** Memory that the call counts with towards what runs at once. */
+  readonly reservedBytes: number
   readonly maxProcesses: number
   readonly maxOutputBytes: number
 }
@@ -62,6 +66,7 @@ export function callOf(request: RunRequest, maxProcesses: number): Call | string
     stdin,
     timeoutMs: request.timeoutMs ?? DEFAULT_TIMEOUT_MS,
     memoryBytes: (request.memoryMb ?? DEFAULT_MEMORY_MB) * 1024 * 1024,
+    reservedBytes: (request.memoryMb ?? USUAL_MEMORY_MB) * 1024 * 1024,
     maxProcesses: request.maxProcesses ?? maxProcesses,
     maxOutputBytes: request.maxOutputBytes ?? DEFAULT_MAX_OUTPUT_BYTES,
   }

@@ -15,6 +15,8 @@ import { openProcessPool } from './freshProcess/pool'
 import { checkBounds } from './integerBounds'
 import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
+import { machineMemory } from './machineMemory'
+import { MemoryBudget, processBudget } from './memoryBudget'
 import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
 import type { Sandbox, SandboxLevel } from './sandbox'
 import { temporaryDirectory } from './temporaryDirectory'
@@ -29,6 +31,7 @@ const LEVELS: readonly SandboxLevel[] = ['full', 'degraded', 'none']
 const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
 const SESSION_MEMORY_MB = 1024
+const MEMORY_WAIT_MS = 600_000
 /** Limits of a child: open descriptors, and threads if it may start no processes. */
 const OPEN_FILES = 64
 const THREADS = 64
@@ -154,6 +157,8 @@ async function openZygotes(
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,
     queueLimit: options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
     sessionMemoryMb: options.sessionMemoryMb ?? SESSION_MEMORY_MB,
+    budget: budgetOf(options),
+    memoryWaitMs: options.memoryWaitMs ?? MEMORY_WAIT_MS,
     noSessions: whyNoSessions(options.bare ? 'none' : level, shim),
     workerFile: workerFile(base, 'zygote/worker'),
     zygotes,
@@ -174,6 +179,12 @@ async function openZygotes(
     })
   }
   throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
+}
+
+function budgetOf({ machineMemoryMb, memory }: SandboxOptions): MemoryBudget {
+  if (machineMemoryMb === undefined && memory === undefined) return processBudget()
+  const most = machineMemoryMb === undefined ? [] : [machineMemoryMb * 2 ** 20]
+  return new MemoryBudget(memory ?? machineMemory(), ...most)
 }
 
 /** Returns the reason for which the sandbox has no sessions; undefined if it has them. */

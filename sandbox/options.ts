@@ -1,4 +1,5 @@
 /** Options of openSandbox, with their defaults and bounds. */
+import type { MachineMemory } from './machineMemory'
 import type { SandboxLevel } from './sandbox'
 
 export const DEFAULT_QUEUE_LIMIT = 4096
@@ -7,6 +8,8 @@ export const OPTION_BOUNDS = {
   zygotes: [1, 1024],
   queueLimit: [0, 2 ** 31 - 1],
   sessionMemoryMb: [0, 2 ** 31 - 1],
+  machineMemoryMb: [1, 2 ** 31 - 1],
+  memoryWaitMs: [1, 2 ** 31 - 1],
 } as const
 
 export interface SandboxOptions {
@@ -36,6 +39,15 @@ export interface SandboxOptions {
    * Default 1024.
    */
   readonly sessionMemoryMb?: number
+  /**
+   * Upper bound on the sum of the limits (`memoryMb`, else 128) of calls that run at once, MiB. Default: 80 % of the memory of the
+   * machine or its cgroup, shared by all sandboxes of this process. Not applied at level `none`.
+   */
+  readonly machineMemoryMb?: number
+  /** Longest wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000. */
+  readonly memoryWaitMs?: number
+  /** Memory to admit by. Default: this machine's. */
+  readonly memory?: MachineMemory
   /** Level at which the sandbox must open. Default: the highest level that this machine reaches. */
   readonly level?: SandboxLevel
   /** Lowest acceptable level: openSandbox throws if the machine does not reach it. */

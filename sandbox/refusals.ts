@@ -27,6 +27,15 @@ export function queueFull(lanes: number, queueLimit: number): SandboxError {
   })
 }
 
+/** Error of a caller that must not take the call for one that its code ended. */
+export function outOfMemory(): SandboxError {
+  return new SandboxError('sandbox.out_of_memory', {
+    retriable: true,
+    message: 'the machine had no memory left for the call',
+    hint: 'give the machine or its cgroup more memory, lower memoryMb of the calls, or run fewer at once (lanes)',
+  })
+}
+
 export function closed(): SandboxError {
   return new SandboxError('sandbox.closed', { retriable: false, message: 'the sandbox is closed' })
 }

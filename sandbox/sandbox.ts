@@ -34,7 +34,19 @@ export interface RunRequest {
    * with `noSessions` rejects such a request.
    */
   readonly session?: SessionPlace
+  /**
+   * Name of whoever sends the call. Clients take turns; without a name, a session is a client, and all other calls are
+   * one. A named client's only call begins beside the long calls of others.
+   */
+  readonly client?: string
 }
+
+/** `reason` of a call that the machine had no memory for, through no fault of its code: it should be run again. */
+export const MACHINE_OUT_OF_MEMORY = 'machine_out_of_memory'
+
+/** True if the call, or an earlier cell that it needs, was ended or not begun because the machine's memory was used up. */
+export const isOutOfMemory = ({ reason }: Pick<RunResult, 'reason'>): boolean =>
+  reason?.includes(MACHINE_OUT_OF_MEMORY) === true
 
 /** Position of a cell in a session. */
 export interface SessionPlace {
@@ -86,7 +98,8 @@ export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
   /**
-   * Reason for which the call was rejected, or killed though its code did nothing wrong. For a call of a session that
+   * Reason for which the call was rejected, or killed though its code did nothing wrong (MACHINE_OUT_OF_MEMORY: the
+   * kernel killed it because the machine or its cgroup had no memory left). For a call of a session that
    * first had to run earlier cells again: names those of them that left no state, whose effects the call does not see.
    */
   readonly reason?: string

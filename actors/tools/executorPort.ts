@@ -11,6 +11,7 @@ import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
+import { SandboxError } from '../../sandbox'
 import type { ExecutorRequest } from './inboxExecutor'
 import { type Tool, toolKey, toolPort } from './toolPort'
 
@@ -42,6 +43,15 @@ export interface ExecutorPort {
 /** Upper bound on the slots that the executor offers beyond its number of workers. */
 const maxAhead = 64
 const maxOverlap = 64
+/**
+ * A call for which the machine had no memory is not answered, since that says nothing about its code: its lease at the
+ * dispatcher ends, and it is assigned again, here or elsewhere.
+ */
+function unanswered(thrown: unknown): undefined {
+  if (thrown instanceof SandboxError && thrown.code === 'sandbox.out_of_memory') return undefined
+  throw thrown
+}
+
 /** EWMA weight of the latest call's duration in `meanMs`. */
 const newest = 0.1
 
@@ -99,7 +109,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     const begun = fx.elapsed()
     try {
       signal.throwIfAborted()
-      const decision = await run(ask, signal)
+      const decision = await run(ask, signal).catch(unanswered)
       const tookMs = fx.elapsed() - begun
       meanMs = meanMs === undefined ? tookMs : meanMs + newest * (tookMs - meanMs)
       if (decision === undefined) return undefined

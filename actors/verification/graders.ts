@@ -15,6 +15,8 @@ import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import { isOutOfMemory, SandboxError } from '../../sandbox'
+import { outOfMemory } from '../../sandbox/refusals'
 import type { GraderSandbox } from './graderSandbox'
 import { mathGrader } from './mathGrader'
 import { choiceGrader, exactGrader, formatGrader } from './textGraders'
@@ -100,6 +102,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       const python = async (code: string, stdin?: string) => {
         const given = stdin === undefined ? { code } : { code, stdin }
         const ran = await aside(sandbox.run({ id: `reward ${name}`, ...given, timeoutMs }, either))
+        if (isOutOfMemory(ran)) throw outOfMemory()
         return { status: ran.status, stdout: utf8(ran.stdout), stderr: utf8(ran.stderr) }
       }
       const whole = { ...task, truth }
@@ -112,6 +115,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       const error = asError(thrown)
       // The code of a TroupeError names the kind of failure, so failures of different kinds are counted apart: a judge
       // model that refuses, and one that is unreachable.
+      if (error instanceof SandboxError && error.code === 'sandbox.out_of_memory') throw error // It is asked again.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
       return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }

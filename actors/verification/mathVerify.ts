@@ -9,7 +9,7 @@
  * math-verify is broken or the call is aborted, and throws if the queue is full.
  */
 import { TroupeError } from '../../runtime/errors'
-import type { RunResult, Sandbox } from '../../sandbox'
+import { isOutOfMemory, type RunResult, type Sandbox } from '../../sandbox'
 
 /** Rules of verdicts by math-verify: `math-verify` decided; the others name why it could not. */
 export type MathVerifyRule = 'math-verify' | 'math-verify-timeout' | 'math-verify-killed' | 'math-verify-error'
@@ -34,7 +34,7 @@ export interface MathVerifyOptions {
 
 /**
  * Decides one pair with math-verify. @throws TroupeError verifier.overloaded if the queue is full, verifier.failed if
- * math-verify is broken
+ * math-verify is broken, sandbox.out_of_memory if the machine has no memory for it
  */
 export type MathVerify = (answer: string, truth: string, signal?: AbortSignal) => Promise<MathVerdict>
 
@@ -143,6 +143,7 @@ export function mathVerify(
     const decided = Math.min(lines.length, batch.length)
     for (let at = 0; at < decided; at++) batch[at]!.resolve(verdictOf(lines[at]!))
     if (decided === batch.length) return
+    if (isOutOfMemory(result)) throw outOfMemory()
     if (isBroken(result)) throw failed(result)
     if (single) return first!.resolve(undecided(result, timeoutMs))
     const [stuck, ...rest] = batch.slice(decided)
@@ -242,6 +243,14 @@ const overloaded = (n: number) =>
     retriable: true,
     message: `the queue of math-verify is full: ${n} answers wait already`,
     hint: 'retry after some answers are decided, or give the grader more worker processes',
+  })
+
+const outOfMemory = () =>
+  new TroupeError('sandbox.out_of_memory', {
+    boundary: 'sandbox',
+    retriable: true,
+    message: 'the machine had no memory left for math-verify, which says nothing about the answer',
+    hint: 'give the machine or its cgroup more memory, or the grader fewer worker processes',
   })
 
 function failed(result: RunResult): TroupeError {

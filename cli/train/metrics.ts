@@ -9,6 +9,7 @@ import type { EngineTelemetry } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { createMetrics, type MetricsRegistry } from '../../runtime/metrics'
+import { hostCheck } from '../../sandbox/http/hostHeader'
 
 export interface MetricsServer {
   readonly registry: MetricsRegistry
@@ -20,7 +21,12 @@ export async function serveMetrics(port: number | undefined): Promise<MetricsSer
   const registry = createMetrics()
   if (port === undefined) return { registry, close: () => {} }
   registry.processMetrics()
+  const isOurs = hostCheck('127.0.0.1')
   const server = createServer((request, response) => {
+    if (!isOurs(request.headers.host)) {
+      response.writeHead(421).end()
+      return
+    }
     if (request.url !== '/metrics') {
       response.writeHead(404).end('metrics are at /metrics\n')
       return

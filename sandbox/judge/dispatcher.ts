@@ -7,7 +7,7 @@
  * take turns, by address and then by connection, so that no client waits for another client's flood.
  */
 import { CALL_BOUNDS, DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
-import type { RunRequest, Sandbox } from '../sandbox'
+import { isOutOfMemory, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
 import { CallStatistics } from './callStatistics'
 import { cppRequest } from './cppProgram'
 import { type Call, RequestJob } from './requestJob'
@@ -34,6 +34,8 @@ export interface Client {
   readonly connection: object
 }
 
+/** Upper bound on the tries of a call that the machine has no memory for. */
+const MEMORY_ATTEMPTS = 3
 /** Milliseconds after a call's deadline within which the sandbox reports the end of the call. */
 const LATE_MS = 2000
 /** Upper bound on the calls that wait inside the sandbox. A larger number makes a new client wait longer. */
@@ -50,6 +52,8 @@ export class Dispatcher {
   readonly #connections = new WeakMap<object, RoundRobin<Call>>()
   readonly #waitingCalls = new RoundRobin<Call>()
   readonly #jobs = new Set<RequestJob>()
+  readonly #numbers = new WeakMap<object, number>()
+  #lastNumber = 0
   #waiting = 0
   #running = 0
 
@@ -89,7 +93,7 @@ export class Dispatcher {
     return new Promise(resolve => {
       const address = this.#address(client.address)
       address.open++
-      const job = new RequestJob(items, {
+      const job = new RequestJob(this.#nameOf(client), items, {
         onWaiting: change => {
           this.#waiting += change
           address.waiting += change
@@ -126,6 +130,13 @@ export class Dispatcher {
     const longest = timeoutMs + (job.items.some(item => 'type' in item && item.type === 'cpp') ? compileMs : 0)
     if (job.isDone) return
     job.expiry = setTimeout(() => this.statistics.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
+  }
+
+  /** Name under which the sandbox lets a connection take turns. */
+  #nameOf({ address, connection }: Client): string {
+    const number = this.#numbers.get(connection) ?? ++this.#lastNumber
+    this.#numbers.set(connection, number)
+    return `${address} ${number}`
   }
 
   #address(name: string) {
@@ -165,7 +176,7 @@ export class Dispatcher {
     this.#running++
     const waitedMs = job.ageMs
     try {
-      const result = await this.sandbox.run(this.#request(submission), job.stopped)
+      const result = await this.#result({ ...this.#request(submission), client: job.client }, job.stopped)
       this.statistics.waited(waitedMs + (result.queuedMs ?? 0))
       this.statistics.count(result.status === 'timeout' ? 'timedOut' : 'answered')
       job.settle(index, verdictOf(submission, result, this.limits))
@@ -176,6 +187,14 @@ export class Dispatcher {
       this.#running--
       this.statistics.ended()
       this.#dispatch()
+    }
+  }
+
+  /** Runs a call, again where the machine had no memory for it: that says nothing about the submission. */
+  async #result(request: RunRequest, stopped: AbortSignal): Promise<RunResult> {
+    for (let attempt = 1; ; attempt++) {
+      const result = await this.sandbox.run(request, stopped)
+      if (!isOutOfMemory(result) || attempt === MEMORY_ATTEMPTS) return result
     }
   }
 

@@ -33,7 +33,9 @@ export class RequestJob implements Source<Call> {
   #dropped = false
   expiry: NodeJS.Timeout | undefined
 
+  /** @param client whoever sent the request, for turns in the sandbox */
   constructor(
+    readonly client: string,
     readonly items: readonly (Submission | BadSubmission)[],
     private readonly events: JobEvents,
   ) {

@@ -7,7 +7,7 @@
  * `detail` if the submission had faults.
  * Source: 0xWJ/code-judge app/model.py, app/judge.py.
  */
-import type { RunResult } from '../sandbox'
+import { isOutOfMemory, MACHINE_OUT_OF_MEMORY, type RunResult } from '../sandbox'
 import { type CppOutcome, cppOutcome } from './cppProgram'
 import { decoded, headText, tailText } from './outputText'
 import { type BadSubmission, type Fault, faultLine, type Submission } from './submission'
@@ -41,11 +41,12 @@ export interface VerdictLimits {
 
 /** Returns the verdict on a submission whose call has ended. */
 export function verdictOf(submission: Submission, result: RunResult, limits: VerdictLimits): Verdict {
-  if (result.status === 'rejected') {
+  if (result.status === 'rejected' && !isOutOfMemory(result)) {
     // A sandbox's level may not allow the processes that C++ needs, which is not the submission's fault.
     const reason = submission.type === 'cpp' ? 'internal_error' : 'invalid_input'
     return notRun(submission.subId, reason, result.reason ?? 'the sandbox rejected the call', 0)
   }
+  if (isOutOfMemory(result)) return notRun(submission.subId, 'internal_error', MACHINE_OUT_OF_MEMORY, result.wallMs)
   if (submission.type !== 'cpp') {
     const late = result.status === 'timeout' || (result.status !== 'ok' && result.wallMs >= limits.timeoutMs)
     const ended = { ok: result.status === 'ok', costMs: result.wallMs, reason: late ? 'worker_timeout' : '' } as const

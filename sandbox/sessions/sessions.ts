@@ -31,11 +31,14 @@ export interface SessionPort<Link> {
     call: Call,
     place: { state: number; parent: number; seed: bigint; link: Link | undefined },
     signal: AbortSignal | undefined,
+    client: string,
   ): Promise<Outcome<Link>>
   drop(link: Link, state: number): void
 }
 
 interface Cell<Link> {
+  /** Id of the session, as a client that takes turns with others. */
+  readonly client: string
   readonly input: CellInput
   readonly seed: bigint
   state: State<Link> | undefined
@@ -259,7 +262,7 @@ export class Sessions<Link> {
     if (parent && !canFork(parent)) return orphan(id) // Meanwhile another cell changed the files, or the state was ended.
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
-    const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {
+    const outcome = await this.port.submit(id, call, place, signal, cell.client).catch(thrown => {
       // The aborted cell may have changed files.
       if (space && signal?.aborted) Object.assign(space, { files: true, tip: 0 })
       throw thrown
@@ -301,7 +304,7 @@ export class Sessions<Link> {
 }
 
 function newCell<Link>(id: string, cell: number, input: CellInput): Cell<Link> {
-  return { input, seed: seedOf(id, cell), state: undefined, ended: undefined, void: false }
+  return { client: id, input, seed: seedOf(id, cell), state: undefined, ended: undefined, void: false }
 }
 
 /**

@@ -6,7 +6,8 @@
  * the result: status, exit code, signal and reason are the sandbox's.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
-import type { RunRequest, RunResult, Sandbox } from '../sandbox'
+import { outOfMemory } from '../refusals'
+import { isOutOfMemory, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
 
 /** Description of the tool for a chat template: name, description, JSON schema of the arguments. */
 export const pythonTool = {
@@ -41,7 +42,7 @@ export interface PythonToolResult extends Omit<RunResult, 'stdout' | 'stderr'> {
 
 /**
  * Runs one call of the tool.
- * @throws SandboxError as Sandbox.run, never because of the code
+ * @throws SandboxError as Sandbox.run, never because of the code; sandbox.out_of_memory if the machine had no memory for it
  */
 export async function runPythonTool(
   sandbox: Sandbox,
@@ -51,12 +52,11 @@ export async function runPythonTool(
   return textResult(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
 }
 
-/** Returns the result with its streams decoded. */
-export const textResult = (result: RunResult): PythonToolResult => ({
-  ...result,
-  stdout: decoder.decode(result.stdout),
-  stderr: decoder.decode(result.stderr),
-})
+/** Returns the result with its streams decoded. @throws SandboxError sandbox.out_of_memory, retriable */
+export function textResult(result: RunResult): PythonToolResult {
+  if (isOutOfMemory(result)) throw outOfMemory()
+  return { ...result, stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr) }
+}
 
 // ignoreBOM: a byte order mark printed by the code is part of its output.
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })

@@ -25,6 +25,7 @@ SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 INSIDE = 1000  # Id of the user and group that code sees.
 SCRATCH, MOVED = "/tmp", "/packages"
+OOM_SCORE = "500"  # as if a process held half of the machine's memory more
 
 
 def check(result, what):
@@ -37,6 +38,17 @@ def check(result, what):
 def mount(source, target, kind, flags, data=None):
     encode = lambda text: None if text is None else text.encode()  # noqa: E731
     check(libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
+
+
+def prefer_to_be_killed():
+    """Lets the kernel, where memory runs out, kill calls before the processes that did not ask for it: children inherit
+    this, and the largest of them is killed first.
+    """
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(OOM_SCORE)
+    except OSError:
+        pass  # Where /proc is read-only, the kernel chooses by size alone.
 
 
 def path_inside(path, readable):

@@ -18,7 +18,8 @@ import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 NAMESPACES, SECCOMP, LANDLOCK, LIMITS = 1, 2, 4, 8
-PROCESSES, SESSION = 2, 4
+PROCESSES, SESSION, URGENT = 2, 4, 8
+EXTRA = 2  # as in shim/admission.h
 RUN, STOP, DROP, PING = 1, 2, 3, 4
 READY, BEGUN, DONE, FAILED, PONG = 1, 2, 3, 4, 5
 NEW_SPACES = 0x10000000 | 0x20000000 | 0x20000 | 0x8000000
@@ -97,8 +98,11 @@ def zygote_serve(config, request):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         for call in lanes.values():
             trim(call, now)
-        while waiting and has_room(config, lanes, now):
-            call = waiting.pop(0)
+        while waiting:
+            call = next((call for call in waiting if call.flags & URGENT), waiting[0])
+            if not has_room(config, lanes, now, EXTRA if call.flags & URGENT else 0):
+                break
+            waiting.remove(call)
             if call.flags & SESSION:
                 refuse(outbox, call, ENOENT)
             elif begin(config, poll, outbox, lanes, call):
@@ -150,7 +154,7 @@ def take(inbox, outbox, waiting, lanes):
         inbox.drop(length)
 
 
-def has_room(config, lanes, now):
+def has_room(config, lanes, now, extra):
     """Returns True if one more call may begin. A call that has run for 10 ms and now sleeps makes room for another."""
     awake = 0
     for call in lanes.values():
@@ -163,7 +167,7 @@ def has_room(config, lanes, now):
             os.close(fd)
         except OSError:
             pass
-    return len(lanes) < LANES and awake < config.runnable + config.longest
+    return len(lanes) < LANES and awake < config.runnable + config.longest + extra
 
 
 def until(lanes, waiting):

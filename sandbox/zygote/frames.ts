@@ -11,7 +11,7 @@ import type { RunEnding } from '../sandbox'
 import { endingOf } from '../waitStatus'
 
 const ASK = { head: 56, run: 1, stop: 2, drop: 3, ping: 4 } as const
-const FLAGS = { cell: 1, processes: 2, session: 4 } as const
+const FLAGS = { cell: 1, processes: 2, session: 4, urgent: 8 } as const
 const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
@@ -49,11 +49,13 @@ export interface Place {
   readonly seed: bigint
 }
 
-export function runFrame(id: number, call: Call, place?: Place): Buffer {
+/** @param urgent true: the call begins before others that wait, and beside more long calls than others may */
+export function runFrame(id: number, call: Call, place?: Place, urgent = false): Buffer {
   const frame = Buffer.allocUnsafe(ASK.head + call.code.length + call.stdin.length)
   let flags = call.mode === 'cell' ? FLAGS.cell : 0
   if (call.maxProcesses > 0) flags |= FLAGS.processes
   if (place) flags |= FLAGS.session
+  if (urgent) flags |= FLAGS.urgent
   const seed = place?.seed ?? 0n
   const numbers = [
     frame.length,

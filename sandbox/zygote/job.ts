@@ -8,6 +8,7 @@
 import { SandboxError } from '../errors'
 import type { Call } from '../limits'
 import { rejected } from '../refusals'
+import { MACHINE_OUT_OF_MEMORY } from '../sandbox'
 import type { Outcome as CallOutcome } from '../sessions/outcome'
 import type { Ending, Place } from './frames'
 import type { ZygoteLink } from './link'
@@ -15,6 +16,10 @@ import type { ZygoteLink } from './link'
 export interface Job {
   readonly id: string
   readonly call: Call
+  /** Whose turn it is when the call's is: the client's name, or its session's id. */
+  readonly client: string
+  /** true: the client is named, so that its only call begins beside the long calls of others. */
+  readonly named: boolean
   readonly queuedAt: number
   /** Keys of the session states that a cell forks from and leaves; undefined for a call without a session. */
   readonly place: Placed | undefined
@@ -23,6 +28,10 @@ export interface Job {
   /** Time at which the code began, by performance.now(); 0 before. */
   begunAt: number
   attempts: number
+  /** Time since which the call has had its turn but no memory, by performance.now(); 0 if it has not waited so. */
+  shortSince: number
+  /** Number of kills for lack of memory that the kernel had done when the call was sent. */
+  killsBefore: number
   /** Zygote to which the call was sent, and its number there; undefined while the call waits. */
   at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
   /** true: the caller aborted the call. */
@@ -39,19 +48,21 @@ export interface Placed extends Place {
 
 export type Outcome = CallOutcome<ZygoteLink<Job>>
 
-export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outcome {
+/** @param outOfMemory true if the kernel has killed for lack of memory since the call was sent */
+export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending, outOfMemory: boolean): Outcome {
   const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
   const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
+  const said = outOfMemory ? { reason: MACHINE_OUT_OF_MEMORY } : {}
   return {
-    result: { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) },
+    result: { id: job.id, ...result, ...said, queuedMs: Math.max(0, job.begunAt - job.queuedAt) },
     files: ending.files,
     kept: ending.paused ? { link, bytes: ending.stateBytes, heldBytes: ending.heldBytes } : undefined,
   }
 }
 
 /** Returns the outcome of a call that had begun when its zygote died. */
-export function killedWithZygote(job: Job, reason: string): Outcome {
-  const rest = rejected(job.id, `the zygote that ran the call died: ${reason}`)
+export function killedWithZygote(job: Job, reason: string, outOfMemory: boolean): Outcome {
+  const rest = rejected(job.id, outOfMemory ? MACHINE_OUT_OF_MEMORY : `the zygote that ran the call died: ${reason}`)
   const result = { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt } as const
   return { result, files: false, kept: undefined }
 }

@@ -13,10 +13,12 @@
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
 import { type Call, callOf } from '../limits'
+import type { MemoryBudget } from '../memoryBudget'
 import { aborted, closed, queueFull, rejected } from '../refusals'
-import type { RunRequest, RunResult, Sandbox, SandboxLevel } from '../sandbox'
+import { MACHINE_OUT_OF_MEMORY, type RunRequest, type RunResult, type Sandbox, type SandboxLevel } from '../sandbox'
 import { orphan } from '../sessions/outcome'
 import { Sessions } from '../sessions/sessions'
+import { Clients } from './clients'
 import { controlFrame, type Reply, runFrame } from './frames'
 import {
   callAborted,
@@ -37,6 +39,9 @@ export interface PoolSetup {
   readonly lanes: number
   readonly queueLimit: number
   readonly sessionMemoryMb: number
+  readonly budget: MemoryBudget
+  /** Longest wait of a call for memory, once it has its turn. */
+  readonly memoryWaitMs: number
   readonly noSessions: string | undefined
   readonly zygotes: readonly ZygoteSetup[]
   readonly workerFile: string
@@ -50,6 +55,8 @@ const ATTEMPTS = 3
  * Error numbers of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist.
  */
 const CANCELED = 125
+/** Milliseconds after which a call that waits for memory looks again. */
+const MEMORY_LOOK_MS = 100
 const GONE = 2
 
 export class ZygotePool implements Sandbox {
@@ -64,12 +71,16 @@ export class ZygotePool implements Sandbox {
   #running = 0
   #open = 0
   #closing: Promise<void> | undefined
+  readonly #clients = new Clients()
+  readonly #forgetBudget: () => void
+  #again: NodeJS.Timeout | undefined
   /** Number of zygotes in a row that died before they served. */
   #failedStarts = 0
 
   constructor(private readonly setup: PoolSetup) {
     this.level = setup.level
     this.lanes = setup.lanes
+    this.#forgetBudget = setup.budget.onGiven(() => this.#dispatch())
     if (setup.noSessions !== undefined) this.noSessions = setup.noSessions
     this.#links = setup.zygotes.map(zygote => {
       const link: ZygoteLink<Job> = new ZygoteLink(setup.workerFile, zygote, {
@@ -83,7 +94,7 @@ export class ZygotePool implements Sandbox {
       noSessions: setup.noSessions,
       lanes: setup.lanes,
       queueLimit: setup.queueLimit,
-      submit: (id, call, place, signal) => this.#submit(id, call, place, signal),
+      submit: (id, call, place, signal, client) => this.#submit(id, call, place, signal, { client }),
       drop: (link, state) => link.send(controlFrame('drop', state)),
     })
     process.once('exit', this.#removeBase)
@@ -107,7 +118,8 @@ export class ZygotePool implements Sandbox {
       const reason = "processes outlive their call at level 'degraded', so none are allowed there"
       return Promise.resolve(rejected(request.id, `maxProcesses is ${call.maxProcesses}: ${reason}`))
     }
-    return this.#submit(request.id, call, undefined, signal).then(({ result }) => result)
+    const client = { client: request.client ?? '', named: request.client !== undefined }
+    return this.#submit(request.id, call, undefined, signal, client).then(({ result }) => result)
   }
 
   forkSession(from: string, cell: number, to: string): boolean {
@@ -118,7 +130,13 @@ export class ZygotePool implements Sandbox {
     this.#sessions.end(id)
   }
 
-  #submit(id: string, call: Call, place: Placed | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
+  #submit(
+    id: string,
+    call: Call,
+    place: Placed | undefined,
+    signal: AbortSignal | undefined,
+    { client, named = false }: { readonly client: string; readonly named?: boolean },
+  ): Promise<Outcome> {
     if (this.#closing) return Promise.reject(closed())
     if (signal?.aborted) return Promise.reject(aborted(signal))
     if (this.#running + this.#waiting.size >= this.lanes + this.setup.queueLimit) {
@@ -134,12 +152,16 @@ export class ZygotePool implements Sandbox {
       const job: Job = {
         id,
         call,
+        client,
+        named,
         place,
         queuedAt: performance.now(),
         answer: outcome => settle(resolve, outcome),
         refuse: error => settle(reject, error.code === 'sandbox.aborted' && signal ? aborted(signal) : error),
         begunAt: 0,
         attempts: 0,
+        shortSince: 0,
+        killsBefore: 0,
         at: undefined,
         stopped: false,
       }
@@ -164,6 +186,8 @@ export class ZygotePool implements Sandbox {
   }
 
   async #close(): Promise<void> {
+    this.#forgetBudget()
+    clearTimeout(this.#again)
     for (const job of this.#waiting.takeAll()) job.refuse(closed())
     await Promise.all(this.#links.map(link => link.close()))
     for (const link of this.#links) for (const job of link.calls.values()) job.refuse(closed())
@@ -173,10 +197,30 @@ export class ZygotePool implements Sandbox {
 
   #dispatch(): void {
     while (this.#running < this.lanes) {
-      const next = this.#waiting.next(this.#links)
+      const next = this.#waiting.next(this.#links, this.#isUrgent, this.#hasMemory)
       if (!next) return
       this.#send(next.link, next.job)
     }
+  }
+
+  readonly #isUrgent = (job: Job) => job.named && this.#clients.othersOnly(job.client)
+
+  /**
+   * Takes the memory of the call whose turn it is. The calls behind it wait, too: else small calls would keep a large one
+   * waiting for ever. A call that has waited for `memoryWaitMs` is rejected.
+   */
+  readonly #hasMemory = (job: Job): boolean => {
+    if (this.setup.budget.take(job.call.reservedBytes)) return true
+    const now = performance.now()
+    job.shortSince ||= now
+    if (now - job.shortSince >= this.setup.memoryWaitMs) {
+      this.#waiting.forget(job)
+      job.answer({ result: rejected(job.id, MACHINE_OUT_OF_MEMORY), files: false, kept: undefined })
+    }
+    // Another process may free memory, of which nobody tells.
+    clearTimeout(this.#again)
+    this.#again = setTimeout(() => this.#dispatch(), MEMORY_LOOK_MS)
+    return false
   }
 
   #send(link: ZygoteLink<Job>, job: Job): void {
@@ -187,7 +231,9 @@ export class ZygotePool implements Sandbox {
     link.calls.set(number, job)
     link.notBegun++
     this.#running++
-    link.send(runFrame(number, job.call, job.place))
+    job.killsBefore = this.setup.budget.killsBefore()
+    link.send(runFrame(number, job.call, job.place, this.#isUrgent(job)))
+    this.#clients.add(job.client)
   }
 
   #reply(link: ZygoteLink<Job>, reply: Reply): void {
@@ -208,8 +254,11 @@ export class ZygotePool implements Sandbox {
         // The cell may have paused before the stop arrived. Its state is dropped, since nobody will fork from it.
         if (reply.kind === 'done' && reply.paused && job.place) link.send(controlFrame('drop', job.place.state))
         job.refuse(this.#closing ? closed() : callAborted())
-      } else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
-      else this.#failed(job, reply.error)
+      } else if (reply.kind === 'done') {
+        const outOfMemory =
+          reply.signal === 'SIGKILL' && reply.status === 'killed' && this.setup.budget.killedSince(job.killsBefore)
+        job.answer(outcomeOf(link, job, reply, outOfMemory))
+      } else this.#failed(job, reply.error)
       this.#dispatch()
     }
   }
@@ -219,6 +268,8 @@ export class ZygotePool implements Sandbox {
     if (job.begunAt === 0) link.notBegun--
     job.at = undefined
     this.#running--
+    this.#clients.remove(job.client)
+    this.setup.budget.give(job.call.reservedBytes)
   }
 
   /**
@@ -244,7 +295,7 @@ export class ZygotePool implements Sandbox {
       const begun = job.begunAt > 0
       this.#release(link, number, job)
       if (job.stopped) job.refuse(callAborted())
-      else if (begun) job.answer(killedWithZygote(job, reason))
+      else if (begun) job.answer(killedWithZygote(job, reason, this.setup.budget.killedSince(job.killsBefore)))
       else if (job.place?.link) job.answer(orphan(job.id))
       else if (job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
       else job.refuse(startFailed(reason))

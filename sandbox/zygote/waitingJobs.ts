@@ -5,8 +5,9 @@
  * in   new calls, calls to be repeated, aborted calls
  * out  the next call and a zygote that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
- * others. Calls of the last two kinds, and cells of the same zygote, are first come, first served. A zygote never has
- * more calls than it can run at once (LANES).
+ * others. Among the others clients take turns, and the calls of one are first come, first served, as are cells of the same
+ * zygote. A call for which there is no memory holds up those behind it. A zygote never has more calls than it can run at
+ * once (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'
@@ -21,17 +22,25 @@ const AHEAD = 8
 /** Upper bound on the calls that a zygote runs at once: LANES in shim/state.h. */
 const LANES = 60
 
-const takes = (link: Link) => link.ready && link.notBegun < AHEAD && link.calls.size < LANES
+/** Upper bound on further calls sent ahead, of clients that run nothing: they pass those that wait in the zygote. */
+const URGENT_AHEAD = 8
+
+const takes = (link: Link, urgent = false) =>
+  link.ready && link.notBegun < AHEAD + (urgent ? URGENT_AHEAD : 0) && link.calls.size < LANES
 
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /** Waiting calls that any zygote can run. A Set keeps the order and deletes an aborted call at once. */
-  readonly #queue = new Set<Job>()
+  /**
+   * Waiting calls that any zygote can run, by client, in the order of turns; a client that was served goes to the end. No
+   * set is empty. A Set keeps the order and deletes an aborted call at once.
+   */
+  readonly #queue = new Map<string, Set<Job>>()
+  #queued = 0
   /** Waiting cells of sessions, by the zygote that has the state that they fork from. */
   readonly #bound = new Map<Link, Set<Job>>()
 
   get size(): number {
-    let waiting = this.#queue.size + this.#again.length
+    let waiting = this.#queued + this.#again.length
     for (const jobs of this.#bound.values()) waiting += jobs.size
     return waiting
   }
@@ -39,7 +48,10 @@ export class WaitingJobs {
   add(job: Job): void {
     const link = job.place?.link
     if (!link) {
-      this.#queue.add(job)
+      const jobs = this.#queue.get(job.client)
+      if (jobs) jobs.add(job)
+      else this.#queue.set(job.client, new Set([job]))
+      this.#queued++
       return
     }
     if (!this.#bound.has(link)) this.#bound.set(link, new Set())
@@ -57,31 +69,68 @@ export class WaitingJobs {
   forget(job: Job): void {
     const again = this.#again.indexOf(job)
     if (again >= 0) this.#again.splice(again, 1)
-    this.#queue.delete(job)
+    this.#unqueue(job)
     if (job.place?.link) this.#bound.get(job.place.link)?.delete(job)
   }
 
   /**
    * Removes and returns the next call with its zygote; undefined if no zygote can take one. A call that needs no state
    * goes to the zygote with the fewest calls.
+   * @param isUrgent true for a call that may be sent beyond AHEAD
+   * @param admit takes what the call needs of the machine; false: nothing begins now
    */
-  next(links: readonly Link[]): { readonly job: Job; readonly link: Link } | undefined {
+  next(
+    links: readonly Link[],
+    isUrgent: (job: Job) => boolean,
+    admit: (job: Job) => boolean,
+  ): { readonly job: Job; readonly link: Link } | undefined {
     for (const [link, jobs] of this.#bound) {
       const [job] = jobs
       if (!job || !takes(link)) continue
+      if (!admit(job)) return undefined
       jobs.delete(job)
       return { job, link }
     }
-    const job = this.#again[0] ?? this.#queue.values().next().value
+    const job = this.#again[0] ?? this.#turn(isUrgent)
     if (!job) return undefined
+    const urgent = isUrgent(job)
     let link: Link | undefined
     for (const other of links) {
-      if (takes(other) && (!link || other.calls.size < link.calls.size)) link = other
+      if (takes(other, urgent) && (!link || other.calls.size < link.calls.size)) link = other
     }
-    if (!link) return undefined
+    if (!link || !admit(job)) return undefined
     if (job === this.#again[0]) this.#again.shift()
-    else this.#queue.delete(job)
+    else this.#serve(job)
     return { job, link }
+  }
+
+  /** Returns the call whose turn it is: of the first client with an urgent call, else of the first client. */
+  #turn(isUrgent: (job: Job) => boolean): Job | undefined {
+    let first: Job | undefined
+    for (const jobs of this.#queue.values()) {
+      const [job] = jobs
+      if (job && isUrgent(job)) return job
+      first ??= job
+      // Only named clients can be urgent; where there is one client, as in most uses, the first call decides.
+      if (!job?.named && this.#queue.size === 1) break
+    }
+    return first
+  }
+
+  /** Removes a call, and puts its client behind the others. */
+  #serve(job: Job): void {
+    this.#unqueue(job)
+    const rest = this.#queue.get(job.client)
+    if (!rest) return
+    this.#queue.delete(job.client)
+    this.#queue.set(job.client, rest)
+  }
+
+  #unqueue(job: Job): void {
+    const jobs = this.#queue.get(job.client)
+    if (!jobs?.delete(job)) return
+    this.#queued--
+    if (jobs.size === 0) this.#queue.delete(job.client)
   }
 
   /** Removes and returns the cells that need the state of a zygote that died. */
@@ -93,9 +142,10 @@ export class WaitingJobs {
 
   /** Removes and returns the calls that any zygote could run. */
   takeUnbound(): readonly Job[] {
-    const jobs = [...this.#again, ...this.#queue]
+    const jobs = [...this.#again, ...[...this.#queue.values()].flatMap(queued => [...queued])]
     this.#again.length = 0
     this.#queue.clear()
+    this.#queued = 0
     return jobs
   }
 

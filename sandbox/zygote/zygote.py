@@ -155,6 +155,7 @@ def main():
     running, confine, filters = import_own("running"), import_own("confine"), import_own("filter")
     server = shim or import_own("fallback")
     try:
+        confine.prefer_to_be_killed()
         config, user = isolate(settings, held, confine, filters)
         warm_up(settings["preload"], running)
         confine.drop(user)

@@ -6,14 +6,20 @@ import { openSandbox, type Sandbox } from '../../sandbox'
 import { type Channel, channels, PRELUDE } from './covertChannels'
 
 const SLOT_S = 0.015
+/** Time in which both calls have begun, and a slot's length, where each call starts an interpreter of its own. */
+const FRESH = { beginsMs: 700, slotS: 0.04 }
 const BITS = [0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 1, 0]
 
 const indented = (code: string) => code.trim().replaceAll('\n', '\n    ')
 
 /** Two programs that act in the same slots of the machine's monotonic clock. */
-function programs({ setup = '', send, receive }: Channel, startS: number): { sender: string; receiver: string } {
+function programs(
+  { setup = '', send, receive }: Channel,
+  startS: number,
+  slotS: number,
+): { sender: string; receiver: string } {
   const wait = (part: number) => `
-    pause = ${startS} + (n + ${part}) * ${SLOT_S} - time.clock_gettime(time.CLOCK_REALTIME)
+    pause = ${startS} + (n + ${part}) * ${slotS} - time.clock_gettime(time.CLOCK_REALTIME)
     if pause > 0: time.sleep(pause)`
   const sender = `${PRELUDE}${setup}
 def send(n, bit):
@@ -21,7 +27,7 @@ def send(n, bit):
 for n, bit in enumerate(${JSON.stringify(BITS)}):${wait(0)}
     try: send(n, bit)
     except Exception: pass
-time.sleep(${SLOT_S})
+time.sleep(${slotS})
 `
   const receiver = `${PRELUDE}${setup}
 def receive(n):
@@ -41,8 +47,8 @@ function toldRight(got: readonly number[]): number {
   return Math.max(...got.flatMap(cut => [right(value => value >= cut), right(value => value < cut)]))
 }
 
-async function passed(sandbox: Sandbox, channel: Channel): Promise<{ right: number; got: readonly number[] }> {
-  const { sender, receiver } = programs(channel, Date.now() / 1000 + 0.12)
+async function passed(sandbox: Sandbox, channel: Channel, { beginsMs, slotS } = { beginsMs: 120, slotS: SLOT_S }) {
+  const { sender, receiver } = programs(channel, (Date.now() + beginsMs) / 1000, slotS)
   const limits = { timeoutMs: 10_000, memoryMb: 512 }
   const [told, heard] = await Promise.all([
     sandbox.run({ id: 'sender', code: sender, ...limits }),
@@ -84,8 +90,7 @@ test('where two calls have one file system, at level none, the same programs do 
     for (let attempt = 0; attempt < 3 && seen.size === 0; attempt++) {
       for (const title of ['flock on a file that both can read', 'a file in /tmp and in /dev/shm']) {
         const channel = channels.find(one => one.title === title)!
-        // An interpreter of level none starts within the calls: give it time by a longer setup.
-        if ((await passed(sandbox, channel)).right >= most) seen.add(title)
+        if ((await passed(sandbox, channel, FRESH)).right >= most) seen.add(title)
       }
     }
     expect(seen.size).toBeGreaterThan(0)

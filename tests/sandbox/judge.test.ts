@@ -576,11 +576,12 @@ describe('who may come in', () => {
 test('a call that the sandbox has and never begins is answered too: others hold all of its lanes', async () => {
   const stop = new AbortController()
   const code = 'import time; time.sleep(120)'
-  const held = Array.from({ length: sandbox.lanes }, (_, n) =>
-    sandbox.run({ id: `held-${n}`, code, timeoutMs: 120_000 }, stop.signal).catch(() => 'stopped'),
+  const small = await openSandbox({ lanes: 2 })
+  const held = [1, 2].map(n =>
+    small.run({ id: `held-${n}`, code, timeoutMs: 120_000 }, stop.signal).catch(() => 'stopped'),
   )
+  const quick = await openJudge(small, { port: 0, timeoutMs: 500, queueWaitMs: 200 })
   try {
-    const quick = await another({ timeoutMs: 500, queueWaitMs: 200 })
     const { body } = await post('/run', python('print(1)'), quick)
     expect(body).toMatchObject({ reason: 'queue_timeout', run_success: false })
     expect((await status(quick)).queue_timeouts).toBe(1)
@@ -588,6 +589,8 @@ test('a call that the sandbox has and never begins is answered too: others hold 
     stop.abort()
   }
   expect(await Promise.all(held)).toEqual(held.map(() => 'stopped'))
+  await quick.close()
+  await small.close()
 })
 
 test('closing answers what is open, refuses what comes, and then nothing listens', async () => {

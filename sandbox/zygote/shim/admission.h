@@ -5,9 +5,10 @@
  * out  whether a slot is free; how long epoll may wait
  * Invariant: a call begins only if fewer than LANES (60) calls of this zygote run, and of those that do not sleep fewer than
  * config.longest are long (had more than 50 ms of CPU time) and fewer than config.runnable are fresh (the others).
+ * For an urgent call both numbers are EXTRA higher: the long calls of one client do not keep another client's from beginning.
  */
 
-enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */
+enum { EXTRA = 2, SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */
 
 /* Returns a process's state as the kernel names it: R runs, S sleeps, T is stopped; 0 if the process has ended. */
 static char process_state(int pid) {
@@ -47,7 +48,7 @@ static void sample(uint64_t at) {
 }
 
 /* Returns 1 if one more call may begin. */
-static int has_room(void) {
+static int has_room(int urgent) {
   int all = 0, fresh = 0, longer = 0;
   for (int i = 0; i < LANES; i++) {
     if (!lanes[i].busy) continue;
@@ -56,7 +57,22 @@ static int has_room(void) {
     if (lanes[i].is_long) longer++;
     else fresh++;
   }
-  return all < LANES && fresh < config->runnable && longer < config->longest;
+  int extra = urgent ? EXTRA : 0;
+  return all < LANES && fresh < config->runnable + extra && longer < config->longest + extra;
+}
+
+/* Returns the place of the next call in `pending`: the first urgent one, else the first. */
+static int next_pending(void) {
+  for (int i = 0; i < pending_count; i++)
+    if (pending[(pending_first + i) % PENDING].request.flags & URGENT) return i;
+  return 0;
+}
+
+/* Removes the call at this place from `pending`. */
+static void take_pending(int place) {
+  for (int i = place; i > 0; i--) pending[(pending_first + i) % PENDING] = pending[(pending_first + i - 1) % PENDING];
+  pending_first = (pending_first + 1) % PENDING;
+  pending_count--;
 }
 
 /* Returns the longest wait for events in ms: until the next deadline, sample or trim; -1 means no limit. */

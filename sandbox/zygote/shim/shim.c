@@ -180,13 +180,14 @@ int zygote_serve(const struct config *given, struct request *request) {
       }
     sample(at);
     trim(at);
-    while (pending_count && has_room()) {
-      struct call *c = &pending[pending_first];
-      pending_first = (pending_first + 1) % PENDING;
-      pending_count--;
-      if (c->code < 0) refuse(c, ENOMEM);
-      else if (start_call(c)) {
-        *request = c->request;
+    while (pending_count) {
+      int place = next_pending();
+      struct call c = pending[(pending_first + place) % PENDING];
+      if (!has_room(c.request.flags & URGENT)) break;
+      take_pending(place);
+      if (c.code < 0) refuse(&c, ENOMEM);
+      else if (start_call(&c)) {
+        *request = c.request;
         return 0;
       }
     }

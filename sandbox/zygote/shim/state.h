@@ -51,7 +51,8 @@
 
 enum { LANES = 60, PENDING = 64, STATES = 512 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
 enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* Isolation layers: flags of config.layers. */
-enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* Kinds of call: flags of request.flags. */
+/* Flags of request.flags. URGENT: the client runs nothing else, while others do. */
+enum { CELL = 1, PROCESSES = 2, SESSION = 4, URGENT = 8 };
 enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* Kinds of frame from the pool: request.kind. */
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* Kinds of frame to the pool: reply.kind. */
 enum { TIMERS = 256 }; /* Upper bound on the timers and queued signals of a call. */

@@ -11,6 +11,7 @@ import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { manualEffects } from '../../../runtime/effects'
 import { type Embedded, openTroupe } from '../../../runtime/embed'
 import { createLog } from '../../../runtime/log'
+import { outOfMemory } from '../../../sandbox/refusals'
 import { until } from '../../support/until'
 
 const log = createLog('test', { level: 'silent' })
@@ -122,6 +123,30 @@ test('a tool that is broken on one node does not lose the call: it is made again
   await head.journal.append([call(0)])
   await until(async () => (await answers()).length === 1)
   expect(faults).toBe(2)
+})
+
+test('a call that the machine has no memory for is not answered: it is made again when its lease has ended', async () => {
+  let tries = 0
+  const tool: Tool = async () => {
+    if (tries++ < 2) throw outOfMemory()
+    return ran
+  }
+  const never = new AbortController().signal
+  const options = { incarnation: '1', lanes: 2, fx: manualEffects(), tools: new Map([['wait', tool]]) }
+  const port = executorPort({ ...options, id: executorId('x') })
+  // No answer and no failure, which would start the executor again; and the lane is free for other calls.
+  expect(await port.perform({ kind: 'run', ask: call(0) }, never)).toBeUndefined()
+  expect((await port.perform({ kind: 'offer' }, never))?.commands).toMatchObject([{ held: [] }])
+
+  tries = 0
+  const { bus, head, answers } = await cluster()
+  await joinExecutor(await node(bus), {
+    ...{ id: executorId('a'), lanes: 1, offerEveryMs },
+    tools: new Map([['wait', tool]]),
+  })
+  await head.journal.append([call(0)])
+  await until(async () => (await answers()).length === 1)
+  expect([tries, (await answers())[0]?.status]).toEqual([3, 'ok'])
 })
 
 test.each([

@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { createServer, get } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -28,6 +28,10 @@ test('a run’s facts are served as Prometheus metrics on loopback, and only the
     expect(text).toContain('troupe_step 3')
     expect(text).toContain('troupe_training{metric="loss"} 0.25')
     expect((await fetch(url.replace('/metrics', '/other'))).status).toBe(404)
+    const rebound = await new Promise(resolve =>
+      get(url, { headers: { host: 'evil.example' } }, reply => resolve(reply.resume().statusCode)),
+    )
+    expect(rebound).toBe(421)
     await expect(serveMetrics(Number(new URL(url).port))).rejects.toMatchObject({ code: 'cli.port_taken' })
   } finally {
     server.close()
