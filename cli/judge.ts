@@ -1,5 +1,5 @@
 /**
- * `troupe judge`: serves Code Judge's HTTP API over the sandbox (DESIGN §9) until a signal ends it.
+ * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it.
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;

@@ -1,6 +1,6 @@
 /**
  * The `troupe` command: registers the subcommands, one file or folder each.
- * Exit codes: 0 done, 1 failed or a check fell short, 2 wrong usage, 130 and 143 on signals (DESIGN §9).
+ * Exit codes: 0 done, 1 failed or a check fell short, 2 wrong usage, 130 and 143 on signals.
  */
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'

@@ -1,7 +1,7 @@
 /**
  * The codec: encodes messages to records, decodes records to messages.
  *
- * in   a message and the run that it belongs to      out  topic, key, headers and value of a record (DESIGN §4)
+ * in   a message and the run that it belongs to      out  topic, key, headers and value of a record
  * The value is msgpack; Int32 and Float32 arrays are little-endian bytes in it. The headers are text, so that any tool
  * that shows topics can filter by them.
  * Invariant: decode(encode(m)) equals m, and decode returns only messages: for any other record it throws MessageError.

@@ -1,5 +1,5 @@
 /**
- * The topic table: the topic and key of every message, and how long each topic is kept (DESIGN §4).
+ * The topic table: the topic and key of every message, and how long each topic is kept.
  * A topic's name on a bus contains the run: `troupe.<run>.<topic>`.
  */
 import type { Command } from './commands'

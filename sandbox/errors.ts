@@ -1,7 +1,7 @@
 /**
- * SandboxError: the sandbox cannot be opened as asked, is broken, full or closed, or a call was aborted; or a judge
- * cannot be opened. How the code of a call ends, however badly, is a result and not an error. The fields repeat those
- * of TroupeError, which this layer may not import.
+ * SandboxError: thrown when the sandbox cannot be opened as asked, is broken, full or closed, when a call was aborted,
+ * or when a judge cannot be opened. How the code of a call ends, however badly, is a result and not an error. The
+ * fields repeat those of TroupeError, which this layer may not import.
  */
 export type SandboxErrorCode =
   | 'sandbox.queue_full'

@@ -1,7 +1,7 @@
 /**
  * Checks whole numbers in options and requests against their bounds.
  *
- * in   values by name, bounds by name      out  the first fault in words, or as a SandboxError
+ * in   values by name, bounds by name      out  the first fault, as a text or as a thrown SandboxError
  */
 import { SandboxError, type SandboxErrorCode } from './errors'
 

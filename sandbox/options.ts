@@ -14,13 +14,13 @@ export const OPTION_BOUNDS = {
 
 export interface SandboxOptions {
   /**
-   * Number of calls that run at once. Default: 60 a zygote, of which few compute at a time and the others sleep; at
-   * level `none` 2 a core.
+   * Number of calls that run at once. Default: 60 for each zygote, of which few compute at a time and the others sleep;
+   * at level `none` 2 for each core.
    */
   readonly lanes?: number
   /**
-   * Number of zygotes (warm interpreters that fork a child for each call). Default: one a core, at most `lanes`. Level
-   * `none` has none, unless `bare` is true.
+   * Number of zygotes (warm interpreters that fork a child for each call). Default: one for each core, at most `lanes`.
+   * Level `none` has none, unless `bare` is true.
    */
   readonly zygotes?: number
   /**
@@ -52,7 +52,7 @@ export interface SandboxOptions {
   readonly level?: SandboxLevel
   /** Lowest acceptable level: openSandbox throws if the machine does not reach it. */
   readonly requireLevel?: SandboxLevel
-  /** true: runs the serve loop in Python, as on a machine without a C compiler: slower, and without sessions. */
+  /** true: zygotes run their serve loop in Python, as on a machine without a C compiler: slower, and without sessions. */
   readonly noShim?: boolean
   /** true: no isolation at all, as a baseline for benches. Never use it for code that is not your own. */
   readonly bare?: boolean

@@ -23,7 +23,7 @@ export function queueFull(lanes: number, queueLimit: number): SandboxError {
   return new SandboxError('sandbox.queue_full', {
     retriable: true,
     message: `the sandbox is full: ${lanes} calls run and ${queueLimit} wait`,
-    hint: 'wait until some have ended, or open the sandbox with a larger queueLimit',
+    hint: 'wait until some calls have ended, or open the sandbox with a larger queueLimit',
   })
 }
 

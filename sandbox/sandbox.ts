@@ -71,7 +71,7 @@ export interface SessionCell {
 
 /**
  * Status of a call. ok: exit 0. error: another exit code. timeout: deadline passed. killed: by a signal or a limit.
- * rejected: not run.
+ * rejected: the request was refused (`reason` says why) and the code did not run.
  */
 export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
 

@@ -7,7 +7,7 @@
  *      tasks.measured, step.tallied, alarm.raised, run.finished
  * Invariant: a draw (a batch of new groups) names its groups, first task and first start order, so a repeated draw asks
  * for the same rollouts. One group replaces each rejected one, up to `refillShare` of a step's groups. Groups of a step
- * are requested only while that step is at most `maxStaleness` ahead of the learner's next step (DESIGN §6, staleness).
+ * are requested only while that step is at most `maxStaleness` ahead of the learner's next step (staleness).
  * A draw of which the log holds only some requests is taken up before any other draw, with the same tasks and start
  * orders.
  */

@@ -1,5 +1,5 @@
 /**
- * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
+ * Scheduler: decides on which engine each turn is generated, and when.
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left | slept | woke, weights.applied,
  *      turn.completed | interrupted, ticks

@@ -1,5 +1,5 @@
 /**
- * Dispatcher: gives tool calls to the executors that have free slots (room for a call; DESIGN §7).
+ * Dispatcher: gives tool calls to the executors that have free slots (room for a call).
  *
  * in   tool.execute, tool.cancel; executor.slots, tools.ended; ticks        out  tools.assign, alarm.raised
  * Invariant: calls are assigned to an executor only while it holds fewer calls (leased or reported) than it offers
@@ -68,7 +68,7 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** Upper bounds on the calls of one command (DESIGN §7) and, unless it is a single call, on their bytes. */
+/** Upper bounds on the calls of one command and, unless it is a single call, on their bytes. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 

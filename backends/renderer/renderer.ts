@@ -1,5 +1,5 @@
 /**
- * The Renderer: the only tokeniser of a run. It renders chat messages once, into token ids (DESIGN §4, tokens).
+ * The Renderer: the only tokeniser of a run. It renders chat messages once, into token ids.
  *
  * in   messages, tools, tool responses, token ids        out  texts, token ids, masks
  * Invariant: tokens that were rendered or sampled are never tokenised again.

@@ -50,7 +50,7 @@ export const errorClassification: Experiment = async () => {
       method: [
         `${judged.length} snippets, ${valid} valid and ${failing} failing, run in the sandbox (level ${sandbox.level}) as a model's calls are.`,
         'Ours: the status that the executor records, from the exit of the process. The release: the word "error", in any case, anywhere in the tool response.',
-        `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones by inverse penalty (DESIGN §6). A fair selection keeps both halves alike, 50 %.`,
+        `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones by inverse penalty. A fair selection keeps both halves alike, 50 %.`,
       ],
       findings: [
         `Misjudged: ours ${wrong('ours', false)} of ${valid} valid and ${wrong('ours', true)} of ${failing} failing; by the word "error" ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,

@@ -72,7 +72,7 @@ export const rocAblation: Experiment = async options => {
       'Does resampling on correct bring down the failed calls in rewarded rollouts, where plain GRPO with the same tool keeps them (paper §2.2.3, Fig. 4), and does accuracy suffer or gain (Fig. 9)?',
     method: [
       `The quickstart's model and problems, ${options.seeds} seeds; both arms of a seed begin from one cold start and see the same problems.`,
-      'Each step samples 16 rollouts of 24 problems. GRPO-RoC keeps 8 of a group by quality (DESIGN §6), GRPO 8 of them uniformly: the same number of rollouts and of trained sequences.',
+      'Each step samples 16 rollouts of 24 problems. GRPO-RoC keeps 8 of a group by quality, GRPO 8 of them uniformly: the same number of rollouts and of trained sequences.',
       'Bands and ± are one standard error over seeds; the difference is that of pairs.',
     ],
     findings: [

@@ -1,5 +1,5 @@
 /**
- * `troupe grade --jsonl`: runs the math grader alone, one answer a line. line.ts has the format of the lines.
+ * `troupe grade --jsonl`: runs the math grader alone, one answer on each line. line.ts has the format of the lines.
  *
  * in   {id?, answer, truth} on stdin
  * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also {second, differ}: the verdict

@@ -1,7 +1,7 @@
 /**
  * Model of the engine that a recipe's hardware would run, for the rehearsal's simulated engines.
  *
- * in   a recipe, its model's architecture, its hardware        out  an engine model (DESIGN §9), the number of engines
+ * in   a recipe, its model's architecture, its hardware        out  an engine model, the number of engines
  * A step reads the weights once (`denseFloor`) or is bound by arithmetic (`densePerToken`), and reads the keys and
  * values that its decoding tokens attend to. Peak rates are those of the data sheet, times the recipe's assumed
  * utilizations, as in the estimate (config/estimate): nothing here was measured on that hardware.

@@ -53,7 +53,7 @@ export function registerExport(replay: Command): void {
     )
     .option(
       '--per-task <n>',
-      'sft: take at most this many trajectories of a task, the shortest',
+      'sft: take at most this many trajectories of a task, those with the fewest sampled tokens',
       wholeNumber(1, 2 ** 31),
       1,
     )

@@ -1,5 +1,5 @@
 /**
- * `troupe replay follow [G|T]`: prints a run's facts as they are appended, one a line, until Ctrl-C or, with
+ * `troupe replay follow [G|T]`: prints a run's facts as they are appended, one on each line, until Ctrl-C or, with
  * --until-end, the run's end.
  */
 import type { Command } from 'commander'

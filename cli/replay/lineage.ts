@@ -21,9 +21,9 @@ export function registerLineage(replay: Command): void {
     )
     .option(
       '--text <text>',
-      'only trajectories with a tool call whose code or result contains this text, such as os.system',
+      'trace only trajectories with a tool call whose arguments or result contain this text, such as os.system',
     )
-    .option('--json', 'a JSON line a trajectory')
+    .option('--json', 'print one JSON line for each trajectory')
   withRun(command).action(lineage)
 }
 

@@ -23,20 +23,27 @@ export function registerLs(replay: Command): void {
     .command('ls')
     .description('list the trajectories of a run')
     .option('--json', 'print one JSON line for each trajectory')
-    .option('--limit <n>', 'print at most this many', wholeNumber(0, most), 50)
-    .option('--status <status>', 'only with this status: running, answered, truncated or failed')
-    .option('--purpose <purpose>', 'only for this purpose: train, eval, fork or chat')
-    .option('--reward <test>', "only with such a reward: '>0', '<0.5', '=1', 'none'")
-    .option('--step <n>', 'only requested for this optimizer step', wholeNumber(0, most))
-    .option('--policy <version>', 'only with a token sampled under this policy version', wholeNumber(0, most))
-    .option('--group <id>', 'only members of this group')
-    .option('--task <id>', 'only of this task, at any step')
-    .option('--selection <how>', 'only with this selection: kept, dropped or rejected')
-    .option('--tool-errors', 'only with a failed tool call')
-    .option('--multi-turn', 'only with more than one turn')
-    .option('--text <text>', 'only with this text in the task, a turn, a call or its result; case does not matter')
-    .option('--since <when>', 'only requested since: 90s, 15m, 2h, 3d ago, or a date', when)
-    .option('--until <when>', 'only requested until then', when)
+    .option('--limit <n>', 'print at most this many trajectories', wholeNumber(0, most), 50)
+    .option('--status <status>', 'list only trajectories with this status: running, answered, truncated or failed')
+    .option('--purpose <purpose>', 'list only trajectories for this purpose: train, eval, fork or chat')
+    .option('--reward <test>', "list only trajectories with such a reward: '>0', '<0.5', '=1', 'none'")
+    .option('--step <n>', 'list only trajectories that were requested for this optimizer step', wholeNumber(0, most))
+    .option(
+      '--policy <version>',
+      'list only trajectories with a token sampled under this policy version',
+      wholeNumber(0, most),
+    )
+    .option('--group <id>', 'list only members of this group')
+    .option('--task <id>', 'list only trajectories of this task, at any step')
+    .option('--selection <how>', 'list only trajectories with this selection: kept, dropped or rejected')
+    .option('--tool-errors', 'list only trajectories with a failed tool call')
+    .option('--multi-turn', 'list only trajectories with more than one turn')
+    .option(
+      '--text <text>',
+      'list only trajectories with this text in the task, a turn, a call or its result; case does not matter',
+    )
+    .option('--since <when>', 'list only trajectories requested since then: 90s, 15m, 2h, 3d ago, or a date', when)
+    .option('--until <when>', 'list only trajectories requested until then: 90s, 15m, 2h, 3d ago, or a date', when)
   withRun(command).action(ls)
 }
 

@@ -24,7 +24,7 @@ export function registerRun(replay: Command): void {
   const command = replay
     .command('run [target]')
     .description(
-      "run today's code over a trajectory, a group or all of a run; exit 1 at the first decision that differs",
+      "run today's code over a trajectory, a group or all of a run; exit 1 when a decision differs from the log",
     )
     .option('--all', 'replay every trajectory of the run')
     .option('--step', 'stop at every fact and wait for a command')

@@ -16,7 +16,7 @@ export function withRun(command: Command): Command {
   return withDirectory(withBus(command))
     .option('--run <id>', 'run to read (default: the newest)')
     .option('--at <topic:partition:offset>', 'read the run as it was when the record at this position was written')
-    .option('--reindex', 'rebuild the index of its trajectories')
+    .option('--reindex', "rebuild the index of the run's trajectories")
 }
 
 /** Writes a notice of the log's reader to stderr. */

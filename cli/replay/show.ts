@@ -34,7 +34,7 @@ export function registerShow(replay: Command): void {
     .description(
       'print a trajectory turn by turn (a part of its id is enough; with --at alone, the trajectory of that record)',
     )
-    .option('--json', 'print its facts, one JSON line each, with their positions')
+    .option('--json', "print the trajectory's facts, one JSON line each, with their positions")
     .option('--turns <range>', 'print only these turns: 2, 2..4, 2..', turnRange)
     .option('--tokens', 'print every sampled token with its id')
     .option('--logprobs', 'print every sampled token with its logprob; unlikely tokens stand out')

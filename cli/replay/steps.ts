@@ -24,9 +24,9 @@ export function registerSteps(replay: Command): void {
   const command = replay
     .command('steps')
     .description('print the figures of each step and evaluation: pass@1, tool errors, groups, loss')
-    .option('--picture <file>', 'write their curves as an SVG')
+    .option('--picture <file>', 'write the curves of the steps and evaluations as an SVG')
     .option('--beside <run>', 'draw another run too: a run of this bus, or BUS#RUN; may be repeated', repeatable, [])
-    .option('--json', 'print one JSON line for each, as `train --json` does')
+    .option('--json', 'print one JSON line for each step and evaluation, as `train --json` does')
   withRun(command).action(steps)
 }
 

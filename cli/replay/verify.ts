@@ -23,7 +23,7 @@ export function registerVerify(replay: Command): void {
     .description('check the log: every fact can be read, every turn, call and reward counts once')
     .option(
       '--sample <share>',
-      'rebuild contexts and counts of this share of the trajectories, such as 10% or 0.1',
+      'rebuild the turn contexts of this share of the trajectories, such as 10% or 0.1',
       shareOf('from 0'),
       1,
     )

@@ -1,5 +1,5 @@
 /**
- * `troupe simulate`: predicts how long a load takes on a fleet of engines under each scheduling policy (DESIGN §9).
+ * `troupe simulate`: predicts how long a load takes on a fleet of engines under each scheduling policy.
  *
  * in   an engine model and a trace, or a recorded run    out  a JSON line per policy, or a table; `--picture` an SVG
  * in   `--calibrate RUN`
@@ -76,7 +76,7 @@ export function registerSimulate(program: Command): void {
     .addOption(
       new Option(
         '--priority <which>',
-        'engines admit and preempt turns in the start order of their trajectories (default: for kv-headroom on vllm)',
+        'yes: engines admit and preempt turns in the start order of their trajectories (default: yes for kv-headroom on vllm, else no)',
       ).choices(['yes', 'no']),
     )
     .option('--weights-every-ms <ms>', 'interval between weight updates of the engines', numberFrom(0))

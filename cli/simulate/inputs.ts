@@ -1,5 +1,5 @@
 /**
- * Reads the traces for `troupe simulate`: JSON lines (DESIGN §9), or a CSV of Azure's LLM services.
+ * Reads the traces for `troupe simulate`: JSON lines (docs/scheduler.md), or a CSV of Azure's LLM services.
  *
  * in   a path        out  the checked trace
  * Invariant: a file with a fault is refused as a whole; the error names the fault, and its line and field if it lies in

@@ -1,4 +1,4 @@
-/** The recipe's selection of rollouts to train on: GRPO-RoC (DESIGN §6). */
+/** The recipe's selection of rollouts to train on: GRPO-RoC. */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 

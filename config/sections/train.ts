@@ -22,7 +22,7 @@ interface LossDefaults {
 }
 
 /**
- * Defaults of each loss. Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3;
+ * Defaults of each loss. Sources: arXiv 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3;
  * 2507.18071 §5; 2506.13585 §3.
  */
 export const lossDefaults = {

@@ -1,9 +1,9 @@
 /**
  * Checks an answer by floating-point arithmetic, independently of sympy and within microseconds.
  *
- * in   an answer and the truth, as LaTeX or in plain words
- * out  true or false: the same number or not; undefined: undecidable
- * If this check contradicts the grader, either the truth or the grader is wrong. `50 %` equals both 50 and ½, as it
+ * in   an answer and the truth (the expected answer), as LaTeX or in plain words
+ * out  true: the same number; false: different numbers; undefined: arithmetic cannot decide
+ * If this check contradicts the grader, the truth or the grader is wrong. `50 %` equals both 50 and ½, as it
  * does for math-verify.
  */
 import { extractAnswer } from './answerExtraction'
@@ -12,7 +12,8 @@ import { numericValue } from './numericValue'
 import { normalizeUnits } from './unitNormalization'
 
 /**
- * Returns true if the answer equals the truth as a number, percentages and units considered; undefined if undecidable.
+ * Returns true if the answer equals the truth as a number, percentages and units considered; undefined if arithmetic
+ * cannot decide.
  */
 export function checkByArithmetic(answer: string, truth: string): boolean | undefined {
   const pair = normalizeUnits(answer, extractAnswer(truth, 'anywhere') ?? truth)

@@ -3,7 +3,7 @@
  *
  * in   an answer, as LaTeX or plain text        out  true for a number in digits; false for anything else
  * Invariant: never throws; false for a text of more than 1,000 characters. Also false for `\gcd(10,15)`, `2^{100} \bmod
- * 7`, `\frac{10}{2}` and `6=5`: whoever restates the problem, or leaves the last step out, has not given the number.
+ * 7`, `\frac{10}{2}` and `6=5`: such an answer restates the problem or leaves the last step out.
  */
 import { normalizeInteger } from './integers'
 

@@ -1,5 +1,5 @@
 /**
- * Makes an answer and the truth comparable: LaTeX without markup and without units.
+ * Makes an answer and the truth (the expected answer) comparable: LaTeX without markup and without units.
  *
  * in   an answer and the truth        out  both for math-verify, or their two units if these differ
  * A unit is removed if both texts have it, or if one has it and the other is a bare number.

@@ -1,8 +1,9 @@
 /**
  * Estimates a trajectory's final length from the lengths of its group.
  *
- * in   lengths of members as they run and finish        out  a quantile of a member's final length, given its present
- * length Short members finish first, so a quantile of finished lengths alone would be too small. Running members count
+ * in   lengths of members as they run and finish
+ * out  a quantile of a member's final length, given its present length
+ * Short members finish first, so a quantile of finished lengths alone would be too small. Running members count
  * as "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
  * Invariant: an estimate lies between the present length and the bound. A group is removed with its last running
  * member.

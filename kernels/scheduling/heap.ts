@@ -2,7 +2,7 @@
  * Binary heap that can remove items from its middle, since each item knows its index.
  *
  * in   items and their order        out  the least item by `compare`, first
- * `compare` must order any two different items; the order of the results then never depends on that of the insertions.
+ * `compare` must never return 0 for two different items, so that the order of insertion has no effect on the result.
  * Invariant: push, pop and remove are O(log n).
  */
 export interface HeapItem {

@@ -1,11 +1,11 @@
 /**
  * Keeps a ledger of KV caches: which trajectory is on which engine, and an account per engine (kvAccount.ts).
  *
- * in   engines that join, leave and report; trajectories that are placed, run, rest in a tool and are released
+ * in   engines that join, leave and report; trajectories that are placed, run, wait for a tool and are released
  * out  the holding of each trajectory (its tokens and state on its engine), and sums per engine, always up to date
  * The commitment of a trajectory in a tool halves every `toolHalfLifeMs`, since its KV may be evicted.
- * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms of one clock,
- * whichever. Each operation on a trajectory is O(1); `leave` is O(holdings), `correct` O(groups on the engine).
+ * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms of the same clock,
+ * which may be any. Each operation on a trajectory is O(1); `leave` is O(holdings), `correct` O(groups on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import { type EngineAccount, type EngineSpec, type Holding, KvAccount, type KvReport } from './kvAccount'

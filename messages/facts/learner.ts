@@ -2,8 +2,8 @@
  * Facts of the `learner` topic: which trajectories a step trains on, its result, and where the weights lie.
  *
  * `step.started` is the commit point of a step. If a process dies after it, the learner trains on the same trajectories
- * again from the same base checkpoint, so that no batch is applied twice to one state (DESIGN §4, steps without
- * transactions). `step` counts optimizer steps, `version` published policies, `epoch` identifies the learner that writes.
+ * again from the same base checkpoint, so that no batch is applied twice to one state. `step` counts optimizer steps,
+ * `version` published policies, `epoch` identifies the learner that writes.
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 

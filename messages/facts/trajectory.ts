@@ -3,7 +3,7 @@
  *
  * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
  * owner that took it, an answer carries the `attempt` that it answers; the fold (the update of a state by the next
- * fact) ignores a decision of an older epoch and an answer to an older attempt (DESIGN §3). `turn` and `call` are
+ * fact) ignores a decision of an older epoch and an answer to an older attempt. `turn` and `call` are
  * 0-based. `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a
  * fact.
  */

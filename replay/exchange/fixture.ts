@@ -3,7 +3,7 @@
  * fixture`.
  *
  * in   a recorded run and which groups
- * out  a header line, then one line a record; unpacking gives the records back
+ * out  a header line, then a line for each record; unpacking gives the records back
  * Invariant: appended in order to empty partitions, the records are the same history. In a partial export the offsets
  * change. A fact's `epoch` is the offset of the `partition.claimed` that was in force, so it is rewritten to that
  * fact's new offset.

@@ -1,5 +1,6 @@
 /**
- * Converts verl's rollout dumps (`trainer.rollout_data_dir`: one file a step, one line a rollout) to facts of a run.
+ * Converts verl's rollout dumps (`trainer.rollout_data_dir`: a file for each step, a line for each rollout) to facts of
+ * a run.
  *
  * in   prompt and response as text, the score
  * out  one trajectory of one turn for each line, in groups by prompt

@@ -2,7 +2,7 @@
  * Traces lineage: from an optimizer step down to tool calls, and from a trajectory up to the step that trained on it.
  *
  * in   a step, a group, a trajectory, or a text
- * out  one record a trajectory, with its calls, forks, step and version
+ * out  a record for each trajectory, with its calls, forks, step and version
  */
 import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'

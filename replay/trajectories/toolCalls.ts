@@ -1,7 +1,7 @@
 /**
  * Lists the tool calls of a trajectory, each with its arguments and its result.
  *
- * in   a trajectory        out  one record a finished call, in the log's order
+ * in   a trajectory        out  a record for each finished call, in the log's order
  */
 import type { ToolAsked } from '../../messages/facts'
 import { factsIn, type Trajectory } from './trajectory'

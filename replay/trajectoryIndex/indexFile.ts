@@ -1,5 +1,5 @@
 /**
- * Stores the index of a run as a file with one column a field, so that one row can be read without the others.
+ * Stores the index of a run as a file with a column for each field, so that one row can be read without the others.
  *
  * in   rows and what they were built from
  * out  bytes; and back, as a view that copies nothing until a row is read

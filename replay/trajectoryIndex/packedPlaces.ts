@@ -8,7 +8,7 @@
 import type { Places } from './rows'
 
 /**
- * Packs pairs as variable-length integers of 7 bits a byte: a flag for a changed partition, the partition if it
+ * Packs pairs as variable-length integers with 7 bits in each byte: a flag for a changed partition, the partition if it
  * changed, and the difference to the last offset.
  */
 export function packPlaces(places: Places): Uint8Array {

@@ -2,7 +2,7 @@
  * Rows of a run's index: for every trajectory what `replay ls` shows of it, and the positions of its records.
  *
  * in   the records of `trajectories`, in each partition's order
- * out  a row a trajectory, in the order of the requests
+ * out  a row for each trajectory, in the order of the requests
  * Invariant: rows follow from the records before each partition's `next` alone, so stored rows that are extended equal
  * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */

@@ -1,5 +1,5 @@
 /**
- * A behaviour: the protocol of an actor as pure functions, without any plumbing (DESIGN §3). The host runs it.
+ * A behaviour: the protocol of an actor as pure functions, without any plumbing. The host runs it.
  *
  * in   facts, in the log's order, and inputs (commands for it, ticks)
  * out  facts to append, commands to send, requests to ports

@@ -10,7 +10,7 @@
  * share.
  *
  * Not defended at this level: the code runs as this user. It can read the user's files, use the network, fill the disk
- * (64 MiB a file), signal the user's processes, and, unless this user is root, read their environment. A process that
+ * (64 MiB for each file), signal the user's processes, and, unless this user is root, read their environment. A process that
  * clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` relies on
  * RLIMIT_NPROC, which the kernel does not enforce for root.
  */

@@ -1,7 +1,7 @@
 /**
  * Statistics of a judge's calls: counts and waits for `/status`, the rate for `Retry-After`.
  *
- * in   the outcome and the wait of each call
+ * in   the wait and the end of each call
  * out  counts, quantiles of the last 4096 waits, estimated seconds until a number of calls has ended
  */
 const KEPT = 4096

@@ -1,8 +1,8 @@
 /**
  * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox accepts.
  *
- * in   requests with one or many submissions; each request with its client and its longest wait      out  their
- * verdicts
+ * in   requests with one or many submissions; each request with its client and the longest time that it may wait
+ * out  the verdicts on the submissions
  * Invariant: every submission of an admitted request gets exactly one verdict, unless its client disconnects. Clients
  * take turns, by address and then by connection, so that no client waits for another client's flood.
  */

@@ -175,7 +175,7 @@ export class Sessions<Link> {
 
   /**
    * Returns the state that cell `next` forks from (undefined for cell 0), and first runs the cells whose state is
-   * missing. `lost` is the reason for which that failed.
+   * missing. `lost` is the reason why that failed.
    */
   async #parentState(
     cells: readonly Cell<Link>[],

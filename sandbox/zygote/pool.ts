@@ -1,6 +1,6 @@
 /**
- * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters, one a core) fork a child for
- * each call.
+ * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters, by default one for each
+ * core) fork a child for each call.
  *
  * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
  * out  results, in the order in which calls end

@@ -4,9 +4,9 @@
  *
  * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a
  * reason
- * Invariant: a zygote that is silent for `SILENT_TICKS` of this thread's ticks (before its first reply: `BOOT_TICKS`)
- * is killed, so that no call waits for a zygote that hangs; ticks that a starved thread misses do not count as silence.
- * The zygote dies with this thread.
+ * Invariant: a zygote that is silent for 12 ticks of this thread (`SILENT_TICKS`; 250 ms each), or before its first
+ * reply for 480 (`BOOT_TICKS`), is killed, so that no call waits for a zygote that hangs; ticks that a starved thread
+ * misses do not count as silence. The zygote dies with this thread.
  *
  * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: modules only.
  */

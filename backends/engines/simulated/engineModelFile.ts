@@ -1,5 +1,6 @@
 /**
- * The engine model file (DESIGN §9): `troupe simulate` and simulated engines read it, `simulate --calibrate` writes it.
+ * The engine model file (docs/scheduler.md): `troupe simulate` and simulated engines read it, `simulate --calibrate`
+ * writes it.
  *
  * in   a path        out  the checked model
  * Invariant: a file with a fault is refused as a whole, with the field and the fault.

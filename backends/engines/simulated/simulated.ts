@@ -1,7 +1,7 @@
 /**
  * The simulated engine: runs an engine model in real time, to rehearse actors and the scheduler without a model or GPU.
  *
- * in   an engine model (DESIGN §9), requests
+ * in   an engine model, requests
  * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
  * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time never runs ahead of the clock; a late timer delays no step.

@@ -1,4 +1,4 @@
-/** The KV ledger against a recount from scratch after every operation, and the rules of DESIGN §7 on small cases. */
+/** The KV ledger against a recount from scratch after every operation, and its rules on small cases. */
 import fc from 'fast-check'
 import type { EngineSpec, Holding } from '../../../kernels/scheduling/kvAccount'
 import { Ledger } from '../../../kernels/scheduling/ledger'

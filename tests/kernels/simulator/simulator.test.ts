@@ -1,4 +1,4 @@
-/** The simulator: small cases summed by hand from the formula of DESIGN §9, and what holds for any load and engine. */
+/** The simulator: small cases summed by hand from the formula in engineModel.ts, and what holds for any load and engine. */
 import fc from 'fast-check'
 import type { PolicyName } from '../../../kernels/scheduling/contract'
 import { policies } from '../../../kernels/scheduling/scheduler'
