@@ -23,7 +23,7 @@ export function refuseWithoutRendezvous({ name, train: { nodes, rendezvous } }: 
   })
 }
 
-/** Lists the fields of the recipe whose promise a new run that trains would not keep; empty if `train.steps` is 0. */
+/** Lists fields of the recipe that a new run that trains could not obey, with the reasons; empty if `train.steps` is 0. */
 export function startFaults({ rollout, train, hardware }: RecipeConfig): readonly Fault[] {
   if (train.steps === 0) return []
   const correction = correctionOf(train)

@@ -153,7 +153,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects, fetc
         const turn = ++updates
         const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
         const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
-        // Its place in the order is taken before the fetch: a sleep that is requested meanwhile comes after it.
+        // The update takes its turn before its weights are fetched: a sleep that is requested meanwhile runs after it.
         const isTaken = await inTurn(async () => {
           // An update is skipped if another one was requested while it waited or was fetched.
           if (turn < updates) return false

@@ -210,7 +210,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return over(state, fact.step, fact.metrics, true)
         case 'checkpoint.saved': {
           if (fact.updates !== undefined) {
-            // A call that begins anew in the same process writes its checkpoints under the same names.
+            // A cold start or step that begins anew in the same process writes its checkpoints under the same names.
             const { step, name } = fact
             return { ...state, partial: [...without(state.partial, name), { step, version: null, name }] }
           }

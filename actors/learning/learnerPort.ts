@@ -32,8 +32,8 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
   /** Resolves with the trainer; starts it again first if its process was lost. `signal` ends the wait for it. */
   readonly trainer: (signal: AbortSignal) => Promise<Trainer>
   /**
-   * True if the trainer shares its GPUs with engines, which sleep while it works: it wakes before a step and sleeps
-   * again before the step's weights are published, which wake the engines. Default: false.
+   * True if the trainer and the engines use the same GPUs in turn: the trainer wakes before a step and sleeps again
+   * before the step's weights are published, which wakes the engines. Default: false.
    */
   readonly takesTurns?: boolean
   readonly journal: Journal

@@ -2,7 +2,7 @@
  * Records the checkpoints that the trainer writes in the middle of a cold start or a step, and resumes a call from one.
  *
  * in   a call of the trainer, the newest of its checkpoints        out  checkpoint.saved with `updates`, for each one
- * Invariant: a call whose checkpoint cannot be used begins anew; any other error is the caller's.
+ * Invariant: a call whose checkpoint cannot be used begins anew; any other error is thrown.
  */
 import { basename } from 'node:path'
 import type { PartialCheckpoints } from '../../backends/trainer/trainer'

@@ -75,7 +75,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
   /**
    * A queue may be hours long, so a rollout that waits for its first generation is asked for again at intervals that
-   * double. Without repetition, a request that was lost would never end.
+   * double. Without repetition, a rollout whose request was lost would wait for ever.
    */
   const turnTimeoutMs = ({ started, attempt, request }: Rollout) =>
     options.turnTimeoutMs * (started || request.deadlineFrom === undefined ? 1 : 2 ** attempt)

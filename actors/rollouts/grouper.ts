@@ -75,7 +75,7 @@ const absent: Member = {
   responseTokens: 0,
 }
 
-/** Milliseconds within which the fact of a close is folded; after them the close is taken for lost and decided again. */
+/** Milliseconds within which a written `group.closed` is folded; after them it counts as lost, and the group is closed again. */
 const foldedWithinMs = 5000
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
@@ -85,7 +85,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
    * objects; reusing these keeps their clocks running.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
-  /** Times of the last closes at a deadline, ms: a later tick may come before the fact of the close is folded. */
+  /** Times (ms) at which groups were closed at their deadline: the next tick may come before `group.closed` is folded. */
   const closedAt = new Map<GroupId, number>()
 
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {

@@ -19,8 +19,8 @@ interface Sleeper {
 }
 
 /**
- * Leases the child's GPUs and starts its process with the environment that limits it to them. Rejects, without a lease,
- * when the signal aborts, or the start or the sleep that follows it fails.
+ * Leases the child's GPUs and starts its process with the environment that limits it to them. Rejects, and ends the
+ * lease, if the signal aborts, if the start fails, or if a child with `startsAsleep` cannot fall asleep.
  */
 export async function leased<P extends Living & Sleeper>(
   leases: DeviceLeases,

@@ -17,7 +17,7 @@ export type OnLease = (actor: string, devices: readonly string[]) => void
 
 /**
  * Opens the leases. `onLease` is called with an actor's path and its GPUs whenever they change.
- * @throws TroupeError config.devices, process.no_devices
+ * @throws TroupeError config.devices if the recipe does not fit the GPUs; process.no_devices if they cannot be counted
  */
 export async function openLeases(options: RunOptions, onLease?: OnLease): Promise<DeviceLeases> {
   const needs = needsOf(options)

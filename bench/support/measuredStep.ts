@@ -2,7 +2,7 @@
  * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own.
  *
  * in   a configuration: architecture, lengths of sequences, how it is trained
- * out  bytes by category as config/estimate says and as policy/measure counts them; processor time of further batches
+ * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of further batches
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'

@@ -36,8 +36,8 @@ interface Options {
 }
 
 /**
- * Highest speed of the simulated clock. Actors tick at most four times a second of real time; beyond 20, the ticks would
- * lie more than 5 simulated seconds apart, which their clocks take for a suspended process.
+ * Highest speed of the simulated clock. Actors tick at most four times a second of real time; beyond 20, two ticks would
+ * lie more than 5 simulated seconds apart, and the actors would take the process for suspended in between.
  */
 const highestSpeed = 20
 /** Most tokens of each sequence that the small model computes: a step of 8,192 sequences takes about a minute on two cores. */

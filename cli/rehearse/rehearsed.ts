@@ -39,7 +39,7 @@ export interface RehearsedOptions {
 }
 
 export const vocabulary = 512
-/** Number of cold-start conversations: enough for the cold start's code to run, less than the real run's. */
+/** Number of cold-start conversations: enough for the cold start's code to run, fewer than in the real run. */
 const demonstrations = 64
 /** Number of problems of the rehearsal's source, as many as the paper's set has. */
 const problems = 42_000

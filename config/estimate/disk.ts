@@ -4,7 +4,7 @@
  * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
  * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest checkpoints there may be an
  * older one that a step began from, and one that is being written. A checkpoint also holds its version's published weights.
- * `innerCheckpointEvery` is what the estimate resolved: undefined counts as none.
+ * The caller gives the resolved `train.innerCheckpointEvery`; undefined counts as 0 (none).
  */
 import type { RecipeConfig } from '../schema'
 import { billions, type Figure, figure, gib } from './figure'

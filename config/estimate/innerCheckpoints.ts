@@ -10,7 +10,7 @@ import type { RecipeConfig } from '../schema'
 import type { Durations } from './durations'
 import { durationsIfKnown } from './timeouts'
 
-/** Seconds of training that a crash may cost before a checkpoint in the middle of the step pays. */
+/** Seconds of training that a crash may cost; a step that takes longer gets checkpoints in its middle. */
 export const boundSeconds = 1800
 
 export interface ExplainedInner {

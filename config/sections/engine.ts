@@ -69,7 +69,7 @@ export const engineSection = z.strictObject({
    * For local engines: records the entropy of the distribution that each token was drawn from, for `replay entropy`.
    */
   entropies: z.boolean().default(false),
-  /** auto: for local engines bfloat16 on a GPU and float32 on a CPU; a launched server chooses by the model. */
+  /** auto: bfloat16 on a GPU and float32 on a CPU, for local engines and for servers that the run starts. */
   dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
   device: z.string().default('auto'),
   threads: positive.default(2),

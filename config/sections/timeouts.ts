@@ -26,7 +26,7 @@ export const timeoutsSection = z.strictObject({
   engineStartMs: timeout,
   /** Load of new weights into a running engine. */
   weightUpdateMs: timeout,
-  /** Wait of turns for an engine without new weights, from when another engine has loaded them; then it is removed. */
+  /** Wait of turns for an engine without new weights, from when another engine has loaded them; then that engine is removed. */
   weightsBehindMs: timeout,
   /** Time after the first attempt to fetch a file of weights over HTTP in which further attempts may begin. */
   fetchWeightsMs: timeout,

@@ -75,7 +75,7 @@ const fields = z.strictObject({
   tisCap: z.number().nonnegative().default(0),
   /** `correction: {kind: icepop, low, high}` under its older name. */
   icepop: z.strictObject(icepopBand).optional(),
-  /** true: a run with `rollout.maxStaleness` may start without a correction. */
+  /** true: a run with `rollout.maxStaleness` above 0 may start without a correction. */
   uncorrected: z.boolean().default(false),
   /**
    * DAPO's soft punishment of long answers: over the last `bufferTokens` of responseTokens, the reward of a rollout
@@ -117,7 +117,7 @@ const fields = z.strictObject({
    * rank 0 included; `troupe ranks` starts the others, each on its own host.
    */
   nodes: positive.max(128).default(1),
-  /** Address on the learner's host where ranks of several hosts find each other: HOST:PORT. A run with `nodes` needs it. */
+  /** Address on the learner's host where ranks of several hosts meet: HOST:PORT. Required if `nodes` is above 1. */
   rendezvous: z
     .string()
     .regex(/^(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}$/, 'must be HOST:PORT')

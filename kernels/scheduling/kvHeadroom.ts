@@ -8,7 +8,7 @@
  * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, the
  *   trajectories with the fewest tokens first. So all progress at a similar speed, and long trajectories, which cannot
  *   be predicted, do not come last.
- * - None begins while more trajectories are paused than are on engines, so a trajectory's time from its first turn to
+ * - No trajectory begins while more are paused than are on engines, so a trajectory's time from its first turn to
  *   its end depends on the engines and not on how many trajectories wait to begin.
  * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
  * - A trajectory moves only between two turns: after a pause, or if its engine's load is above another's by a margin.

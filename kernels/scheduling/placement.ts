@@ -201,7 +201,7 @@ export class Placement {
     return unfit
   }
 
-  /** Milliseconds after its first turn started after which a paused trajectory goes ahead of all others. */
+  /** Age, in ms since the start of its first turn, above which a paused trajectory goes ahead of all others. */
   get patienceMs(): number {
     return pausedLives * this.freshQueue.meanLifetimeMs
   }

@@ -85,7 +85,7 @@ export interface SchedulerView {
   readonly homelessCount: number
   /** true: demand is the expected peak. false: demand is the sum of the lengths that trajectories may reach. */
   readonly forecasts: boolean
-  /** Milliseconds after its first turn started after which a paused trajectory goes ahead of all others. */
+  /** Age, in ms since the start of its first turn, above which a paused trajectory goes ahead of all others. */
   readonly patienceMs: number
   /**
    * Number of begun trajectories that ended without failing, divided by the number of turns that ended; 0 before any

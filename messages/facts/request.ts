@@ -111,7 +111,7 @@ export interface RolloutRequested {
 
 /**
  * The scheduler gave a rollout's first turn to an engine. A new scheduler, which does not know the turns assigned before
- * its claim, writes it again; so does a run that continues an imported or forked trajectory. The first one counts.
+ * its claim, writes this fact again; so does a run that continues an imported or forked trajectory. The first one counts.
  */
 export interface RolloutStarted {
   readonly type: 'rollout.started'

@@ -128,7 +128,7 @@ export class ServerRun {
   }
 }
 
-/** Runs of equal versions as segments. */
+/** Joins neighbouring tokens of the same version into segments. */
 function segmentsOf(versions: readonly PolicyVersion[]): PartialGeneration['segments'] {
   const segments: { policyVersion: PolicyVersion; start: number; end: number }[] = []
   versions.forEach((version, i) => {

@@ -40,8 +40,8 @@ const idleMs = 60_000
 const againMs = 100
 
 /**
- * Loads new weights. `onLoaded` is called as soon as they are loaded: a server whose KV cache then cannot be flushed
- * samples from them all the same.
+ * Loads new weights. `onLoaded` is called as soon as they are loaded, since the server samples from them even if its KV
+ * cache then cannot be flushed.
  * @throws TroupeError engine.update_failed if the server cannot be paused, load the weights, flush its KV cache or
  * continue; engine.lost, engine.timeout
  */

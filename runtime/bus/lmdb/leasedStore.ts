@@ -1,10 +1,10 @@
 /**
- * A log's tables as their writer has them: transactions, one after the other, on condition of the writer's lease.
+ * Writes a log's tables in transactions, one after the other; each is conditional on the writer's lease.
  *
  * in   writes        out  true once they are on disk; false, and nothing written, if another writer has the lease
- * Invariant: a transaction is written whole or not at all. One that lmdb gives up (MDB_BAD_TXN) is repeated after the log
- * was opened again: lmdb's list of free pages in memory contradicts the file then, and later writes through the same handle
- * would end the process.
+ * Invariant: a transaction is written whole or not at all. If lmdb gives one up (MDB_BAD_TXN), the log is opened again and
+ * the transaction is repeated: lmdb's list of free pages in memory then contradicts the file, and later writes through the
+ * same handle would end the process.
  */
 import { createLog } from '../../log'
 import { lmdbErrors } from './errors'
@@ -17,7 +17,7 @@ export type Write =
 
 /** lmdb's code MDB_BAD_TXN: it gave the transaction up, and nothing of it was written. */
 const givenUp = -30782
-/** Upper bound on how often one transaction is tried. */
+/** Upper bound on the attempts at one transaction. */
 const maxAttempts = 3
 
 export class LeasedStore {
@@ -35,12 +35,12 @@ export class LeasedStore {
     this.#store = store
   }
 
-  /** The tables. Ask for them at each use: after a repeated transaction they are others. */
+  /** The log's open tables. Read this property at each use: a repeated transaction opens the log, and its tables, again. */
   get store(): Store {
     return this.#store
   }
 
-  /** @throws lmdb's error; TroupeError bus.write_stalled */
+  /** Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError bus.write_stalled */
   async commit(writes: readonly Write[]): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       const { meta, records, root, directory } = this.#store
