@@ -36,7 +36,7 @@ export interface RunRequest {
   readonly session?: SessionPlace
   /**
    * Name of whoever sends the call. Clients take turns; without a name, a session is a client, and all other calls are
-   * one. A named client's only call begins beside the long calls of others.
+   * one. A named client's only call begins beside the long calls of a client that runs many.
    */
   readonly client?: string
 }

@@ -203,7 +203,7 @@ export class ZygotePool implements Sandbox {
     }
   }
 
-  readonly #isUrgent = (job: Job) => job.named && this.#clients.othersOnly(job.client)
+  readonly #isUrgent = (job: Job) => job.named && this.#clients.waitsForFlood(job.client)
 
   /**
    * Takes the memory of the call whose turn it is. The calls behind it wait, too: else small calls would keep a large one

@@ -1,5 +1,6 @@
 /** A client that sends much, and computes long, does not keep another's call from its turn. */
 import { openSandbox, type RunRequest, type Sandbox } from '../../sandbox'
+import { Clients } from '../../sandbox/zygote/clients'
 import { WaitingJobs } from '../../sandbox/zygote/waitingJobs'
 
 const job = (client: string, id: string, named = true) => ({ client, id, named }) as never
@@ -23,6 +24,16 @@ test('clients take turns, and the calls of one are first come, first served', ()
   }
   expect(ids).toEqual(['a1', 'b1', 'c1', 'a2', 'b2', 'a3'])
   expect(waiting.size).toBe(0)
+})
+
+test('only a client that runs nothing beside one that runs many passes the others', () => {
+  const clients = new Clients()
+  for (const name of ['a', 'b', 'c']) clients.add(name)
+  expect(clients.waitsForFlood('d')).toBe(false) // All run a few calls: one more at once would slow each of them.
+  for (let n = 0; n < 3; n++) clients.add('a')
+  expect(['a', 'b', 'd'].map(name => clients.waitsForFlood(name))).toEqual([false, false, true])
+  clients.remove('a')
+  expect(clients.waitsForFlood('d')).toBe(false)
 })
 
 test('a call without memory holds up those behind it, and an aborted one is forgotten', () => {

@@ -51,7 +51,7 @@
 
 enum { LANES = 60, PENDING = 64, STATES = 512 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
 enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* Isolation layers: flags of config.layers. */
-/* Flags of request.flags. URGENT: the client runs nothing else, while others do. */
+/* Flags of request.flags. URGENT: the client runs nothing else, while another runs many calls. */
 enum { CELL = 1, PROCESSES = 2, SESSION = 4, URGENT = 8 };
 enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* Kinds of frame from the pool: request.kind. */
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* Kinds of frame to the pool: reply.kind. */
