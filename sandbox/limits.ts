@@ -9,7 +9,7 @@ import type { RunRequest } from './sandbox'
 
 export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
-/** Memory that a call counts with towards what runs at once, MiB, if its request names no limit: most calls use 15. */
+/** Memory limit, in MiB, that the memory budget counts for a call whose request names none; most calls use 15 MiB. */
 const USUAL_MEMORY_MB = 128
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
@@ -39,7 +39,7 @@ export interface Call {
   readonly stdin: Uint8Array
   readonly timeoutMs: number
   readonly memoryBytes: number
-  /** Memory that the call counts with towards what runs at once. */
+  /** Memory that the memory budget counts for the call while it runs. */
   readonly reservedBytes: number
   readonly maxProcesses: number
   readonly maxOutputBytes: number

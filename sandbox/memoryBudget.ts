@@ -1,16 +1,16 @@
 /**
- * Admission by memory: calls begin only while the sum of their limits fits what the machine, or its cgroup, has.
+ * Admits calls by memory: a call begins only if the memory limits of all running calls together fit the machine or its cgroup.
  *
- * in   calls that want to begin, by the limit on their memory; calls that have ended
- * out  whether one may begin now; a word to those who wait when one has ended
- * Invariant: the limits of running calls are together at most `mostBytes`, unless one call alone is over it; and a call
- * begins beside others only while the machine has its limit free. All sandboxes of a process share one budget.
+ * in   the memory limit of a call that is about to begin, or that has ended
+ * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended
+ * Invariant: the limits of running calls add up to at most `mostBytes`, except that one call may always run alone. A call
+ * begins beside others only if the machine has the call's limit free. All sandboxes of a process share one budget.
  */
 import { type MachineMemory, machineMemory } from './machineMemory'
 
 /** Share of the memory that calls may have together; the rest is for this process, zygotes, engines and page cache. */
 const SHARE = 0.8
-/** Age in ms up to which a reading of the machine's state is used again: reading takes 0.1 ms, a call 1 ms. */
+/** Age in ms up to which a reading of the machine's memory is used again: a reading takes 0.1 ms, a call about 1 ms. */
 const FRESH_MS = 100
 
 export class MemoryBudget {
@@ -33,7 +33,7 @@ export class MemoryBudget {
     return true
   }
 
-  /** Gives a call's limit back, and tells those who wait. */
+  /** Gives a call's limit back to the budget, and calls the functions that were passed to `onGiven`. */
   give(bytes: number): void {
     this.#taken -= bytes
     for (const tell of [...this.#waiting]) tell()
@@ -45,14 +45,14 @@ export class MemoryBudget {
     return () => void this.#waiting.delete(tell)
   }
 
-  /** Number of kills for lack of memory, at most FRESH_MS old: never later than now, as the mark of a call's beginning. */
+  /** Returns the number of kills for lack of memory, at most FRESH_MS old; read it before a call, for `killedSince`. */
   killsBefore(): number {
     const now = performance.now()
     if (now - this.#kills.at > FRESH_MS) this.#kills = { count: this.memory.kills(), at: now }
     return this.#kills.count
   }
 
-  /** True if the kernel has killed for lack of memory since `killsBefore` said `before`. */
+  /** True if the kernel has killed a process for lack of memory since `killsBefore` returned `before`. */
   killedSince(before: number): boolean {
     return this.memory.kills() > before
   }

@@ -46,7 +46,7 @@ export interface SandboxOptions {
   readonly machineMemoryMb?: number
   /** Longest wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000. */
   readonly memoryWaitMs?: number
-  /** Memory to admit by. Default: this machine's. */
+  /** Memory by which calls are admitted. Default: that of this machine or its cgroup. */
   readonly memory?: MachineMemory
   /** Level at which the sandbox must open. Default: the highest level that this machine reaches. */
   readonly level?: SandboxLevel

@@ -27,7 +27,7 @@ export function queueFull(lanes: number, queueLimit: number): SandboxError {
   })
 }
 
-/** Error of a caller that must not take the call for one that its code ended. */
+/** Error for callers of the sandbox to throw when the machine's memory, not the code, ended a call. */
 export function outOfMemory(): SandboxError {
   return new SandboxError('sandbox.out_of_memory', {
     retriable: true,

@@ -135,7 +135,7 @@ export class EngineFleet {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
       this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // no longer silent, so that it is listed only once
-      return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
+      return [this.#sentToRest(engine, `it has sent no status for ${this.#silentMs} ms`, 'silent')]
     })
   }
 
@@ -158,7 +158,12 @@ export class EngineFleet {
     return [...this.#active].flatMap(([engine, one]) =>
       one >= version || this.#faults.get(engine)?.resting
         ? []
-        : [this.#sentToRest(engine, `it is at version ${one}, ${this.#behindMs} ms after another took ${version}`)],
+        : [
+            this.#sentToRest(
+              engine,
+              `it is at version ${one}, ${this.#behindMs} ms after another engine loaded version ${version}`,
+            ),
+          ],
     )
   }
 

@@ -82,7 +82,7 @@ export function reportOf(config: RecipeConfig, changes: readonly Change[], ran: 
     ],
     [
       'clock',
-      `${number(clock.simulatedSeconds)} simulated seconds in ${number(clock.realSeconds)} s: ${clock.meanSpeed.toFixed(1)}× real time, at most ${clock.speed}×; held back for ${(100 * clock.heldShare).toFixed(0)} % of the time; event loop blocked for ${number(clock.longestBlockMs)} ms at most`,
+      `${number(clock.simulatedSeconds)} simulated seconds in ${number(clock.realSeconds)} s: ${clock.meanSpeed.toFixed(1)}× real time, at most ${clock.speed}×; on average ${(100 * clock.heldShare).toFixed(0)} % below that; event loop blocked for ${number(clock.longestBlockMs)} ms at most`,
     ],
     [
       'mailboxes',

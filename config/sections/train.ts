@@ -171,7 +171,10 @@ const checked = fields.superRefine((train, ctx) => {
     refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or set train.loss grpo')
   }
   if (train.ranks % train.nodes !== 0)
-    refuse('nodes', `${train.ranks} ranks cannot be spread equally over ${train.nodes} hosts; change train.ranks or it`)
+    refuse(
+      'nodes',
+      `${train.ranks} ranks cannot be spread equally over ${train.nodes} hosts; change train.ranks or train.nodes`,
+    )
   if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1, because a ratio is never below 0')
   if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
   if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has no dual clip: its weights are bounded already')
@@ -182,7 +185,7 @@ const checked = fields.superRefine((train, ctx) => {
   if (every > 0 && every >= updates)
     refuse(
       'innerCheckpointEvery',
-      `none is written after a step's last update, and a step makes ${updates} (innerSteps × miniBatches): set a smaller number, or 0`,
+      `no checkpoint is written after a step's last update, and a step makes ${updates} updates (innerSteps × miniBatches): set a smaller number, or 0`,
     )
   if (train.miniBatches > 1 && train.miniBatchUnit === 'sequences' && lossNorm === 'group-tokens')
     refuse('miniBatchUnit', 'group-tokens divides by the tokens of whole groups: cut the batch by groups')

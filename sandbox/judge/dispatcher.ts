@@ -34,7 +34,7 @@ export interface Client {
   readonly connection: object
 }
 
-/** Upper bound on the tries of a call that the machine has no memory for. */
+/** Upper bound on the attempts to run a call for which the machine has no memory. */
 const MEMORY_ATTEMPTS = 3
 /** Milliseconds after a call's deadline within which the sandbox reports the end of the call. */
 const LATE_MS = 2000
@@ -132,7 +132,7 @@ export class Dispatcher {
     job.expiry = setTimeout(() => this.statistics.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
   }
 
-  /** Name under which the sandbox lets a connection take turns. */
+  /** Returns a connection's name as a client of the sandbox, whose clients take turns. */
   #nameOf({ address, connection }: Client): string {
     const number = this.#numbers.get(connection) ?? ++this.#lastNumber
     this.#numbers.set(connection, number)
@@ -190,7 +190,7 @@ export class Dispatcher {
     }
   }
 
-  /** Runs a call, again where the machine had no memory for it: that says nothing about the submission. */
+  /** Runs a call. Runs it again if the machine had no memory for it, which is no fault of the submission. */
   async #result(request: RunRequest, stopped: AbortSignal): Promise<RunResult> {
     for (let attempt = 1; ; attempt++) {
       const result = await this.sandbox.run(request, stopped)

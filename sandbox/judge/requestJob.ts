@@ -33,7 +33,7 @@ export class RequestJob implements Source<Call> {
   #dropped = false
   expiry: NodeJS.Timeout | undefined
 
-  /** @param client whoever sent the request, for turns in the sandbox */
+  /** @param client name of the request's sender, by which the sandbox lets clients take turns */
   constructor(
     readonly client: string,
     readonly items: readonly (Submission | BadSubmission)[],

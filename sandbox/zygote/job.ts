@@ -16,7 +16,7 @@ import type { ZygoteLink } from './link'
 export interface Job {
   readonly id: string
   readonly call: Call
-  /** Whose turn it is when the call's is: the client's name, or its session's id. */
+  /** Client that the call belongs to, since clients take turns: the request's client name, or its session's id. */
   readonly client: string
   /** true: the client is named, so that its only call begins beside the long calls of others. */
   readonly named: boolean
@@ -28,9 +28,9 @@ export interface Job {
   /** Time at which the code began, by performance.now(); 0 before. */
   begunAt: number
   attempts: number
-  /** Time since which the call has had its turn but no memory, by performance.now(); 0 if it has not waited so. */
+  /** Time (performance.now()) since which the call, whose turn it is, has waited for memory; 0 if it has not waited. */
   shortSince: number
-  /** Number of kills for lack of memory that the kernel had done when the call was sent. */
+  /** Number of processes that the kernel had killed for lack of memory when the call was sent. */
   killsBefore: number
   /** Zygote to which the call was sent, and its number there; undefined while the call waits. */
   at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined

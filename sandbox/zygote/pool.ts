@@ -55,7 +55,7 @@ const ATTEMPTS = 3
  * Error numbers of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist.
  */
 const CANCELED = 125
-/** Milliseconds after which a call that waits for memory looks again. */
+/** Milliseconds after which the pool tries a call that waits for memory again. */
 const MEMORY_LOOK_MS = 100
 const GONE = 2
 
@@ -206,8 +206,8 @@ export class ZygotePool implements Sandbox {
   readonly #isUrgent = (job: Job) => job.named && this.#clients.waitsForFlood(job.client)
 
   /**
-   * Takes the memory of the call whose turn it is. The calls behind it wait, too: else small calls would keep a large one
-   * waiting for ever. A call that has waited for `memoryWaitMs` is rejected.
+   * Takes memory from the budget for the call whose turn it is; returns false if there is none. Then the calls behind it
+   * wait too: else small calls would keep a large one waiting for ever. A call that has waited `memoryWaitMs` is rejected.
    */
   readonly #hasMemory = (job: Job): boolean => {
     if (this.setup.budget.take(job.call.reservedBytes)) return true
@@ -217,7 +217,7 @@ export class ZygotePool implements Sandbox {
       this.#waiting.forget(job)
       job.answer({ result: rejected(job.id, MACHINE_OUT_OF_MEMORY), files: false, kept: undefined })
     }
-    // Another process may free memory, of which nobody tells.
+    // Another process may free memory without a notice.
     clearTimeout(this.#again)
     this.#again = setTimeout(() => this.#dispatch(), MEMORY_LOOK_MS)
     return false

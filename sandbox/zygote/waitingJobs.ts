@@ -77,7 +77,7 @@ export class WaitingJobs {
    * Removes and returns the next call with its zygote; undefined if no zygote can take one. A call that needs no state
    * goes to the zygote with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
-   * @param admit takes what the call needs of the machine; false: nothing begins now
+   * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
    */
   next(
     links: readonly Link[],

@@ -328,7 +328,7 @@ test.each([
     expect(r.facts).toMatchObject([
       {
         ...{ type: 'engine.left', engine: 'b', retryAfterMs: 5000 },
-        reason: `it is at version 0, ${1000 * seconds} ms after another took 1`,
+        reason: `it is at version 0, ${1000 * seconds} ms after another engine loaded version 1`,
       },
     ])
     expect(r.assigned()).toEqual(['a'])

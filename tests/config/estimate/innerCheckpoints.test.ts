@@ -35,7 +35,7 @@ test('a number that no step reaches is refused', () => {
     expect(parse(train).error?.issues).toMatchObject([
       {
         path: ['train', 'innerCheckpointEvery'],
-        message: expect.stringContaining("none is written after a step's last update"),
+        message: expect.stringContaining("no checkpoint is written after a step's last update"),
       },
     ])
 })
