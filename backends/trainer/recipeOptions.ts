@@ -76,6 +76,8 @@ export type TrainerSettings = Readonly<
     | 'threads'
     | 'checkpointing'
     | 'gradientReduction'
+    | 'attention'
+    | 'compile'
     | 'ranks'
     | 'nodes'
     | 'rendezvous'
@@ -86,8 +88,22 @@ export type TrainerSettings = Readonly<
 export function trainerOptionsOf({ train, seed }: RecipeConfig): TrainerSettings {
   const { device, dtype, publishedDtype, threads, lora, checkpointing, gradientReduction, ranks, nodes, rendezvous } =
     train
+  const { attention, compile } = train
   const more = { ...(rendezvous === undefined ? {} : { rendezvous }), ...(lora === undefined ? {} : { lora }) }
-  return { seed, device, dtype, publishedDtype, threads, checkpointing, gradientReduction, ranks, nodes, ...more }
+  return {
+    seed,
+    device,
+    dtype,
+    publishedDtype,
+    threads,
+    checkpointing,
+    gradientReduction,
+    attention,
+    compile,
+    ranks,
+    nodes,
+    ...more,
+  }
 }
 
 /** Timeouts of the trainer's processes and of their calls. */

@@ -38,6 +38,8 @@ interface TrainerInfo {
   readonly ranks: number
   /** True if sequences are laid end to end, without padding. */
   readonly packed: boolean
+  /** Kernel of packed sequences: sdpa, varlen or flex; `padded` without packing. */
+  readonly attention: string
   readonly device: string
   readonly dtype: string
   readonly versions: Readonly<Record<string, string>>
@@ -121,10 +123,20 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
 /** Command-line options of a trainer's process, the same on every host of its ranks. */
 export const commandLineOf = (settings: TrainerSettings & { readonly rankTimeoutMs?: number }) => {
   const { lora, device, dtype, publishedDtype, threads, seed, checkpointing, ranks, nodes, rendezvous } = settings
-  const { gradientReduction } = settings
+  const { gradientReduction, attention, compile } = settings
   const rankTimeout = settings.rankTimeoutMs === undefined ? undefined : settings.rankTimeoutMs / 1000 // seconds
   const adapters = { loraRank: lora?.rank, loraAlpha: lora?.alpha, loraTargets: lora?.targets.join(',') }
-  const products = { device, dtype, publishedDtype, threads, seed, checkpointing, gradientReduction }
+  const products = {
+    device,
+    dtype,
+    publishedDtype,
+    threads,
+    seed,
+    checkpointing,
+    gradientReduction,
+    attention,
+    compile: compile || undefined,
+  }
   return { ...products, ranks, nodes, rendezvous, rankTimeout, ...adapters }
 }
 

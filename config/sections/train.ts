@@ -151,6 +151,14 @@ const fields = z.strictObject({
   dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
   /** Type of the weights that engines load; default: `dtype`. Training goes on from float32 in any case. */
   publishedDtype: z.enum(['auto', 'float32', 'bfloat16']).optional(),
+  /**
+   * Kernel of packed sequences. varlen: FlashAttention over sequences of any length, in bfloat16 on CUDA; flex:
+   * FlexAttention on CUDA; sdpa: torch's attention over rows of similar length. auto: varlen in bfloat16 on CUDA where it
+   * works with the model, else sdpa.
+   */
+  attention: z.enum(['auto', 'sdpa', 'varlen', 'flex']).default('auto'),
+  /** layer: compiles each layer with torch.compile, for one rank; needs a C++ compiler, on a GPU Triton. */
+  compile: z.union([z.literal(false), z.literal('layer')]).default(false),
   /** CPU threads of each rank; results are bit-equal only under the same number of threads. */
   threads: positive.default(2),
 })
@@ -181,6 +189,18 @@ const checked = fields.superRefine((train, ctx) => {
   if (train.icepop !== undefined && train.tisCap > 0)
     refuse('tisCap', 'train.icepop weights tokens by the same ratio: set only one of the two')
   for (const [field, why] of correctionFaults(train)) refuse(field, why)
+  const { attention, device, dtype } = train
+  if (['varlen', 'flex'].includes(attention) && device.startsWith('cpu'))
+    refuse('attention', `${attention} trains on CUDA alone, and train.device is ${device}: set auto or sdpa`)
+  if (attention === 'varlen' && dtype === 'float32')
+    refuse(
+      'attention',
+      'varlen computes in bfloat16, and train.dtype is float32: set train.dtype, or auto, sdpa or flex',
+    )
+  if (train.compile === 'layer' && train.ranks > 1)
+    refuse('compile', `layer works with one rank, and train.ranks is ${train.ranks}`)
+  if (train.compile === 'layer' && attention === 'flex')
+    refuse('compile', 'flex is compiled by itself, which a compiled layer prevents: set train.attention auto')
   const [updates, every = 0] = [train.innerSteps * train.miniBatches, train.innerCheckpointEvery]
   if (every > 0 && every >= updates)
     refuse(

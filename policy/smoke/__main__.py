@@ -27,6 +27,8 @@ CHECKS: dict[str, Callable[[Path, torch.device], Iterator[Figure]]] = {
     "head": parity.head,
     "bfloat16": parity.bfloat16,
     "attention": parity.attention,
+    "attention kernels": parity.kernels,
+    "compile": parity.compiled,
     "engine": parity.engine,
     "head time": rates.head,
     "generation": rates.generation,

@@ -21,7 +21,8 @@ from troupe_policy.engine.loaded_model import load_model
 from troupe_policy.engine.options import EngineOptions
 from troupe_policy.engine.requests import Event, Finished, Request
 from troupe_policy.model.logprobs import Head, chunked_logprobs
-from troupe_policy.trainer.batch.micro_batch import Batch
+from troupe_policy.trainer.batch.attention_kernels import ATTENTIONS
+from troupe_policy.trainer.batch.micro_batch import Batch, MicroBatch
 from troupe_policy.trainer.trainer import Trainer
 
 LENGTHS = [200, 180, 64, 17]
@@ -77,6 +78,52 @@ def attention(model: Path, device: torch.device) -> Iterator[Figure]:
     yield Figure("largest difference of a log-probability", difference, "nats", most=5e-3 if device.type == "cuda" else 1e-3)
 
 
+def kernels(model: Path, device: torch.device) -> Iterator[Figure]:
+    """The kernels for sequences of any length, against sdpa over rows of similar length: log-probabilities, and on a GPU the
+    gradient, in the trainer's dtype there. On a CPU, flex has no backward pass and varlen does not run.
+    """
+    on_cuda = device.type == "cuda"
+    kind = "bfloat16" if on_cuda else "float32"
+    plain = new_trainer(model, device, kind, attention="sdpa")
+    want, gradient = graded(plain)
+    for kernel in ("varlen", "flex") if on_cuda else ("flex",):
+        plain.model.set_attn_implementation(ATTENTIONS[kernel])
+        got, other = graded(plain, backward=on_cuda)
+        yield Figure(f"{kernel}: largest difference of a log-probability", (got - want).abs().max().item(), "nats", most=0.25 if on_cuda else 1e-3)
+        if on_cuda:
+            yield Figure(f"{kernel}: largest difference of a gradient, relative", worst(other, gradient), most=0.1)
+
+
+def compiled(model: Path, device: torch.device) -> Iterator[Figure]:
+    """Compiled layers against uncompiled ones, in float32. On a CPU graphs are captured and not compiled, which takes a minute."""
+    want, gradient = graded(new_trainer(model, device, "float32", attention="sdpa"))
+    compiling = torch.compile
+    if device.type == "cpu":
+        torch.compile = lambda function, **options: compiling(function, backend="aot_eager", **options)  # type: ignore[assignment]
+    try:
+        got, other = graded(new_trainer(model, device, "float32", attention="sdpa", compiled="layer"))
+    finally:
+        torch.compile = compiling
+    bound = 5e-3 if device.type == "cuda" else 1e-3
+    yield Figure("largest difference of a log-probability", (got - want).abs().max().item(), "nats", most=bound)
+    yield Figure("largest difference of a gradient, relative", worst(other, gradient), most=0.02 if device.type == "cuda" else 1e-3)
+
+
+def graded(trainer: Trainer, backward: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+    """Log-probabilities of the trained tokens of LENGTHS, and the gradient of their sum by parameter."""
+    micro = micro_batch_of(trainer)
+    trainer.drop_gradients()
+    with torch.set_grad_enabled(backward):
+        logp = trainer.logprobs(micro, 1.0, False)[0].float()
+    if backward:
+        logp.sum().backward()
+    return logp.detach(), {name: p.grad.clone() for name, p in trainer.parameters.items() if p.grad is not None}
+
+
+def worst(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    return max(relative(one[name], value) for name, value in other.items())
+
+
 def engine(model: Path, device: torch.device) -> Iterator[Figure]:
     """Log-probabilities that the engine reports for what it samples, against the trainer's for the same tokens."""
     kind = "bfloat16" if device.type == "cuda" else "float32"
@@ -95,8 +142,8 @@ def engine(model: Path, device: torch.device) -> Iterator[Figure]:
     yield Figure("largest difference", float(every.max()), "nats", most=0.5 if kind == "bfloat16" else 1e-3)
 
 
-def new_trainer(model: Path, device: torch.device, kind: str, checkpointing: bool = False) -> Trainer:
-    return Trainer(model, str(device), kind, 0, lora=None, checkpointing=checkpointing)
+def new_trainer(model: Path, device: torch.device, kind: str, checkpointing: bool = False, **options: str) -> Trainer:
+    return Trainer(model, str(device), kind, 0, lora=None, checkpointing=checkpointing, **options)
 
 
 @torch.no_grad()
@@ -106,11 +153,16 @@ def trained_logprobs(model: Path, device: torch.device, kind: str, precision: st
     """
     trainer = new_trainer(model, device, kind)
     torch.set_float32_matmul_precision(precision)
-    rows = sequences(model, LENGTHS)
+    return trainer.logprobs(micro_batch_of(trainer), 1.0, False)[0].float()
+
+
+def micro_batch_of(trainer: Trainer) -> MicroBatch:
+    """The sequences of LENGTHS in one pack."""
+    rows = sequences(Path(trainer.model_dir), LENGTHS)
     masks = [trainer.trained_mask(one.trajectory, one.tokens, one.mask) for one in rows]
     batch = Batch([one.tokens for one in rows], masks, [1.0] * len(rows), None, [1.0] * len(rows))
     (micro,) = trainer.micro_batches(batch, sum(LENGTHS))
-    return trainer.logprobs(micro, 1.0, False)[0].float()
+    return micro
 
 
 def sampled(model: Path, device: torch.device, count: int, tokens: int, kind: str = "auto") -> list[Finished]:

@@ -45,6 +45,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     trainer.add_argument("--published-dtype", choices=("auto", "float32", "bfloat16"), help="dtype of the weights that engines load")
     trainer.add_argument("--seed", type=int, help="seed of the trainer's random numbers")
     trainer.add_argument("--gradient-reduction", choices=("micro-batch", "update"), default="micro-batch", help="when ranks sum their gradients: after every micro-batch, or once per optimizer update")
+    trainer.add_argument("--attention", choices=("auto", "sdpa", "varlen", "flex"), default="auto", help="kernel of packed sequences")
+    trainer.add_argument("--compile", choices=("", "layer"), default="", help="torch.compile of each layer")
     trainer.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
     trainer.add_argument("--lora-rank", type=int, help="train adapters of this rank instead of the whole model")
     trainer.add_argument("--lora-alpha", type=float, help="the adapters' product is scaled by alpha / rank")

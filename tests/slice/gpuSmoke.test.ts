@@ -19,7 +19,17 @@ test('on a CPU every check runs on a small model, and the page has a row for eac
     .split('\n')
     .map(line => JSON.parse(line))
   expect(device).toMatchObject({ device: 'cpu', shape: 'tiny' })
-  const checks = ['head', 'bfloat16', 'attention', 'engine', 'head time', 'generation', 'training']
+  const checks = [
+    'head',
+    'bfloat16',
+    'attention',
+    'attention kernels',
+    'compile',
+    'engine',
+    'head time',
+    'generation',
+    'training',
+  ]
   expect([...new Set(figures.map(figure => figure.check))]).toEqual(checks)
   expect(figures.filter(figure => !figure.ok)).toEqual([])
   const page = readFileSync(out, 'utf8')

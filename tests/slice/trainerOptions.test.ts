@@ -76,6 +76,8 @@ const ofProcesses = {
   threads: [{ threads: 5 }, { threads: 5 }],
   checkpointing: [{ checkpointing: true }, { checkpointing: true }],
   gradientReduction: [{ gradientReduction: 'update' }, { gradient_reduction: 'update' }],
+  attention: [{ attention: 'sdpa' }, { attention: 'sdpa' }],
+  compile: [{ compile: 'layer' }, { compile: 'layer' }],
   ranks: [{ ranks: 4 }, { ranks: 4 }],
   nodes: [
     { ranks: 2, nodes: 2, rendezvous: 'learner:29400' },

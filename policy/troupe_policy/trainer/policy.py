@@ -3,10 +3,12 @@ tokens at once.
 
 In: a transformers model and micro-batches. Out: log-probabilities with a graph, and entropies.
 Invariants: log-probabilities agree with the model's own logits (compared on a few tokens when the policy is made,
-unless `checked` is false). A model whose attention cannot be packed runs on padded rows instead.
+unless `checked` is false). A model whose attention cannot be packed runs on padded rows instead, unless the recipe names a kernel.
 """
 
 from __future__ import annotations
+
+import logging
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +16,31 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..model.logprobs import Head, check_head, chunked_logprobs, head_of, hidden_states_of
 from .batch.micro_batch import MicroBatch
-from .batch.packed_attention import ATTENTION, UnsupportedAttention, layout_of
+from .batch.attention_kernels import ATTENTIONS, kernel_works
+from .batch.packed_attention import UnsupportedAttention, layout_of
+
+logger = logging.getLogger("troupe_policy")
 
 
 class Policy(nn.Module):
     """Owns the model. `packed`: true if the sequences of a micro-batch are laid end to end, false if they are padded
-    rows.
+    rows. `attention`: the kernel of packed sequences, or `padded`.
     """
 
-    def __init__(self, model: nn.Module, *, checked: bool = True, packed: bool | None = None) -> None:
-        """checked: compare the log-probabilities with the model's own logits. packed: None tries whether packing works
-        with this model; True or False is the result that another rank's try gave.
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        checked: bool = True,
+        attention: str = "sdpa",
+        named: bool = False,
+        device: torch.device | None = None,
+        decided: str | None = None,
+    ) -> None:
+        """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this model;
+        one that does not work is replaced by sdpa or padding, unless the recipe has `named` it. device: where the trainer
+        will compute; the model may still be on the host. decided: the `attention` that
+        another rank's try ended with. Raises ValueError if a named kernel does not work with this model.
         """
         super().__init__()
         self.model = model
@@ -32,9 +48,10 @@ class Policy(nn.Module):
         self.head = head_of(model)
         if checked:
             check_head(model, self.head, hidden_states)
-        self.packed = can_pack(model) if packed is None else packed
+        self.attention = decided or _working_kernel(model, attention, named, device)
+        self.packed = self.attention != "padded"
         if self.packed:
-            model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
+            model.set_attn_implementation(ATTENTIONS[self.attention])  # type: ignore[operator]
 
     def forward(
         self, micro: MicroBatch, temperature: float, with_entropy: bool, half: bool
@@ -73,10 +90,35 @@ class Policy(nn.Module):
             layer.training = True
 
 
+    def compile_layers(self) -> None:
+        """Compiles each layer with torch.compile, for sequences of any length; attention stays outside. Raises ValueError if
+        the architecture has no layer that transformers marks as one.
+        """
+        layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        if not layers:
+            raise ValueError(f"no layer of {type(self.model).__name__} is known to be one that can be compiled: remove the option")
+        for layer in layers:
+            # In place: parameters keep their names. Activation checkpointing stays outside of the compiled part.
+            layer.compile(dynamic=True)
+
+
+def _working_kernel(model: nn.Module, asked: str, named: bool, device: torch.device | None) -> str:
+    """The kernel that works with this model, `asked` if it does; `padded` if none does."""
+    name = type(model).__name__
+    is_packed = can_pack(model)
+    if is_packed and (asked == "sdpa" or kernel_works(asked, device or next(model.parameters()).device, model.config.get_text_config())):
+        return asked
+    if named and asked != "sdpa":
+        raise ValueError(f"{asked} does not compute the attention of {name}: set auto")
+    if is_packed:
+        logger.warning("the attention kernel %s does not work with %s here: sdpa is used", asked, name)
+    return "sdpa" if is_packed else "padded"
+
+
 @torch.no_grad()
 def can_pack(model: nn.Module) -> bool:
     """True if sequences laid end to end get the same hidden states as each gets alone, compared on three short
-    sequences.
+    sequences, with the kernel sdpa.
     """
     base, device = model.base_model, next(model.parameters()).device
     vocabulary = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
@@ -84,7 +126,7 @@ def can_pack(model: nn.Module) -> bool:
     alone = torch.cat([base(input_ids=row[None], use_cache=False).last_hidden_state[0] for row in rows])  # type: ignore[operator]
     before = model.config._attn_implementation
     try:
-        model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
+        model.set_attn_implementation(ATTENTIONS["sdpa"])  # type: ignore[operator]
         layout_of([len(row) for row in rows], device).activate()
         position_ids = torch.cat([torch.arange(len(row), device=device) for row in rows])[None]
         packed = base(input_ids=torch.cat(rows)[None], position_ids=position_ids, use_cache=False).last_hidden_state[0]  # type: ignore[operator]

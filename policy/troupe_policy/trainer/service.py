@@ -76,6 +76,7 @@ class TrainerService(rpc.TrainerServicer):
             trained_parameters=sum(p.numel() for p in trainer.parameters.values()),
             ranks=trainer.ranks.size,
             packed=trainer.policy.packed,
+            attention=trainer.policy.attention,
             device=str(trainer.device),
             dtype=trainer.dtype,
             versions={"torch": torch.__version__, "transformers": transformers.__version__},
@@ -254,7 +255,8 @@ def load_trainer(given: argparse.Namespace) -> Trainer:
     ranks = Ranks.from_environment(given.rank_timeout)
     return Trainer(
         given.model, given.device, given.dtype, given.seed, lora=lora, checkpointing=given.checkpointing, ranks=ranks,
-        published_dtype=given.published_dtype, gradient_reduction=given.gradient_reduction,
+        published_dtype=given.published_dtype, gradient_reduction=given.gradient_reduction, attention=given.attention,
+        compiled=given.compile,
     )
 
 

@@ -8,7 +8,8 @@ the CPUs of one machine, the same weights, inputs, thread count and rank count g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from ..model import checkpoint
 from ..model.precision import allow_tf32, resolved_dtype
+from .batch.attention_kernels import chosen_kernel
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
 from .checkpoint_writer import CheckpointWriter
@@ -49,6 +51,8 @@ class TrainingState:
         ranks: Ranks | None = None,
         published_dtype: str = "float32",
         gradient_reduction: str = "micro-batch",
+        attention: str = "auto",
+        compiled: str = "",
     ) -> None:
         """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for bfloat16
         on a GPU and float32 on a CPU.
@@ -56,7 +60,8 @@ class TrainingState:
         device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
         checkpointing: compute activations again in the backward pass. ranks: this process as one of several; None is
         a trainer of one process. published_dtype: dtype of the weights that engines load; 'auto' is the resolved `dtype`.
-        gradient_reduction: see `reduce_after`. Raises TrainerError trainer.bad_option, trainer.no_model.
+        gradient_reduction: see `reduce_after`. attention: kernel of packed sequences, see attention_kernels.py. compiled: `layer`
+        compiles each layer, '' none. Raises TrainerError trainer.bad_option, trainer.no_model.
         """
         if gradient_reduction not in ("micro-batch", "update"):
             raise TrainerError(
@@ -84,7 +89,7 @@ class TrainingState:
         self.max_micro_tokens = cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
         # Before the model is sharded, while every parameter still has its whole shape.
         self.cost_terms = cost_terms(self.model)
-        self.policy = self._make_policy(checkpointing)
+        self.policy = self._make_policy(checkpointing, attention, compiled)
         allow_tf32(self.device)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = Optimizer(self.parameters)
@@ -110,15 +115,20 @@ class TrainingState:
             add_adapters(model, self.lora)
         return model if self.ranks.size > 1 else model.to(self.device)
 
-    def _make_policy(self, checkpointing: bool) -> Policy:
-        policy = Policy(self.model) if self.ranks.is_leader else None
-        packed = self.ranks.broadcast(policy.packed if policy is not None else None)
-        policy = policy or Policy(self.model, checked=False, packed=bool(packed))
+    def _make_policy(self, checkpointing: bool, attention: str, compiled: str) -> Policy:
+        if compiled not in ("", "layer") or (compiled and self.ranks.size > 1):
+            raise TrainerError("trainer.bad_option", f"train.compile is {compiled!r} with {self.ranks.size} ranks: layer works with one rank")
+        with _refused("attention"):
+            kernel = chosen_kernel(attention, self.device, self.dtype == "bfloat16")
+            policy = Policy(self.model, attention=kernel, named=attention != "auto", device=self.device) if self.ranks.is_leader else None
+        decided = self.ranks.broadcast(policy.attention if policy is not None else None)
+        policy = policy or Policy(self.model, checked=False, decided=str(decided))
         if checkpointing:
-            try:
+            with _refused("checkpointing"):
                 policy.checkpoint_layers()
-            except ValueError as error:
-                raise TrainerError("trainer.bad_option", f"train.checkpointing: {error}") from error
+        if compiled:
+            with _refused("compile"):
+                policy.compile_layers()
         if self.ranks.size > 1:
             shard(policy, self.model, self.ranks, self.device, half=self.dtype == "bfloat16")
         return policy
@@ -189,6 +199,15 @@ class TrainingState:
         """Raises TrainerError trainer.cancelled on every rank when `should_stop` is true on any."""
         if self.ranks.any(should_stop()):
             raise TrainerError("trainer.cancelled", "the caller disconnected: weights and optimizer are unchanged")
+
+
+@contextmanager
+def _refused(field: str) -> Iterator[None]:
+    """Raises the ValueError of an option as TrainerError trainer.bad_option."""
+    try:
+        yield
+    except ValueError as error:
+        raise TrainerError("trainer.bad_option", f"train.{field}: {error}") from error
 
 
 def _resolved(device: str) -> str:

@@ -7,8 +7,9 @@ similar length are rows of one call. No [tokens × tokens] mask is made, unless 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,28 @@ class Layout:
     """Layout of a pack: which of its tokens belong to one sequence. Made by `layout_of`."""
 
     rows: tuple[_Rows, ...]
+    lengths: tuple[int, ...]
+    _kept: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+    def ends(self, device: torch.device) -> Tensor:
+        """Where each sequence begins, and the pack's end: int32 [sequences + 1]."""
+        make = lambda: torch.tensor([0, *self.lengths]).cumsum(0).to(device, torch.int32)  # noqa: E731
+        return self.kept("ends", make)
+
+    def owners(self, device: torch.device) -> Tensor:
+        """The number of each token's sequence: int64 [tokens]."""
+        make = lambda: torch.arange(len(self.lengths)).repeat_interleave(torch.tensor(self.lengths)).to(device)  # noqa: E731
+        return self.kept("owners", make)
+
+    def kept(self, key: object, make: Callable[[], Any]) -> Any:
+        """What a kernel needs of this layout, made once: every layer asks for it."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
 
     def activate(self) -> None:
         """Makes this the layout of every attention call until another is activated. It must still be active in a backward
@@ -77,21 +100,28 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
             gather = torch.nonzero((at < own).flatten()).flatten().to(device)
         rows.append(_Rows(start, start + sum(part), len(part), longest, spread, gather))
         start, first = start + sum(part), last
-    return Layout(tuple(rows))
+    return Layout(tuple(rows), tuple(lengths))
 
 
-def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """Attention within each sequence of the active layout. query [1, heads, tokens, dim]; key, value [1, kv_heads,
-    tokens, dim] → [1, tokens, heads, dim].
-    """
+def active_layout(options: Mapping[str, Any], attention_mask: Tensor | None) -> Layout:
+    """The layout of this attention call. Raises UnsupportedAttention without one, and for attention that no kernel packs."""
     if _active is None:
         raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:
         raise UnsupportedAttention("packing does not support attention with soft capping, sinks or a mask of its own")
+    return _active
+
+
+@torch.compiler.disable  # every pack has another layout, and each would be compiled anew
+def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+    """Attention within each sequence of the active layout. query [1, heads, tokens, dim]; key, value [1, kv_heads,
+    tokens, dim] → [1, tokens, heads, dim].
+    """
+    layout = active_layout(options, attention_mask)
     window = options.get("sliding_window")
     groups = query.shape[1] // key.shape[1]
     outputs = []
-    for rows in _active.rows:
+    for rows in layout.rows:
         q, k, v = (_spread(rows, tensor[0]) for tensor in (query, key, value))
         limits: dict[str, object] = {"is_causal": True}
         if window is not None and window < rows.longest:
