@@ -1,6 +1,6 @@
 /**
  * `troupe replay`: registers the commands that answer questions about a run from its log. None of them changes that
- * log; `fork` and `import` write a new run. Only the modules of the named command are loaded; `--help` loads all.
+ * log; `fork`, `import` and `salvage` write a new run. Only the modules of the named command are loaded; `--help` loads all.
  */
 import type { Command } from 'commander'
 
@@ -23,12 +23,15 @@ const commands: Readonly<Record<string, () => Register>> = {
   export: () => (require('./export') as typeof import('./export')).registerExport,
   import: () => (require('./import') as typeof import('./import')).registerImport,
   lineage: () => (require('./lineage') as typeof import('./lineage')).registerLineage,
-  verify: () => (require('./verify') as typeof import('./verify')).registerVerify,
+  verify: () => (require('./soundness/verify') as typeof import('./soundness/verify')).registerVerify,
+  salvage: () => (require('./soundness/salvage') as typeof import('./soundness/salvage')).registerSalvage,
 }
 
 /** Registers the replay commands. `argv`: the command line as `main` got it, `replay` first. */
 export function registerReplay(program: Command, argv: readonly string[]): void {
-  const replay = program.command('replay').description('inspect a run through its log; fork and import write a new run')
+  const replay = program
+    .command('replay')
+    .description('inspect a run through its log; fork, import and salvage write a new run')
   const named = commands[argv[1] ?? '']
   for (const load of named === undefined ? Object.values(commands) : [named]) load()(replay)
 }

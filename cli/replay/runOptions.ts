@@ -29,10 +29,10 @@ export const openRecorded = (options: ReadOptions): Promise<RecordedRun> => open
 export async function withLog<T>(options: ReadOptions, answer: (recorded: RecordedRun) => Promise<T>): Promise<T> {
   const recorded = await openRecorded(options)
   try {
-    const given = await answer(recorded)
-    reportFaults(recorded)
-    return given
+    return await answer(recorded)
   } finally {
+    // Also after an error: an unreadable record may be why nothing was found.
+    reportFaults(recorded)
     await recorded.close()
   }
 }

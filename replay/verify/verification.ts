@@ -19,6 +19,8 @@ export interface Verification {
   /** Number of facts that were read from the topics runs, trajectories and learner. */
   readonly facts: number
   readonly telemetry: number
+  /** Number of commands that were read; old ones have been dropped. */
+  readonly commands: number
   /** Wall time of the verification, in seconds. */
   readonly seconds: number
   /** Numbers of facts that the fold accepted; each fact counts once. */

@@ -51,6 +51,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   const counts = fence()
   let facts = 0
   let telemetry = 0
+  let commands = 0
   let contexts = 0
   let known = 0
   let inSample = 0
@@ -203,6 +204,9 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       else if (message.type === 'run.finished') outcome = `${message.outcome} (${message.reason})`
       else if (message.type === 'run.resumed') outcome = null
     },
+    command(): void {
+      commands++
+    },
     deadLetter(headers: BusRecord['headers']): boolean {
       deadLetters.push({ origin: headers.origin ?? '', error: headers.error ?? '' })
       return false
@@ -214,6 +218,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         run,
         facts,
         telemetry,
+        commands,
         seconds,
         counted: {
           trajectories: known,

@@ -1,10 +1,12 @@
 /**
- * Verifies a whole run: reads every record of its facts, telemetry and dead letters once.
+ * Verifies a whole run: reads every record of every topic once, and every blob that a record refers to.
  *
  * in   a recorded run        out  what the fold accepted, what it ignored, and each problem with its place
  * Invariant: facts that are late, repeated or of a former owner are counted as ignored; they are not problems.
  */
 import { createHash } from 'node:crypto'
+import { topics } from '../../messages/topics'
+import { asError } from '../../runtime/errors'
 import type { RecordedRun } from '../log/recordedRun'
 import type { Verification } from './verification'
 import { verifier } from './verifier'
@@ -17,6 +19,8 @@ export interface VerifyOptions {
   readonly sample?: number
 }
 
+const commandTopics = Object.values(topics).flatMap(({ name, holds }) => (holds === 'commands' ? [name] : []))
+
 /** Verifies the run. Problems are in the result; the promise is rejected only when the log cannot be read at all. */
 export async function verifyRun(recorded: RecordedRun, { sample = 1 }: VerifyOptions = {}): Promise<Verification> {
   const began = performance.now()
@@ -24,9 +28,30 @@ export async function verifyRun(recorded: RecordedRun, { sample = 1 }: VerifyOpt
   for (const topic of ['runs', 'trajectories', 'learner', 'telemetry'] as const) {
     await recorded.scan(topic, (entry, record) => check.take(entry, record))
   }
+  // Commands follow from facts, so only that they can be read is checked: of each, its value and its blob.
+  for (const topic of commandTopics) await recorded.scan(topic, () => check.command())
   // A dead letter's headers contain all that is checked, so its value is not decoded.
-  await recorded.scan('dead-letters', () => {}, check.deadLetter)
+  const blobs: Parameters<typeof checkBlob>[1][] = []
+  await recorded.scan(
+    'dead-letters',
+    () => {},
+    (headers, { partition, offset }) => {
+      if (headers.blob !== undefined) blobs.push({ blob: headers.blob, partition, offset })
+      return check.deadLetter(headers)
+    },
+  )
+  for (const place of blobs) await checkBlob(recorded, place)
   return check.result(recorded.faults, (performance.now() - began) / 1000)
+}
+
+/** Notes a fault if the blob of a dead letter cannot be read or has another digest. */
+async function checkBlob(
+  { blobs, note }: RecordedRun,
+  { blob, ...place }: { readonly blob: string; readonly partition: number; readonly offset: number },
+): Promise<void> {
+  await blobs.get(blob).catch(thrown => {
+    note({ kind: 'blob', topic: 'dead-letters', ...place, message: asError(thrown).message })
+  })
 }
 
 function isSampled(id: string, sample: number): boolean {

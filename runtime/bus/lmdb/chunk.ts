@@ -3,18 +3,22 @@
  * larger record is a chunk of its own.
  *
  * One put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
- * Layout, little-endian: u8 version, u32 crc32 of all that follows, f64 timestamp ms, u32 count; then for each record
+ * Layout, little-endian: u8 version, u32 crc32 of all that follows and then of the chunk's key, f64 timestamp ms, u32 count; then for each record
  * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths
  * of the key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
- * Invariant: a chunk that decodes holds what was encoded; any other bytes throw `bus.corrupt`.
+ * Version 1, which is still read, leaves the key out of the checksum.
+ * Invariant: a chunk that decodes holds what was encoded, at the offsets where it was; any other bytes throw
+ * `bus.corrupt`.
  */
 import { crc32 } from 'node:zlib'
 import { TroupeError } from '../../errors'
 import type { BusRecord } from '../bus'
 import type { PlacedRecord } from '../partitionedLog'
 import { HeaderReader } from './headerReader'
+import { offsetOf, recordKeyBytes } from './recordKey'
 
-const version = 1
+const version = 2
+const versionWithoutKey = 1
 const headBytes = 17
 /**
  * Upper bound on the bytes of a chunk of several records: eight pages of lmdb less one page header, so that a full
@@ -53,8 +57,15 @@ export class ChunkWriter {
     if (this.arena.length > keptBytes) this.arena = Buffer.allocUnsafeSlow(keptBytes)
   }
 
-  /** Encodes as many of `records`, from index `from` on, as fit a chunk, at least one. */
-  encode(records: readonly StampedRecord[], from: number): { readonly bytes: Buffer; readonly count: number } {
+  /**
+   * Encodes as many of `records`, from index `from` on, as fit a chunk, at least one.
+   * @param keyOf returns the key of a chunk that holds `count` records
+   */
+  encode(
+    records: readonly StampedRecord[],
+    from: number,
+    keyOf: (count: number) => Buffer,
+  ): { readonly bytes: Buffer; readonly key: Buffer; readonly count: number } {
     const start = this.at
     const timestamp = records[from]!.timestamp
     this.at += headBytes
@@ -66,7 +77,7 @@ export class ChunkWriter {
       if (this.at + most > this.arena.length) {
         if (count > 0) break
         this.grow(start, most)
-        return this.encode(records, from)
+        return this.encode(records, from, keyOf)
       }
       this.put(record, Math.max(0, Math.round(records[i]!.timestamp - timestamp)))
       count++
@@ -75,8 +86,9 @@ export class ChunkWriter {
     bytes[0] = version
     bytes.writeDoubleLE(timestamp, 5)
     bytes.writeUInt32LE(count, 13)
-    bytes.writeUInt32LE(crc32(bytes.subarray(5)), 1)
-    return { bytes, count }
+    const key = keyOf(count)
+    bytes.writeUInt32LE(crc32(key, crc32(bytes.subarray(5))), 1)
+    return { bytes, key, count }
   }
 
   /**
@@ -135,27 +147,35 @@ export function chunkTimestamp(chunk: Buffer): number {
   return chunk.readDoubleLE(5)
 }
 
+function matches(chunk: Buffer, key: Buffer): boolean {
+  if (chunk.length < headBytes || key.length !== recordKeyBytes) return false
+  const body = crc32(chunk.subarray(5))
+  const stored = chunk.readUInt32LE(1)
+  return chunk[0] === version ? stored === crc32(key, body) : chunk[0] === versionWithoutKey && stored === body
+}
+
 /**
  * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`. Returns the total bytes of their
  * values. Values are views into `chunk`, which the caller must own.
- * @param last offset of the chunk's last record
+ * @param key of the chunk, which holds the offset of its last record
  * @throws TroupeError bus.corrupt
  */
 export function decodeChunk(
   chunk: Buffer,
   topic: string,
   partition: number,
-  last: number,
+  key: Buffer,
   from: number,
   max: number,
   out: BusRecord[],
 ): number {
-  if (chunk.length < headBytes || chunk[0] !== version || chunk.readUInt32LE(1) !== crc32(chunk.subarray(5))) {
+  const last = key.length === recordKeyBytes ? offsetOf(key) : Number.NaN
+  if (!matches(chunk, key)) {
     throw new TroupeError('bus.corrupt', {
       boundary: 'bus',
       retriable: false,
       message: `the records of ${topic}/${partition} up to offset ${last} do not match their checksum`,
-      hint: 'the disk or a copy of the directory lost bytes: restore the directory from an intact copy',
+      hint: 'the disk or a copy of the directory changed bytes: restore the directory from an intact copy, or save what is before the damage with `troupe replay salvage RUN`',
     })
   }
   const base = chunkTimestamp(chunk)

@@ -4,9 +4,10 @@
  *
  * in   a directory, an error of lmdb      out  a TroupeError, or the sizes of the data file
  */
-import { closeSync, existsSync, fstatSync, openSync, readSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
+import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { TroupeError } from '../../errors'
+import { DamagedPage, type Meta, PageFile } from './pages/pageFile'
 
 /** statfs(2) types of network file systems: locks and mapped files of another machine are unreliable there. */
 const networkFileSystems: Readonly<Record<number, string>> = {
@@ -23,9 +24,8 @@ const networkFileSystems: Readonly<Record<number, string>> = {
   18225520: 'GFS2',
 }
 
-const magic = 0xbeefc0de
-/** Offset of the magic number in a meta page, after the page header. */
-const magicAt = 24
+const damageHint =
+  'if this is a copy, copy the directory again, in full, while no run writes it; else save what is before the damage with `troupe replay salvage RUN`'
 
 export const lmdbErrors = {
   notALog: (directory: string, why: string): TroupeError =>
@@ -36,14 +36,17 @@ export const lmdbErrors = {
       hint: 'name the directory of a run, or an empty one for a new log',
     }),
 
-  torn: (directory: string, cause?: unknown): TroupeError =>
+  torn: (directory: string, why: string, cause?: unknown): TroupeError =>
     new TroupeError('bus.torn', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} is damaged: it is shorter than its header says, or pages are inconsistent`,
-      hint: 'copy the directory again, in full, while no run writes it',
+      message: `the log in ${directory} is damaged: ${why}`,
+      hint: damageHint,
       cause,
     }),
+
+  damagedPage: (directory: string, page: number, why: string): TroupeError =>
+    lmdbErrors.torn(directory, `page ${page} of data.mdb: ${why}`),
 
   locked: (directory: string, pid: number): TroupeError =>
     new TroupeError('bus.locked', {
@@ -120,35 +123,27 @@ export interface DataFile {
 }
 
 /**
- * Reads the two meta pages of the data file; undefined when there is no file, or an empty one.
+ * Reads the sizes of the data file; undefined when there is no file, or an empty one. A damaged meta page is left out.
  * @throws TroupeError bus.not_a_log when it is not a file of lmdb
  */
 export function inspectDataFile(directory: string): DataFile | undefined {
   const path = join(directory, 'data.mdb')
-  if (!existsSync(path)) return undefined
-  const file = openSync(path, 'r')
+  if (!existsSync(path) || statSync(path).size === 0) return undefined
+  const file = PageFile.open(path)
+  if (file === undefined) throw lmdbErrors.notALog(directory, 'data.mdb is not an lmdb file')
   try {
-    const head = Buffer.alloc(2 * 65_536)
-    const read = readSync(file, head, 0, head.length, 0)
-    if (read === 0) return undefined
-    if (read < 8192 || head.readUInt32LE(magicAt) !== magic) {
-      throw lmdbErrors.notALog(directory, 'data.mdb is not an lmdb file')
+    let newest: Meta | undefined
+    for (const page of [0, 1] as const) {
+      try {
+        const meta = file.meta(page)
+        if (newest === undefined || meta.transaction > newest.transaction) newest = meta
+      } catch (thrown) {
+        if (!(thrown instanceof DamagedPage)) throw thrown
+      }
     }
-    // Meta page: a page header, then magic, version, address, map size, two trees of 48 bytes (the first begins with
-    // the page size), last page, transaction id.
-    const pageBytes = head.readUInt32LE(magicAt + 24)
-    let lastPage = 0n
-    let newest = -1n
-    for (const page of [0, pageBytes]) {
-      if (page + magicAt + 136 > read || head.readUInt32LE(page + magicAt) !== magic) continue
-      const transaction = head.readBigUInt64LE(page + magicAt + 128)
-      if (transaction <= newest) continue
-      newest = transaction
-      lastPage = head.readBigUInt64LE(page + magicAt + 120)
-    }
-    return { bytes: fstatSync(file).size, wantedBytes: (Number(lastPage) + 1) * pageBytes }
+    return { bytes: file.bytes, wantedBytes: ((newest?.lastPage ?? 0) + 1) * file.pageBytes }
   } finally {
-    closeSync(file)
+    file.close()
   }
 }
 

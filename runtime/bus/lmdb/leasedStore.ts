@@ -8,6 +8,7 @@
  */
 import { createLog } from '../../log'
 import { lmdbErrors } from './errors'
+import { metaValue } from './metaValue'
 import { openStore, type Store } from './store'
 import { causeOf } from './writerLease'
 
@@ -47,7 +48,7 @@ export class LeasedStore {
       try {
         const written = meta.ifVersion('writer', this.epoch, () => {
           for (const write of writes) {
-            if (write.table === 'meta') void meta.put(write.key, write.value)
+            if (write.table === 'meta') void meta.put(write.key, metaValue(write.key, write.value))
             else if (write.value) void records.put(write.key, write.value)
             else void records.remove(write.key)
           }

@@ -8,7 +8,16 @@ import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
 import type { PartitionedLog } from '../partitionedLog'
 import { lmdbErrors } from './errors'
-import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './store'
+import {
+  boundsOf,
+  committedKey,
+  getMeta,
+  readRecords,
+  type Store,
+  type StoredTopic,
+  storedTopics,
+  topicKey,
+} from './store'
 
 /**
  * Milliseconds between two polls for growth. A poll costs one search in the tree for each partition of the topics that
@@ -60,7 +69,7 @@ export class LmdbReader implements PartitionedLog {
 
   committed(group: string, topic: string, partition: number): number | undefined {
     this.store.root.resetReadTxn()
-    return this.store.meta.get(committedKey(group, topic, partition)) as number | undefined
+    return getMeta(this.store, committedKey(group, topic, partition)) as number | undefined
   }
 
   onGrowth(listener: (topic: string, partition: number) => void): void {
@@ -89,7 +98,7 @@ export class LmdbReader implements PartitionedLog {
     const known = this.known.get(name)
     if (known) return known
     this.store.root.resetReadTxn()
-    const stored = this.store.meta.get(topicKey(name)) as StoredTopic | undefined
+    const stored = getMeta(this.store, topicKey(name)) as StoredTopic | undefined
     if (stored) this.known.set(name, stored)
     return stored
   }

@@ -10,15 +10,19 @@
 import { closeSync, fsyncSync, mkdirSync, openSync, truncateSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
-import { TroupeError } from '../../errors'
+import { asError, TroupeError } from '../../errors'
 import type { BusRecord, TopicConfig } from '../bus'
 import { decodeChunk } from './chunk'
 import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
+import { fromMeta } from './metaValue'
+import { findDamage } from './pages/checkPages'
+import { offsetOf, recordKey } from './recordKey'
 
 export interface Store {
   readonly directory: string
   readonly root: RootDatabase<Buffer, string>
   readonly records: Database<Buffer, Buffer>
+  /** Values as `metaValue` makes them; `getMeta` reads them. */
   readonly meta: Database<unknown, string>
 }
 
@@ -27,7 +31,8 @@ export interface StoredTopic extends TopicConfig {
   readonly id: number
 }
 
-const format = { name: 'troupe-log', version: 1 } as const
+/** Version 2: values of `troupe.meta` have a checksum, and the checksum of a chunk covers its key. */
+const format = { name: 'troupe-log', version: 2 } as const
 const tables = { records: 'troupe.records', meta: 'troupe.meta' } as const
 const lastOffset = 2 ** 48 - 1
 
@@ -36,14 +41,7 @@ export const oldestKey = (partitionId: number): string => `oldest:${partitionId}
 export const committedKey = (group: string, topic: string, partition: number): string =>
   `committed:${JSON.stringify([group, topic, partition])}`
 
-export function recordKey(partitionId: number, offset: number): Buffer {
-  const key = Buffer.allocUnsafe(10)
-  key.writeUInt32BE(partitionId, 0)
-  key.writeUIntBE(offset, 4, 6)
-  return key
-}
-
-export const offsetOf = (key: Buffer): number => key.readUIntBE(4, 6)
+export { offsetOf, recordKey }
 
 /**
  * Opens the log's tables.
@@ -55,15 +53,18 @@ export function openStore(directory: string, mode: 'write' | 'read', isWritten: 
   else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing')
   requireLocalDisk(directory)
   const file = inspectDataFile(directory)
+  const damage = file && findDamage(join(directory, 'data.mdb'))
+  if (damage) throw lmdbErrors.damagedPage(directory, damage.page, damage.why)
   const short = file !== undefined && file.bytes < file.wantedBytes
   if (short) {
     // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would end
     // the process with a signal; a page of zeros is an error that lmdb reports.
     if (mode === 'write') attempt(directory, () => truncateSync(join(directory, 'data.mdb'), file.wantedBytes))
-    else if (!isWritten()) throw lmdbErrors.torn(directory)
+    else if (!isWritten()) throw lmdbErrors.torn(directory, 'it is shorter than its header says')
   }
   const store = attempt(directory, () => openTables(directory, mode, file === undefined))
   try {
+    checkMeta(store)
     if (short && mode === 'write') checkAll(store)
     return store
   } catch (thrown) {
@@ -92,7 +93,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     const records = root.openDB<Buffer, Buffer>(options)
     const meta = root.openDB<unknown, string>({ name: tables.meta, encoding: 'json', useVersions: true })
     const found = meta.get('format') as { name: string; version: number } | undefined
-    if (!found && mode === 'write') {
+    if (mode === 'write' && (!found || (found.name === format.name && found.version < format.version))) {
       meta.putSync('format', format)
       syncDirectory(directory)
       syncDirectory(dirname(directory))
@@ -108,13 +109,28 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
 
 export function storedTopics(store: Store): StoredTopic[] {
   const topics: StoredTopic[] = []
-  for (const { value } of store.meta.getRange({ start: 'topic:', end: 'topic;' })) topics.push(value as StoredTopic)
+  for (const { key, value } of store.meta.getRange({ start: 'topic:', end: 'topic;' })) {
+    topics.push(fromMeta(store.directory, key, value) as StoredTopic)
+  }
   return topics
+}
+
+/** Returns the value under a key of `troupe.meta`. @throws TroupeError bus.torn when it does not match its checksum */
+export const getMeta = ({ meta, directory }: Store, key: string): unknown =>
+  attempt(directory, () => fromMeta(directory, key, meta.get(key)))
+
+/** Checks every value of `troupe.meta`: one whose key has changed would otherwise be missing unnoticed. */
+function checkMeta(store: Store): void {
+  try {
+    for (const { key, value } of store.meta.getRange()) fromMeta(store.directory, key, value)
+  } catch (thrown) {
+    throw thrown instanceof TroupeError ? thrown : lmdbErrors.torn(store.directory, 'troupe.meta', thrown)
+  }
 }
 
 /** Returns the oldest and the next offset of a partition in the current read transaction. */
 export function boundsOf(store: Store, partitionId: number): { oldest: number; next: number } {
-  const oldest = (store.meta.get(oldestKey(partitionId)) as number | undefined) ?? 0
+  const oldest = (getMeta(store, oldestKey(partitionId)) as number | undefined) ?? 0
   const start = recordKey(partitionId, lastOffset)
   for (const key of store.records.getKeys({ start, reverse: true, limit: 1 })) {
     if (key.readUInt32BE(0) === partitionId) return { oldest, next: offsetOf(key) + 1 }
@@ -145,7 +161,7 @@ export function readRecords(
   return attempt(store.directory, () => {
     let bytes = 0
     for (const { key, value } of chunksFrom(store, partitionId, offset)) {
-      bytes += decodeChunk(value, topic, partition, offsetOf(key), offset, max - records.length, records)
+      bytes += decodeChunk(value, topic, partition, key, offset, max - records.length, records)
       if (records.length >= max || bytes >= maxBytes) break
     }
     return records
@@ -161,12 +177,12 @@ function checkAll(store: Store): void {
     for (const topic of storedTopics(store)) {
       for (let partition = 0; partition < topic.partitions; partition++) {
         for (const { key, value } of chunksFrom(store, topic.id * 65_536 + partition, 0)) {
-          decodeChunk(value, topic.topic, partition, offsetOf(key), 0, 0, [])
+          decodeChunk(value, topic.topic, partition, key, 0, 0, [])
         }
       }
     }
   } catch (thrown) {
-    throw lmdbErrors.torn(store.directory, thrown)
+    throw lmdbErrors.torn(store.directory, asError(thrown).message, thrown)
   }
 }
 
@@ -176,7 +192,8 @@ function attempt<T>(directory: string, act: () => T): T {
   } catch (thrown) {
     if (thrown instanceof TroupeError) throw thrown
     const code = (thrown as { code?: unknown }).code
-    if (code === -30797 || code === -30796 || code === -30793) throw lmdbErrors.torn(directory, thrown)
+    if (code === -30797 || code === -30796 || code === -30793)
+      throw lmdbErrors.torn(directory, asError(thrown).message, thrown)
     throw writeError(directory, thrown)
   }
 }

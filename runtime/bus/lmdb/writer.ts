@@ -19,6 +19,7 @@ import {
   boundsOf,
   chunksFrom,
   committedKey,
+  getMeta,
   offsetOf,
   oldestKey,
   readRecords,
@@ -151,7 +152,7 @@ export class LmdbWriter implements PartitionedLog {
     const key = committedKey(group, topic, partition)
     let offset = this.commits.get(key)
     if (offset === undefined) {
-      offset = this.store.meta.get(key) as number | undefined
+      offset = getMeta(this.store, key) as number | undefined
       if (offset !== undefined) this.commits.set(key, offset)
     }
     return offset
@@ -259,9 +260,10 @@ export class LmdbWriter implements PartitionedLog {
 
   private encode({ id, next, staged }: Partition): void {
     for (let from = 0; from < staged.length; ) {
-      const { bytes, count } = this.chunks.encode(staged, from)
+      const first = next + from
+      const { bytes, key, count } = this.chunks.encode(staged, from, count => recordKey(id, first + count - 1))
       from += count
-      this.writes.push({ table: 'records', key: recordKey(id, next + from - 1), value: bytes })
+      this.writes.push({ table: 'records', key, value: bytes })
     }
   }
 

@@ -7,6 +7,7 @@
  */
 import { lmdbErrors } from './errors'
 import { type Holder, lives, thisProcess } from './holder'
+import { fromMeta, metaValue } from './metaValue'
 import type { Store } from './store'
 
 /**
@@ -18,11 +19,11 @@ export function takeLease({ meta, directory }: Store, ownsLease: boolean): numbe
   return meta.transactionSync(() => {
     const me = thisProcess()
     const entry = meta.getEntry('writer')
-    const holder = entry?.value as Holder | null | undefined
+    const holder = fromMeta(directory, 'writer', entry?.value) as Holder | null | undefined
     const mine = holder?.pid === me.pid && holder.startTime === me.startTime && ownsLease
     if (holder && !mine && lives(holder, directory, me)) throw lmdbErrors.locked(directory, holder.pid)
     const epoch = (entry?.version ?? 0) + 1
-    void meta.put('writer', me, epoch)
+    void meta.put('writer', metaValue('writer', me), epoch)
     return epoch
   })
 }
@@ -33,7 +34,7 @@ export function takeLease({ meta, directory }: Store, ownsLease: boolean): numbe
  */
 export async function releaseLease({ meta }: Store, epoch: number): Promise<boolean> {
   try {
-    return await meta.ifVersion('writer', epoch, () => void meta.put('writer', null, epoch))
+    return await meta.ifVersion('writer', epoch, () => void meta.put('writer', metaValue('writer', null), epoch))
   } catch (thrown) {
     await causeOf(thrown)
     return false

@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { type BusRecord, murmur2, partitionOf } from '../../../runtime/bus'
 import { assignPartitions } from '../../../runtime/bus/assignment'
 import { ChunkWriter, decodeChunk } from '../../../runtime/bus/lmdb/chunk'
+import { recordKey } from '../../../runtime/bus/lmdb/recordKey'
 import { codeOf, record } from './contract'
 
 test('murmur2 gives the values that Kafka tests its own with', () => {
@@ -74,29 +75,34 @@ test('a stored chunk keeps its form: bytes written by format 1 are read as long 
     },
     { record: { ...record('t', 'g/1', ''), headers: {}, partition: 0 }, timestamp: 1.7e12 + 300 },
   ]
-  const { bytes, count } = writer.encode(records, 0)
+  const key = recordKey(0, 8)
+  const { bytes, count } = writer.encode(records, 0, () => key)
   expect(count).toBe(2)
-  expect(bytes.toString('hex')).toBe(stored)
+  // Format 2 has another version and checksum; all other bytes are the same.
+  expect(bytes.toString('hex', 5)).toBe(stored.slice(10))
   const decoded: BusRecord[] = []
-  decodeChunk(Buffer.from(stored, 'hex'), 't', 0, 8, 0, 10, decoded)
+  decodeChunk(Buffer.from(stored, 'hex'), 't', 0, key, 0, 10, decoded)
   expect(decoded.map(({ offset, timestamp, key, headers }) => ({ offset, timestamp, key, headers }))).toEqual([
     { offset: 7, timestamp: 1.7e12, key: 'g/0#', headers: { type: 'turn.asked', n: '✓' } },
     { offset: 8, timestamp: 1.7e12 + 300, key: 'g/1', headers: {} },
   ])
 })
 
-test('a chunk with any one bit changed, or cut anywhere, is reported as corrupt', async () => {
+test('a chunk with any one bit changed, cut anywhere, or under another key, is reported as corrupt', async () => {
   const { bytes } = new ChunkWriter().encode(
     [{ record: { ...record('t', 'key', 'value'), partition: 0 }, timestamp: 1 }],
     0,
+    () => recordKey(3, 0),
   )
-  const decode = async (chunk: Buffer): Promise<void> => void decodeChunk(chunk, 't', 0, 0, 0, 1, [])
+  const decode = async (chunk: Buffer, key = recordKey(3, 0)): Promise<void> =>
+    void decodeChunk(chunk, 't', 0, key, 0, 1, [])
   await decode(Buffer.from(bytes))
   for (let bit = 0; bit < bytes.length * 8; bit++) {
     const changed = Buffer.from(bytes)
     changed[bit >> 3]! ^= 1 << (bit & 7)
     expect(await codeOf(decode(changed))).toBe('bus.corrupt')
   }
+  for (const key of [recordKey(3, 1), recordKey(2, 0)]) expect(await codeOf(decode(bytes, key))).toBe('bus.corrupt')
   for (let length = 0; length < bytes.length; length++) {
     expect(await codeOf(decode(bytes.subarray(0, length)))).toBe('bus.corrupt')
   }

@@ -2,12 +2,12 @@
  * `troupe replay verify`: checks the log of a run and prints the result; exits with 1 when the log has a problem.
  */
 import type { Command } from 'commander'
-import type { Verification } from '../../replay/verify/verification'
-import { verifyRun } from '../../replay/verify/verifyRun'
-import { escapeForTerminal, painter, percent } from '../io/terminal'
-import { shareOf } from '../options/readers'
-import { openRecorded, type ReadOptions, withRun } from './runOptions'
-import { jsonText } from './text/jsonText'
+import type { Verification } from '../../../replay/verify/verification'
+import { verifyRun } from '../../../replay/verify/verifyRun'
+import { escapeForTerminal, painter, percent } from '../../io/terminal'
+import { shareOf } from '../../options/readers'
+import { openRecorded, type ReadOptions, withRun } from '../runOptions'
+import { jsonText } from '../text/jsonText'
 
 interface VerifyOptions extends ReadOptions {
   readonly json?: boolean
@@ -46,7 +46,7 @@ const paint = painter(process.stdout)
 function report(v: Verification): string[] {
   const { counted: c } = v
   const lines = [
-    `run ${v.run}: ${v.facts} facts, ${v.telemetry} statuses, ${v.deadLetters.length} dead letters, read in ${v.seconds.toFixed(2)} s (${Math.round((v.facts + v.telemetry) / Math.max(v.seconds, 1e-3))} a second)`,
+    `run ${v.run}: ${v.facts} facts, ${v.telemetry} statuses, ${v.commands} commands, ${v.deadLetters.length} dead letters, read in ${v.seconds.toFixed(2)} s (${Math.round((v.facts + v.telemetry + v.commands) / Math.max(v.seconds, 1e-3))} a second)`,
     `counted once: ${c.trajectories} trajectories, ${c.turns} turns, ${c.tools} tool calls, ${c.rewards} rewards, ${c.groups} groups decided, ${c.steps} steps`,
     `contexts rebuilt: ${v.contexts} (${percent(v.sampledShare, 0)} of the trajectories)`,
   ]

@@ -1,0 +1,185 @@
+/**
+ * Saves what is before the damage of a log as a run of the same name in another directory.
+ *
+ * in   a damaged run on lmdb      out  a new run that can be read, verified and resumed; what was lost
+ * Invariants: the damaged run is only read. The facts that are saved are those of one moment: each partition up to the
+ * last record before the first damage in time, so no fact stands without those that it follows from. Statuses and dead
+ * letters are saved up to that moment as far as they can be read; commands follow from facts and are left out.
+ */
+import { cp, readdir } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { topics as specs, type TopicName, topicOnBus } from '../../messages/topics'
+import type { BusRecord } from '../../runtime/bus/bus'
+import { decodeChunk } from '../../runtime/bus/lmdb/chunk'
+import { DamagedPage } from '../../runtime/bus/lmdb/pages/pageFile'
+import { type FoundChunk, salvagePages } from '../../runtime/bus/lmdb/pages/salvagePages'
+import type { StoredTopic } from '../../runtime/bus/lmdb/store'
+import { TroupeError } from '../../runtime/errors'
+import { directoryOf, noRun, openNewRun, runNamed } from '../../runtime/openRun'
+import { runDirectory, runsOf } from '../../runtime/runDirectory'
+
+export interface SalvageOptions {
+  readonly bus: string
+  readonly run: string
+  /** Address of the new run, lmdb:DIR. Default: the directory `salvaged` in that of `bus`. */
+  readonly to?: string
+}
+
+/** Offsets of a partition that the new run lacks, although the damaged one had them. */
+export interface LostOffsets {
+  readonly topic: string
+  readonly partition: number
+  readonly from: number
+  /** Last offset that is known; null when the damage hides how many there were. */
+  readonly through: number | null
+}
+
+export interface Salvaged {
+  readonly run: string
+  readonly to: string
+  readonly records: number
+  /** Time up to which facts were saved, ms since 1970; null when no fact was lost. */
+  readonly until: number | null
+  readonly damage: readonly string[]
+  readonly lost: readonly LostOffsets[]
+  /** Trajectories of which records were lost that could still be read, and steps that are not in the new run. */
+  readonly trajectories: readonly string[]
+  readonly steps: readonly number[]
+}
+
+interface Part {
+  readonly topic: StoredTopic
+  readonly name: TopicName
+  readonly partition: number
+  readonly chunks: readonly FoundChunk[]
+  readonly isSuspect: boolean
+}
+
+const notCopied = new Set(['log', 'index'])
+
+/** @throws TroupeError replay.salvage_impossible, run.not_found, run.exists */
+export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promise<Salvaged> {
+  const run = runNamed(name)
+  const directory = directoryOf(bus)
+  if (!bus.startsWith('lmdb:')) throw impossible(name, `${bus} is no directory of a log`, 'give --bus lmdb:DIR')
+  if (!runsOf(directory).includes(name)) throw noRun(directory, name)
+  const target = to ?? `lmdb:${join(resolve(directory), 'salvaged')}`
+  if (!target.startsWith('lmdb:')) throw impossible(name, `${target} is no directory of a log`, 'give --to lmdb:DIR')
+  const files = runDirectory(directory, run)
+  const found = salvagePages(join(files.log, 'data.mdb'))
+  if (found === undefined) throw impossible(name, 'both meta pages of its log are lost', 'restore the log from a copy')
+  try {
+    const parts = partsOf(found.topics as readonly StoredTopic[], found.chunks, found.suspect, name)
+    const facts = parts.filter(({ name }) => specs[name].holds === 'facts')
+    const ends = new Map(facts.map(part => [part, intactEnd(part)]))
+    let until = Number.POSITIVE_INFINITY
+    for (const [{ isSuspect }, { isCut, lastAt }] of ends) {
+      if (isCut || (isSuspect && lastAt !== undefined)) until = Math.min(until, lastAt ?? Number.NEGATIVE_INFINITY)
+    }
+    const started = facts.find(part => part.name === 'runs')
+    if (started === undefined || !(until >= (firstAt(started) ?? Number.POSITIVE_INFINITY))) {
+      throw impossible(name, 'its first facts or the list of its topics are lost', 'restore the log from a copy')
+    }
+
+    const context = await openNewRun(target, name)
+    const lost: LostOffsets[] = []
+    const trajectories = new Set<string>()
+    const steps = new Set<number>()
+    let records = 0
+    try {
+      await context.bus.createTopics(found.topics.map(t => pick(t as StoredTopic)))
+      for (const part of parts) {
+        if (specs[part.name].holds === 'commands') continue
+        const end = ends.get(part)?.end ?? Number.POSITIVE_INFINITY
+        let next = 0
+        let through: number | null = null
+        for (const chunk of part.chunks) {
+          const decoded = recordsOf(part, chunk)
+          through = chunk.last
+          const kept = decoded.filter(r => r.offset < end && r.timestamp <= until)
+          for (const { offset, timestamp, headers } of decoded) {
+            if (offset < end && timestamp <= until) continue
+            if (headers.trajectory) trajectories.add(headers.trajectory)
+            if (headers.type === 'step.completed' && headers.step) steps.add(Number(headers.step))
+          }
+          if (kept.length === 0) continue
+          await context.bus.append(
+            kept.map(({ topic, key, headers, value, partition }) => ({ topic, key, headers, value, partition })),
+          )
+          records += kept.length
+          next = kept[kept.length - 1]!.offset + 1
+        }
+        const hidden = part.isSuspect && (through === null || through < next)
+        if (hidden || (through !== null && through >= next)) {
+          lost.push({ topic: part.name, partition: part.partition, from: next, through: hidden ? null : through })
+        }
+      }
+    } finally {
+      await context.bus.close()
+    }
+    for (const entry of await readdir(files.root)) {
+      if (!notCopied.has(entry)) await cp(join(files.root, entry), join(context.files.root, entry), { recursive: true })
+    }
+    return {
+      ...{ run: name, to: target, records, until: until === Number.POSITIVE_INFINITY ? null : until },
+      damage: [...new Set(found.damage.map(({ message }) => message))],
+      ...{ lost, trajectories: [...trajectories].sort(), steps: [...steps] },
+    }
+  } finally {
+    found.close()
+  }
+}
+
+const pick = ({ topic, partitions, retentionMs }: StoredTopic) => ({ topic, partitions, retentionMs })
+
+function partsOf(
+  topics: readonly StoredTopic[],
+  chunks: ReadonlyMap<number, readonly FoundChunk[]>,
+  suspect: ReadonlySet<number>,
+  run: string,
+): readonly Part[] {
+  return topics.flatMap(topic => {
+    const name = Object.values(specs).find(spec => topicOnBus(runNamed(run), spec.name) === topic.topic)?.name
+    if (name === undefined) return []
+    return Array.from({ length: topic.partitions }, (_, partition): Part => {
+      const id = topic.id * 65_536 + partition
+      return { topic, name, partition, chunks: chunks.get(id) ?? [], isSuspect: suspect.has(id) }
+    })
+  })
+}
+
+/** Decodes a chunk; empty when it is damaged. */
+function recordsOf({ topic, partition }: Part, chunk: FoundChunk): readonly BusRecord[] {
+  const records: BusRecord[] = []
+  try {
+    decodeChunk(chunk.bytes(), topic.topic, partition, chunk.key, 0, Number.POSITIVE_INFINITY, records)
+    return records
+  } catch (thrown) {
+    if (thrown instanceof DamagedPage || (thrown instanceof TroupeError && thrown.code === 'bus.corrupt')) return []
+    throw thrown
+  }
+}
+
+/** Finds where the unbroken records of a partition end, and when the last of them was written. */
+function intactEnd(part: Part): { readonly end: number; readonly lastAt: number | undefined; readonly isCut: boolean } {
+  let end = 0
+  let lastAt: number | undefined
+  for (const chunk of part.chunks) {
+    const records = recordsOf(part, chunk)
+    if (records[0]?.offset !== end) return { end, lastAt, isCut: true }
+    end = chunk.last + 1
+    lastAt = records[records.length - 1]!.timestamp
+  }
+  return { end, lastAt, isCut: false }
+}
+
+function firstAt(part: Part): number | undefined {
+  const [first] = part.chunks
+  return first && recordsOf(part, first)[0]?.timestamp
+}
+
+const impossible = (run: string, why: string, hint: string): TroupeError =>
+  new TroupeError('replay.salvage_impossible', {
+    ...{ boundary: 'replay', retriable: false, hint },
+    message: `run '${run}' cannot be salvaged: ${why}`,
+  })

@@ -1,0 +1,89 @@
+/**
+ * Checks the pages of a log's data file before lmdb maps it: on a damaged page lmdb would end the process by a signal.
+ *
+ * in   a data file      out  nothing, or the first damage
+ * Invariants: a file that passes holds two meta pages, and trees whose pages, nodes, keys, counts and free pages agree,
+ * so lmdb finds every record that was committed. The values of records are not read: each chunk has a checksum, which
+ * is compared whenever it is read.
+ */
+
+import { walkFreePages } from './freePages'
+import { DamagedPage, type Meta, PageFile, type Tree, treeAt } from './pageFile'
+import { type LeafNode, nodeFlags, type WalkOptions, walkTree } from './walkTree'
+
+/** Times that a walk begins anew because a writer committed meanwhile. */
+const attempts = 5
+
+/**
+ * Returns the first damage of the file; undefined when it is sound. While a writer commits, pages change under the
+ * walk: it begins anew then, and after 5 times the writer, which opened the file, is believed.
+ */
+export function findDamage(path: string): DamagedPage | undefined {
+  let found: DamagedPage | undefined
+  for (let attempt = 0; attempt < attempts; attempt++) {
+    const file = PageFile.open(path)
+    if (file === undefined) return new DamagedPage(0, 'neither meta page is one of lmdb')
+    let before: number | undefined
+    try {
+      const [meta] = file.metas()
+      before = meta.transaction
+      check(file, meta)
+      return undefined
+    } catch (thrown) {
+      if (!(thrown instanceof DamagedPage)) throw thrown
+      found = thrown
+    } finally {
+      file.close()
+    }
+    if (before === newest(path)) return found
+  }
+  return newest(path) === undefined ? found : undefined
+}
+
+/** Number of the newest transaction; undefined while the meta pages are damaged. */
+function newest(path: string): number | undefined {
+  const file = PageFile.open(path)
+  try {
+    return file?.metas()[0].transaction
+  } catch (thrown) {
+    if (thrown instanceof DamagedPage) return undefined
+    throw thrown
+  } finally {
+    file?.close()
+  }
+}
+
+function check(file: PageFile, meta: Meta): void {
+  const { lastPage } = meta
+  // Pages of a damaged meta page may be as many as 2^40: none beyond what trees and lists can name is marked.
+  if (lastPage * file.pageBytes > file.bytes + 2 ** 32) {
+    throw new DamagedPage(meta.page, `meta page: its last page is ${lastPage}, the file has ${file.bytes} bytes`)
+  }
+  const options: WalkOptions = {
+    ...{ file, lastPage, transaction: meta.transaction, used: new Uint8Array(lastPage + 1) },
+    damaged(fault) {
+      throw fault
+    },
+  }
+  if ((meta.free.flags & 0x7f) !== 8)
+    throw new DamagedPage(meta.page, `meta page: free pages have the flags ${meta.free.flags}`)
+  for (const [name, tree] of treesOf(meta, options)) walkTree(tree, name, options)
+  walkFreePages(meta, options)
+}
+
+/** Walks the main tree. Returns the records of the trees that it names. */
+export function treesOf(meta: Meta, options: WalkOptions): ReadonlyMap<string, Tree> {
+  const trees = new Map<string, Tree>()
+  const take = ({ kind, key, data, page }: LeafNode): void => {
+    const name = key.toString('latin1').replace(/\0+$/, '')
+    if (kind !== nodeFlags.subTree) return
+    const tree = treeAt(data, 0)
+    if ((tree.flags & 0x7f) !== 0)
+      throw new DamagedPage(page, `trees: ${JSON.stringify(name)} has the flags ${tree.flags}`)
+    trees.set(name, tree)
+  }
+  if ((meta.main.flags & 0x7f) !== 0)
+    options.damaged(new DamagedPage(meta.page, `meta page: the main tree has the flags ${meta.main.flags}`))
+  walkTree(meta.main, 'trees', { ...options, node: take })
+  return trees
+}

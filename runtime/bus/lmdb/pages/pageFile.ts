@@ -1,0 +1,149 @@
+/**
+ * The pages of a data file of lmdb, read with pread and without lmdb, so that a damaged page is an error here and never
+ * ends the process.
+ *
+ * in   a data file      out  its two meta pages, and pages by number
+ * Layout (lmdb 3.5, data version 2), little-endian: a page begins with u64 number, u64 transaction, u16, u16 flags,
+ * u16 lower, u16 upper. Invariant: nothing is written, and every byte is read inside the file or is a `DamagedPage`.
+ */
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+
+export const headerBytes = 24
+export const flags = { branch: 1, leaf: 2, overflow: 4, meta: 8 } as const
+
+const magic = 0xbeefc0de
+const dataVersion = 2
+const largestPage = 65_536
+/** Upper bound on plausible page counts: 2^40 pages are 4 PiB. */
+const maxPages = 2 ** 40
+
+/** A page that does not hold what lmdb would have written. */
+export class DamagedPage extends Error {
+  constructor(
+    readonly page: number,
+    readonly why: string,
+  ) {
+    super(`page ${page}: ${why}`)
+  }
+}
+
+/** Root and counts of a tree, as its record in a meta page or in the main tree says. */
+export interface Tree {
+  readonly flags: number
+  readonly depth: number
+  readonly branches: number
+  readonly leaves: number
+  readonly overflows: number
+  readonly entries: number
+  /** Page of the root; undefined for an empty tree. */
+  readonly root: number | undefined
+}
+
+export interface Meta {
+  readonly page: 0 | 1
+  readonly transaction: number
+  readonly lastPage: number
+  readonly free: Tree
+  readonly main: Tree
+}
+
+/** Reads an unsigned 64-bit number. Numbers beyond 2^53 become inexact, which every later bound refuses. */
+export const u64 = (bytes: Buffer, at: number): number =>
+  bytes.readUInt32LE(at) + bytes.readUInt32LE(at + 4) * 0x1_0000_0000
+
+/** Reads the 48 bytes of a tree's record. */
+export function treeAt(bytes: Buffer, at: number): Tree {
+  const isEmpty = bytes.readUInt32LE(at + 40) === 0xffff_ffff && bytes.readUInt32LE(at + 44) === 0xffff_ffff
+  return {
+    flags: bytes.readUInt16LE(at + 4),
+    depth: bytes.readUInt16LE(at + 6),
+    branches: u64(bytes, at + 8),
+    leaves: u64(bytes, at + 16),
+    overflows: u64(bytes, at + 24),
+    entries: u64(bytes, at + 32),
+    root: isEmpty ? undefined : u64(bytes, at + 40),
+  }
+}
+
+export class PageFile {
+  private constructor(
+    private readonly handle: number,
+    readonly bytes: number,
+    readonly pageBytes: number,
+  ) {}
+
+  /** Opens a data file. Returns undefined if neither meta page is one of lmdb: it is no file of lmdb then. */
+  static open(path: string): PageFile | undefined {
+    const handle = openSync(path, 'r')
+    const head = Buffer.alloc(2 * largestPage)
+    const read = readSync(handle, head, 0, head.length, 0)
+    for (let at = 0; at < read && at <= largestPage; at = at === 0 ? 512 : at * 2) {
+      if (at + headerBytes + 136 > read || head.readUInt32LE(at + headerBytes) !== magic) continue
+      // The first meta page names the size of pages; if it is damaged, the place of the second one shows it.
+      const pageBytes = at === 0 ? head.readUInt32LE(headerBytes + 24) : at
+      if (pageBytes < 512 || pageBytes > largestPage || (pageBytes & (pageBytes - 1)) !== 0) continue
+      return new PageFile(handle, fstatSync(handle).size, pageBytes)
+    }
+    closeSync(handle)
+    return undefined
+  }
+
+  close(): void {
+    closeSync(this.handle)
+  }
+
+  /** Reads `length` bytes from byte `at` of a page on. @throws DamagedPage when the file ends before */
+  read(page: number, into: Buffer, length = this.pageBytes): Buffer {
+    if (page * this.pageBytes + length > this.bytes) throw new DamagedPage(page, 'it lies beyond the end of the file')
+    const read = readSync(this.handle, into, 0, length, page * this.pageBytes)
+    if (read < length) throw new DamagedPage(page, 'it lies beyond the end of the file')
+    return into
+  }
+
+  /** Checks that the file has these pages. @throws DamagedPage */
+  requireBytes(page: number, pages: number): void {
+    if ((page + pages) * this.pageBytes > this.bytes) throw new DamagedPage(page, 'it lies beyond the end of the file')
+  }
+
+  /** Reads a value of `bytes` bytes on overflow pages. @throws DamagedPage */
+  value(page: number, bytes: number): Buffer {
+    return this.read(page, Buffer.allocUnsafe(headerBytes + bytes), headerBytes + bytes).subarray(headerBytes)
+  }
+
+  /** Reads both meta pages, the newer one first. @throws DamagedPage if one is not as lmdb writes it */
+  metas(): readonly [newer: Meta, older: Meta] {
+    const first = this.meta(0)
+    const second = this.meta(1)
+    const [newer, older] = first.transaction > second.transaction ? [first, second] : [second, first]
+    // Transaction n is written to page n mod 2, so the two are neighbours; both are 0 in a fresh file.
+    if (newer.transaction - older.transaction > 1 || (newer.transaction > 0 && newer.transaction % 2 !== newer.page)) {
+      throw new DamagedPage(
+        newer.page,
+        `the meta pages name the transactions ${first.transaction} and ${second.transaction}; expected neighbours`,
+      )
+    }
+    return [newer, older]
+  }
+
+  /** Reads one meta page. @throws DamagedPage */
+  meta(page: 0 | 1): Meta {
+    const bytes = this.read(page, Buffer.alloc(this.pageBytes))
+    const damaged = (why: string) => new DamagedPage(page, `meta page: ${why}`)
+    if (u64(bytes, 0) !== page) throw damaged(`its number is ${u64(bytes, 0)}`)
+    if (bytes.readUInt16LE(18) !== flags.meta) throw damaged(`its flags are ${bytes.readUInt16LE(18)}`)
+    const at = headerBytes
+    if (bytes.readUInt32LE(at) !== magic) throw damaged('its magic number is another')
+    if (bytes.readUInt32LE(at + 4) !== dataVersion) throw damaged(`its version is ${bytes.readUInt32LE(at + 4)}`)
+    if (u64(bytes, at + 8) !== 0) throw damaged('it asks for a fixed address')
+    if (bytes.readUInt32LE(at + 24) !== this.pageBytes) throw damaged('its size of pages is another')
+    const lastPage = u64(bytes, at + 120)
+    const mapBytes = u64(bytes, at + 16)
+    if (lastPage < 1 || lastPage > maxPages) throw damaged(`its last page is ${lastPage}`)
+    if (mapBytes % this.pageBytes !== 0 || mapBytes < (lastPage + 1) * this.pageBytes || mapBytes > 2 ** 46) {
+      throw damaged(`its map has ${mapBytes} bytes, its last page is ${lastPage}`)
+    }
+    const free = treeAt(bytes, at + 24)
+    const main = treeAt(bytes, at + 72)
+    return { page, transaction: u64(bytes, at + 128), lastPage, free, main }
+  }
+}
