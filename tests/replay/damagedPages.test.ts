@@ -156,5 +156,5 @@ test('salvage of a log whose first fact is damaged is refused by name, and so is
   const refused = await replay('salvage', run, '--bus', `lmdb:${at}`)
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('replay.salvage_impossible') })
   const none = await replay('salvage', 'none', '--bus', `lmdb:${at}`)
-  expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('run.not_found') })
+  expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('run.not_found') })
 })
