@@ -1,10 +1,10 @@
 /**
- * Memory of this machine, or of the control group (cgroup) that holds this process: how much there is, how much is free,
- * how often the kernel has killed for lack of it.
+ * Memory of this machine, or of the control group (cgroup) that holds this process: its size, its free part, and how
+ * many processes the kernel has killed for lack of memory.
  *
  * in   /proc and /sys/fs/cgroup, of cgroup v2, v1 or both      out  bytes, a count
- * Invariant: what cannot be read is not guessed: without limits of a cgroup the machine's memory counts, and without
- * counters nobody was killed.
+ * Invariant: nothing is guessed: if no cgroup limit can be read, the machine's memory is the size; a counter that cannot be
+ * read counts as 0.
  */
 import { readFileSync } from 'node:fs'
 import { totalmem } from 'node:os'
@@ -13,9 +13,12 @@ import { join } from 'node:path'
 export interface MachineMemory {
   /** Memory of the machine, or the lowest limit of the cgroups above this process, in bytes. */
   readonly totalBytes: number
-  /** Bytes that can still be taken. */
+  /** Free memory in bytes: the least of what the machine and each of the cgroups have left. */
   availableBytes(): number
-  /** Number of processes that the kernel killed for lack of memory, on this machine and in this process's cgroups. */
+  /**
+   * Sum of the kernel's counters of processes killed for lack of memory, of the machine and of this process's cgroups. One
+   * kill may count in several of them: only the growth of the sum says something.
+   */
   kills(): number
 }
 
@@ -27,7 +30,7 @@ const V1 = {
   cache: /^total_inactive_file (\d+)/m,
 }
 
-/** Reads the memory. @param roots where /proc and /sys/fs/cgroup are */
+/** Opens the memory's figures, which each call reads again. @param roots paths of /proc and /sys/fs/cgroup */
 export function machineMemory(roots = { proc: '/proc', cgroup: '/sys/fs/cgroup' }): MachineMemory {
   const groups = groupsOf(roots)
   const meminfo = (name: string) =>

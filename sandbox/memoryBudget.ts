@@ -8,7 +8,10 @@
  */
 import { type MachineMemory, machineMemory } from './machineMemory'
 
-/** Share of the memory that calls may have together; the rest is for this process, zygotes, engines and page cache. */
+/**
+ * Upper bound on the limits of all running calls, as a share of the memory; the rest is for this process, zygotes, engines
+ * and page cache.
+ */
 const SHARE = 0.8
 /** Age in ms up to which a reading of the machine's memory is used again: a reading takes 0.1 ms, a call about 1 ms. */
 const FRESH_MS = 100
@@ -39,7 +42,7 @@ export class MemoryBudget {
     for (const tell of [...this.#waiting]) tell()
   }
 
-  /** Calls `tell` whenever a call gives its limit back, until the returned function is called. */
+  /** Adds a listener that is called whenever a limit returns to the budget. Returns the function that removes it. */
   onGiven(tell: () => void): () => void {
     this.#waiting.add(tell)
     return () => void this.#waiting.delete(tell)
@@ -66,7 +69,7 @@ export class MemoryBudget {
 
 let shared: MemoryBudget | undefined
 
-/** Returns the budget of this process. */
+/** Returns the budget that all sandboxes of this process share. */
 export function processBudget(): MemoryBudget {
   shared ??= new MemoryBudget()
   return shared

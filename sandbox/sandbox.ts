@@ -35,8 +35,9 @@ export interface RunRequest {
    */
   readonly session?: SessionPlace
   /**
-   * Name of whoever sends the call. Clients take turns; without a name, a session is a client, and all other calls are
-   * one. A named client's only call begins beside the long calls of a client that runs many.
+   * Name of the client that sends the call. Clients take turns. Without a name, each session is a client of its own, and
+   * all calls without a session are one client. A call of a named client that runs no other call may begin while the long
+   * calls of a client that runs four calls or more still run.
    */
   readonly client?: string
 }

@@ -1,11 +1,13 @@
 /**
- * Counts the running calls of each client, to tell a client that waits for another's flood.
+ * Counts the running calls of each client, to find clients that run no call while another client floods the sandbox.
  *
- * in   calls that are sent and that end, by their client      out  whether a client runs nothing while another runs many
- * Invariant: where every client runs a few calls, none is told apart: more calls at once would make each of them slower.
+ * in   calls that are sent and that end, by their client
+ * out  true if a client runs no call while another runs MANY (4) or more
+ * Invariant: while every client runs fewer than MANY calls, no client is preferred: more calls at once would slow each of
+ * them.
  */
 
-/** Running calls from which on a client counts as one that floods: one core's share of long calls, and one more. */
+/** Number of running calls at which a client counts as flooding: one core's share of long calls, and one more. */
 const MANY = 4
 
 export class Clients {

@@ -49,7 +49,7 @@ export interface Place {
   readonly seed: bigint
 }
 
-/** @param urgent true: the call begins before others that wait, and beside more long calls than others may */
+/** @param urgent true: the call begins before waiting calls, and while more long calls run than other calls accept */
 export function runFrame(id: number, call: Call, place?: Place, urgent = false): Buffer {
   const frame = Buffer.allocUnsafe(ASK.head + call.code.length + call.stdin.length)
   let flags = call.mode === 'cell' ? FLAGS.cell : 0

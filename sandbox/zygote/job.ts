@@ -18,7 +18,7 @@ export interface Job {
   readonly call: Call
   /** Client that the call belongs to, since clients take turns: the request's client name, or its session's id. */
   readonly client: string
-  /** true: the client is named, so that its only call begins beside the long calls of others. */
+  /** true: the client is named, so its only call may begin while the long calls of a client that floods run. */
   readonly named: boolean
   readonly queuedAt: number
   /** Keys of the session states that a cell forks from and leaves; undefined for a call without a session. */
@@ -48,7 +48,7 @@ export interface Placed extends Place {
 
 export type Outcome = CallOutcome<ZygoteLink<Job>>
 
-/** @param outOfMemory true if the kernel has killed for lack of memory since the call was sent */
+/** @param outOfMemory true if the kernel has killed a process for lack of memory since the call was sent */
 export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending, outOfMemory: boolean): Outcome {
   const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
   const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
