@@ -10,7 +10,7 @@
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
-import { adapterOf, weightsHere } from '../../backends/weights/fetchWeights'
+import { adapterOf, type FetchOptions, type PublishedWeights, weightsHere } from '../../backends/weights/fetchWeights'
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
@@ -64,10 +64,14 @@ const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.at
 
 /**
  * Makes the port that carries out the inference behaviour's requests on one engine. `keepKv`: true to keep the KV cache
- * of older weights when new ones are loaded. `fetchMs`: milliseconds after the first attempt to fetch weights over HTTP
- * in which further attempts may begin.
+ * of older weights when new ones are loaded. `fetching`: where published weights lie, and how long to try to fetch them.
  */
-export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects, fetchMs?: number): Port<InferenceRequest> {
+export function inferencePort(
+  engine: Engine,
+  keepKv: boolean,
+  fx: Effects,
+  fetching: Pick<FetchOptions, 'root' | 'fetchMs'> = {},
+): Port<InferenceRequest> {
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
   /**
@@ -152,14 +156,19 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects, fetc
         const { version, digest, adapter } = request.weights
         const turn = ++updates
         const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
-        const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
+        const taken: PublishedWeights = isAdapter ? adapterOf(request.weights, adapter) : request.weights
         // The update takes its turn before its weights are fetched: a sleep that is requested meanwhile runs after it.
         const isTaken = await inTurn(async () => {
           // An update is skipped if another one was requested while it waited or was fetched.
           if (turn < updates) return false
-          const directory = await weightsHere(taken, { signal, ...(fetchMs === undefined ? {} : { fetchMs }) })
+          const directory = await weightsHere(taken, { signal, ...fetching })
           if (turn < updates) return false
-          const update = { version, digest: taken.digest, directory, keepKv, isAdapter }
+          const { manifest, adapterConfig } = taken
+          const update = {
+            ...{ version, digest: taken.digest, directory, keepKv, isAdapter },
+            ...(manifest === undefined ? {} : { manifest }),
+            ...(adapterConfig === undefined ? {} : { adapterConfig }),
+          }
           if (!isAsleep) await engine.updateWeights(update)
           else if (engine.wake === undefined) throw new Error(`engine ${engine.id} fell asleep and cannot wake`)
           else await engine.wake(update)

@@ -28,6 +28,11 @@ export interface JoinOptions {
    * Milliseconds after the first attempt to fetch weights over HTTP in which further attempts may begin. Default: 1 hour.
    */
   readonly fetchWeightsMs?: number
+  /**
+   * Directory of the run's files, below which published weights are looked up. Default: the working directory; not used
+   * if the weights are served, or are recorded with an absolute path.
+   */
+  readonly runDirectory?: string
   /** True if the engine sleeps while the trainer works. Default: false. */
   readonly sleeps?: boolean
   /**
@@ -59,7 +64,10 @@ export async function joinEngine(
   const { id, capabilities } = engine
   const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
     options
-  const port = inferencePort(engine, options.keepKv ?? false, fx, options.fetchWeightsMs)
+  const port = inferencePort(engine, options.keepKv ?? false, fx, {
+    root: options.runDirectory,
+    ...(options.fetchWeightsMs === undefined ? {} : { fetchMs: options.fetchWeightsMs }),
+  })
   /**
    * Policy version that the engine was opened with (`options.version`); undefined once the engine has loaded another.
    */

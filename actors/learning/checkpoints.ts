@@ -9,13 +9,13 @@
  */
 import { readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
-import type { Trainer } from '../../backends/trainer/trainer'
+import type { PartialCheckpoints, Trainer } from '../../backends/trainer/trainer'
 import type { CheckpointSaved, WeightsPublished } from '../../messages/facts'
 import type { Epoch, PolicyVersion } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
+import { recordedPath } from '../../runtime/runPaths'
 import type { KeptCheckpoint } from './retention'
 
 export interface CheckpointsOptions {
@@ -86,15 +86,24 @@ export function checkpoints(options: CheckpointsOptions) {
   return {
     pathOf,
 
+    /** What a call is given to go on from a checkpoint in its middle; nothing without one. */
+    resumeOf(from: KeptCheckpoint | undefined): Pick<PartialCheckpoints, 'resume' | 'resumeManifest'> {
+      if (from === undefined) return {}
+      const { name, manifest } = from
+      return { resume: pathOf(name), ...(manifest === undefined ? {} : { resumeManifest: manifest }) }
+    },
+
     /** Publishes the trainer's weights. Removes the version `keepVersions` before them, unless a checkpoint shares its files. */
     async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
       const { step, version, epoch } = reached
       const weights = join(directory, 'weights', under(versionName(version), epoch))
-      const { digest, bytes, dtype, adapter } = await options.attempt('save', () => trainer.save(weights, false))
+      const saved = await options.attempt('save', () => trainer.save(weights, false))
+      const { digest, manifest, bytes, dtype, adapter } = saved
+      const checked = manifest === undefined ? {} : { manifest }
       const served = options.servedAt === undefined ? {} : { served: options.servedAt(weights) }
       const adapters = adapter === undefined ? {} : { adapter }
-      const url = pathToFileURL(weights).href
-      const said = { version, step, url, ...served, digest, bytes, dtype, ...adapters, epoch }
+      const url = recordedPath(directory, weights)
+      const said = { version, step, url, ...served, digest, ...checked, bytes, dtype, ...adapters, epoch }
       const published: WeightsPublished = { type: 'weights.published', at: fx.now(), ...said }
       const old = version - options.keepVersions
       const shared = writing?.version === old || kept.some(checkpoint => checkpoint.version === old)

@@ -32,7 +32,15 @@ export interface LearnerPlan {
   readonly steps: number
   /** Number of checkpoints to keep. Default: all. */
   readonly keepCheckpoints?: number | 'all'
+  /**
+   * Names of checkpoints that are treated as if they had never been saved: damaged ones, whose steps are computed again
+   * from an older one. They are not removed either. Default: none.
+   */
+  readonly without?: ReadonlySet<string>
 }
+
+/** Checkpoint from which the trainer goes on. */
+export type BaseCheckpoint = Pick<KeptCheckpoint, 'step' | 'name' | 'manifest'>
 
 /** Log position at which a group's facts begin. */
 interface GroupPlace {
@@ -63,7 +71,7 @@ export interface LearnerState {
   readonly epoch: Epoch
   readonly published: PolicyVersion | null
   /** Newest checkpoint of a completed step. */
-  readonly checkpoint: { readonly step: number; readonly name: string } | null
+  readonly checkpoint: BaseCheckpoint | null
   /** Checkpoints that were saved and not removed, in the order in which they were saved. */
   readonly saved: readonly KeptCheckpoint[]
   /** Checkpoints in the middle of the cold start (step 0) and of steps, in the order in which they were saved. */
@@ -93,7 +101,7 @@ export type LearnerRequest =
       readonly epoch: Epoch
       readonly batch: Batch
       readonly version: PolicyVersion
-      readonly checkpoint: { readonly step: number; readonly name: string }
+      readonly checkpoint: BaseCheckpoint
       /**
        * Batches of the finished steps since the newest checkpoint; the trainer computes them again if it lost their
        * result.
@@ -209,18 +217,19 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
         case 'step.rejected':
           return over(state, fact.step, fact.metrics, true)
         case 'checkpoint.saved': {
+          const { step, version, name } = fact
+          if (plan.without?.has(name)) return state
+          const checked = fact.manifest === undefined ? {} : { manifest: fact.manifest }
           if (fact.updates !== undefined) {
             // A cold start or step that begins anew in the same process writes its checkpoints under the same names.
-            const { step, name } = fact
-            return { ...state, partial: [...without(state.partial, name), { step, version: null, name }] }
+            return { ...state, partial: [...without(state.partial, name), { step, version: null, name, ...checked }] }
           }
-          const { step, version, name } = fact
-          const saved = [...without(state.saved, name), { step, version, name }]
+          const saved = [...without(state.saved, name), { step, version, name, ...checked }]
           // The checkpoint of a step may be in the log before the step's completion. If the completion is lost in a crash,
           // the step is trained again, from the checkpoint before.
           if (step > state.done) return { ...state, saved }
           const batches = state.batches.filter(b => b.started.step > step)
-          return { ...state, checkpoint: { step, name }, saved, batches }
+          return { ...state, checkpoint: { step, name, ...checked }, saved, batches }
         }
         case 'checkpoint.removed':
           return { ...state, saved: without(state.saved, fact.name), partial: without(state.partial, fact.name) }
@@ -262,6 +271,9 @@ function lastPartial({ partial, published, batches }: LearnerState): KeptCheckpo
 /** True if the group was selected or rejected before: only the first such decision counts. */
 const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
 
+const baseOf = ({ step, name, manifest }: KeptCheckpoint): BaseCheckpoint =>
+  manifest === undefined ? { step, name } : { step, name, manifest }
+
 const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })
 
 function changeStep(state: LearnerState, step: number, change: (g: Gathered) => Gathered): LearnerState {
@@ -293,7 +305,7 @@ function over(state: LearnerState, step: number, metrics: Metrics, rejected: boo
   const own = rejected ? undefined : state.saved.findLast(c => c.step === step)
   return {
     ...state,
-    checkpoint: own === undefined ? state.checkpoint : { step, name: own.name },
+    checkpoint: own === undefined ? state.checkpoint : baseOf(own),
     lastBase: state.batches.find(b => b.started.step === step)?.started.baseCheckpoint ?? state.lastBase,
     done: step,
     gathered,

@@ -127,7 +127,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { on, recorded } = recordPartials(of, { append, fx })
     const tune = (from?: KeptCheckpoint) =>
       calls.attempt(callKinds.sft, () =>
-        trainer.sft(data, sft, options.onColdStart, { ...on, ...(from && { resume: written.pathOf(from.name) }) }),
+        trainer.sft(data, sft, options.onColdStart, { ...on, ...written.resumeOf(from) }),
       )
     const metrics = await goOnOrBeginAnew('the cold start', resume, tune, log)
     await recorded()

@@ -15,6 +15,8 @@ export interface KeptCheckpoint {
   readonly version: PolicyVersion | null
   /** Name of the checkpoint's directory. */
   readonly name: string
+  /** sha256 of its manifest.json; absent in old logs. */
+  readonly manifest?: string
 }
 
 export function obsolete(

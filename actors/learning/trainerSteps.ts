@@ -17,6 +17,7 @@ import type { checkpoints } from './checkpoints'
 import type { Batch, LearnerRequest } from './learner'
 import { goOnOrBeginAnew, type Recorder, recordPartials } from './partials'
 import type { KeptCheckpoint } from './retention'
+import { withCure } from './soundCheckpoint'
 import { batchFaults, callKinds } from './trainerCalls'
 import { factsOf, trainSequences } from './trainSequences'
 
@@ -50,6 +51,19 @@ export function trainerSteps(options: TrainerStepsOptions) {
   const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
     trainSequences(batch, await factsOf(journal, batch))
 
+  /** Loads the newest checkpoint. A damaged one ends the run: no later try finds other files. */
+  async function load(trainer: Trainer, { checkpoint, saved }: TrainRequest): Promise<void> {
+    const { name, manifest } = checkpoint
+    if (manifest === undefined) {
+      log.warn({ checkpoint: name }, 'the log has no digest of this checkpoint: only its own manifest checks its files')
+    }
+    try {
+      await calls.attempt(callKinds.load, () => trainer.load(written.pathOf(name), manifest))
+    } catch (thrown) {
+      throw await withCure(thrown, { checkpoint, saved, pathOf: written.pathOf, run: journal.run })
+    }
+  }
+
   async function stepOf(
     trainer: Trainer,
     { started }: Batch,
@@ -60,7 +74,7 @@ export function trainerSteps(options: TrainerStepsOptions) {
     const { step } = started
     const of = { prefix: written.partialPrefix(step, epoch), every, owner: `${step}/${started.epoch}` }
     const { on, recorded } = recordPartials({ ...of, step, version, epoch }, options)
-    const resume = from === undefined ? {} : { resume: written.pathOf(from.name) }
+    const resume = written.resumeOf(from)
     const kind = step === batch.started.step ? callKinds.step : callKinds.again
     const metrics = await calls.attempt(kind, () => trainer.step(sequences, grpo, { ...on, ...resume }))
     await recorded()
@@ -88,13 +102,13 @@ export function trainerSteps(options: TrainerStepsOptions) {
 
   /** Computes the step from a checkpoint in the middle of it or of an earlier one, or from the newest checkpoint. */
   async function computed(trainer: Trainer, request: TrainRequest, partial?: KeptCheckpoint): Promise<Computed> {
-    const { batch, since, checkpoint } = request
+    const { batch, since } = request
     const { step } = batch.started
     const isInside = partial?.step === step
     if (!isInside && !holdsBefore(trainer, step)) {
       held = undefined
       const at = since.findIndex(({ started }) => started.step === partial?.step)
-      if (at < 0) await calls.attempt(callKinds.load, () => trainer.load(written.pathOf(checkpoint.name)))
+      if (at < 0) await load(trainer, request)
       await repeat(trainer, request, Math.max(0, at), at < 0 ? undefined : partial)
       held = { trainer, step: step - 1 }
     }

@@ -42,6 +42,8 @@ export interface RunOptions {
   /** True to train. False to collect rollouts from the unchanged model only. */
   readonly learns: boolean
   readonly acceptCode: boolean
+  /** Name of the checkpoint from which a resumed run goes on; newer ones are ignored. Default: the newest. */
+  readonly fromCheckpoint?: string
   readonly fx: Effects
   readonly log: Log
   readonly metrics?: MetricsRegistry

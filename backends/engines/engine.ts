@@ -100,6 +100,13 @@ export interface WeightsUpdate {
   /** sha256 of the weights, in hex; '' for the unchanged initial model. */
   readonly digest: string
   readonly keepKv: boolean
+  /**
+   * sha256 of the directory's manifest.json, by which the model's files are checked before they are loaded; absent in old
+   * logs, for the initial model and for adapters.
+   */
+  readonly manifest?: string
+  /** sha256 of the adapter_config.json of adapters; absent in old logs. */
+  readonly adapterConfig?: string
   /** True if the directory holds a LoRA adapter to the model that the engine was started with. */
   readonly isAdapter?: boolean
 }

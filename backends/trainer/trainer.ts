@@ -39,6 +39,8 @@ export interface PartialCheckpoints {
   readonly every: number
   /** Directory of the checkpoint from which this call resumes. Default: the call begins anew. */
   readonly resume?: string
+  /** sha256 of that checkpoint's manifest.json; absent: its files are checked by the manifest alone. */
+  readonly resumeManifest?: string
   /** Identifies the call that the checkpoints belong to; a `resume` of another owner is refused. */
   readonly owner?: string
   /** Called for each checkpoint that is complete on disk. */
@@ -50,6 +52,15 @@ export interface StageReset {
   readonly optimizer: boolean
   /** True to take the current policy as the reference of the KL term. */
   readonly reference: boolean
+}
+
+/** Weights that were published. */
+export interface Published extends Saved {
+  readonly dtype: string
+  /** sha256 of the directory's manifest.json, in hex. */
+  readonly manifest?: string
+  /** The adapters in `adapter/`, if adapters are trained; `config`: sha256 of their adapter_config.json. */
+  readonly adapter?: Saved & { readonly config?: string }
 }
 
 /** Weights that were saved. digest: sha256 over the safetensors files' bytes in the order of their names, in hex. */
@@ -94,15 +105,19 @@ export interface Trainer {
    * trainer of adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
    * `withOptimizer`: writes a whole checkpoint, and returns when that is on disk.
    */
-  save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly dtype: string; readonly adapter?: Saved }>
+  save(directory: string, withOptimizer: boolean): Promise<Published>
   /**
    * Writes a checkpoint beside training. `weights`: directory in which `save` put the weights of the same state. Resolves
    * once the next call may be made; `saved` when the checkpoint is complete, fsynced and renamed. A checkpoint holds the
    * state at the time of this call, whatever is trained while it is written.
    */
   checkpoint(directory: string, weights: string): Promise<{ readonly saved: Promise<SavedCheckpoint> }>
-  /** Loads weights and, if the directory has them, the optimizer's state and the reference of the KL term. */
-  load(directory: string): Promise<void>
+  /**
+   * Loads weights and, if the directory has them, the optimizer's state and the reference of the KL term. All files are
+   * compared with the manifest first. `manifest`: sha256 that manifest.json must have; absent: it is not compared.
+   * `trainer.checkpoint_corrupt`: a file differs or is missing; `trainer.no_checkpoint`: the directory is missing.
+   */
+  load(directory: string, manifest?: string): Promise<void>
   /**
    * Resets the trainer at the start of a stage. A checkpoint holds the state before a later reset, so after loading it,
    * repeat the reset at the same step.

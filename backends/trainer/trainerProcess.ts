@@ -96,17 +96,16 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
       return call(child, 'Step', input, stepTimeoutMs ?? 3_600_000, () => {}, on?.onSaved)
     },
     async save(directory, withOptimizer) {
-      type Reply = Saved & { readonly dtype: string; readonly adapterDigest: string; readonly adapterBytes: number }
+      type Adapter = { readonly adapterDigest: string; readonly adapterBytes: number; readonly adapterConfig: string }
+      type Reply = Saved & { readonly dtype: string; readonly manifest: string } & Adapter
       const reply = await client.unary<Reply>('Save', { directory, withOptimizer }, saveTimeoutMs)
-      const { digest, bytes, dtype, adapterDigest, adapterBytes } = reply
-      return {
-        ...{ digest, bytes, dtype },
-        ...(adapterDigest === '' ? {} : { adapter: { digest: adapterDigest, bytes: adapterBytes } }),
-      }
+      const { digest, bytes, dtype, manifest, adapterDigest, adapterBytes, adapterConfig } = reply
+      const adapter = { digest: adapterDigest, bytes: adapterBytes, config: adapterConfig }
+      return { digest, bytes, dtype, manifest, ...(adapterDigest === '' ? {} : { adapter }) }
     },
     checkpoint: (directory, weights) => checkpointCall(child, { directory, weights }, saveTimeoutMs),
-    async load(directory) {
-      await client.unary('Load', { directory }, loadTimeoutMs)
+    async load(directory, manifest = '') {
+      await client.unary('Load', { directory, manifest }, loadTimeoutMs)
     },
     async sleep() {
       if (offload === true) await client.unary('Sleep', {}, moveTimeoutMs)
@@ -192,8 +191,9 @@ async function call(
   }
 }
 
-const partialOf = ({ prefix = '', every = 0, resume = '', owner = '' }: Partial<PartialCheckpoints> = {}) => {
-  return { prefix, every, resume, owner }
+const partialOf = (on: Partial<PartialCheckpoints> = {}) => {
+  const { prefix = '', every = 0, resume = '', owner = '', resumeManifest = '' } = on
+  return { prefix, every, resume, owner, resumeManifest }
 }
 
 function* parts<T>(first: readonly object[], items: readonly T[], partOf: (item: T) => object): Iterable<object> {

@@ -16,25 +16,26 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { troupeHome } from '../../runtime/home'
 import { knowSecret } from '../../runtime/knownSecrets'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
-import { servedWeights, unchecked } from './servedWeights'
+import { pathToday } from '../../runtime/runPaths'
+import { servedWeights, unchecked, type WeightDigests } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
-export interface PublishedWeights {
-  /** URL (`file:`) of the directory that the learner wrote. */
+export interface PublishedWeights extends WeightDigests {
+  /** Directory that the learner wrote, as `weights.published` has it. */
   readonly url: string
   /** URL (`http:`) at which the learner's host serves the directory. */
   readonly served?: string | undefined
-  readonly digest: string
 }
 
 export interface FetchOptions {
+  /** The run's directory, below which the learner's path is looked up. Default: the working directory. */
+  readonly root?: string | undefined
   /** Directory for the fetched versions. Default: `weights` below TROUPE_HOME. */
   readonly into?: string
   /** Bearer token for the server of the weights. Default: the value of TROUPE_WEIGHTS_TOKEN. */
@@ -75,10 +76,13 @@ function shared<T extends string | undefined>(key: string, act: () => Promise<T>
   return running
 }
 
-/** Returns the location of the adapters that were published with weights. */
-export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
+/** Returns the location of the adapters that were published with weights, and their digests. */
+export function adapterOf(
+  { url, served }: PublishedWeights,
+  { digest, config }: { readonly digest: string; readonly config?: string },
+): PublishedWeights {
   const below = (place: string) => `${place}/${adapterFolder}`
-  return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
+  return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest, adapterConfig: config }
 }
 
 /**
@@ -88,10 +92,10 @@ export function adapterOf({ url, served }: PublishedWeights, digest: string): Pu
  */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const { served, digest } = weights
-  const directory = fileURLToPath(weights.url)
+  const directory = pathToday(options.root ?? '', weights.url)
   if (served === undefined) return directory
-  const here = () => shared(`${directory} ${digest}`, () => ifSound(directory, digest))
-  const fetch = () => shared(`${served} ${digest}`, () => fetched(served, digest, options))
+  const here = () => shared(`${directory} ${digest}`, () => ifSound(directory, weights))
+  const fetch = () => shared(`${served} ${digest}`, () => fetched(served, weights, options))
   const running = here().then(found => found ?? fetch())
   return options.signal === undefined ? running : rejectOnAbort(running, options.signal)
 }
@@ -100,24 +104,24 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
  * Returns the learner's path if it holds the published weights on this host, else undefined. It may hold other weights:
  * another run's, or an old copy.
  */
-async function ifSound(directory: string, digest: string): Promise<string | undefined> {
+async function ifSound(directory: string, digests: WeightDigests): Promise<string | undefined> {
   if (!configs.some(name => existsSync(join(directory, name)))) return undefined
-  return servedWeights(directory, digest).then(
+  return servedWeights(directory, digests).then(
     () => directory,
     () => undefined,
   )
 }
 
-async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {
+async function fetched(url: string, digests: WeightDigests, options: FetchOptions): Promise<string> {
   const into = options.into ?? join(troupeHome(), 'weights')
-  const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
-  if (existsSync(whole) && (await isSound(whole, digest))) return whole
+  const whole = join(into, createHash('sha256').update(`${url} ${digests.digest}`).digest('hex').slice(0, 32))
+  if (existsSync(whole) && (await isSound(whole, digests))) return whole
   // Directory of this process's incomplete fetch; other processes of this host may fetch the same version.
   const part = `${whole}.${process.pid}.part`
   // A wrong digest may come from bytes that an earlier, interrupted fetch left: fetch once more from the beginning.
-  await wholeNow(part, url, options, digest).catch(async thrown => {
+  await wholeNow(part, url, options, digests).catch(async thrown => {
     if (!isOtherBytes(thrown)) throw thrown
-    await wholeNow(part, url, options, digest)
+    await wholeNow(part, url, options, digests)
   })
   await rename(part, whole).catch(async thrown => {
     if (!existsSync(whole)) throw thrown
@@ -131,12 +135,12 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
  * Completes a fetch and checks its digest. @throws TroupeError engine.no_weights, engine.digest_differs; if the check
  * fails, the incomplete directory is removed
  */
-async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
+async function wholeNow(part: string, url: string, options: FetchOptions, digests: WeightDigests): Promise<void> {
   await mkdir(part, { recursive: true })
   const files = await again(url, options, () => list(`${url}/${listName}`, options))
   for (const file of files) await again(url, options, () => append(part, url, file, options))
   try {
-    await servedWeights(part, digest)
+    await servedWeights(part, digests)
   } catch (thrown) {
     await rm(part, { recursive: true, force: true })
     throw thrown
@@ -152,10 +156,10 @@ const isOtherBytes = (thrown: unknown): boolean =>
  * Returns true if an earlier fetch has its digest; a directory with another one (a disk fault, say) is removed, so that
  * it is fetched again.
  */
-async function isSound(whole: string, digest: string): Promise<boolean> {
+async function isSound(whole: string, digests: WeightDigests): Promise<boolean> {
   const now = systemEffects.now() / 1000
   try {
-    await servedWeights(whole, digest)
+    await servedWeights(whole, digests)
     await utimes(whole, now, now)
     return true
   } catch {

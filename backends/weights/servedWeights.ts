@@ -1,9 +1,10 @@
 /**
  * Prepares published weights for a server that Troupe did not start: a directory with a model in it and nothing else.
  *
- * in   a published directory and the digest of its weights
+ * in   a published directory; the digests of its weights and of its manifest
  * out  that directory, or a view of it beside the weights
- * Invariant: only bytes with the published digest are handed on; the initial model (digest '') is not checked.
+ * Invariant: only files with the published digests are handed on: the weights, and with a manifest's digest also config
+ * and tokenizer. The initial model (digest '') is not checked.
  * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which such a server would load
  * as the model's: the view links the model's files only.
  */
@@ -12,6 +13,7 @@ import { createReadStream } from 'node:fs'
 import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
+import { checkFiles, type FileFault, ofModel, sha256Of, short } from './manifest'
 
 /**
  * File name of the optimizer's state in checkpoints of earlier Troupe versions; today the state has a folder of its
@@ -19,6 +21,16 @@ import { TroupeError } from '../../runtime/errors'
  */
 export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
+
+/** Digests that were published with a directory of weights. */
+export interface WeightDigests {
+  /** sha256 over the weight files; '' for the initial model. */
+  readonly digest: string
+  /** sha256 of manifest.json; absent in old logs and for adapters. */
+  readonly manifest?: string | undefined
+  /** sha256 of adapter_config.json; for adapters only, absent in old logs. */
+  readonly adapterConfig?: string | undefined
+}
 
 /** Checked digests by directory, at most `remembered` of them; engines of one process share them. */
 const checked = new Map<string, string>()
@@ -28,16 +40,16 @@ const remembered = 8
 export const unchecked = (directory: string): boolean => checked.delete(directory)
 
 /**
- * Checks a directory and returns it, or a view of it. `digest` '' means the initial model, which is not checked.
- * @throws TroupeError engine.no_weights if it cannot be read or holds no safetensors; engine.digest_differs
+ * Checks a directory and returns it, or a view of it. @throws TroupeError engine.no_weights if it cannot be read or
+ * holds no safetensors; engine.digest_differs, with the first file that differs
  */
-export async function servedWeights(directory: string, digest: string): Promise<string> {
+export async function servedWeights(directory: string, digests: WeightDigests): Promise<string> {
   const files = await readdir(directory).catch(cause => {
     throw noWeights(`${directory} cannot be read`, cause)
   })
   const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
   if (weights.length === 0) throw noWeights(`${directory} holds no safetensors`)
-  if (digest !== '' && checked.get(directory) !== digest) await check(directory, weights, digest)
+  await checkOnce(directory, weights, digests)
   if (!files.includes(optimizerFile)) return directory
   const view = join(directory, viewName)
   await mkdir(view, { recursive: true })
@@ -47,27 +59,54 @@ export async function servedWeights(directory: string, digest: string): Promise<
   return view
 }
 
-/**
- * Checks sha256 over the weight files' bytes in the order of their names, as troupe_policy computes it, and remembers a
- * success. @throws TroupeError engine.digest_differs if it is not `digest`
- */
-async function check(directory: string, weights: readonly string[], digest: string): Promise<void> {
+/** Checks the files, and remembers a success. @throws TroupeError engine.digest_differs */
+async function checkOnce(directory: string, weights: readonly string[], digests: WeightDigests): Promise<void> {
+  const { digest, manifest, adapterConfig } = digests
+  const key = [digest, manifest, adapterConfig].join(' ')
+  if (digest === '' || checked.get(directory) === key) return
+  if (manifest === undefined) await checkWeights(directory, weights, digest)
+  else await checkManifest(directory, digest, manifest)
+  if (adapterConfig !== undefined) {
+    const file = join(directory, 'adapter_config.json')
+    const found = await sha256Of(file).catch(() => null)
+    if (found !== adapterConfig) {
+      throw differs(`${file} has the digest ${short(found ?? 'none')}, but ${short(adapterConfig)} was published`)
+    }
+  }
+  checked.set(directory, key)
+  for (const oldest of [...checked.keys()].slice(0, -remembered)) checked.delete(oldest)
+}
+
+/** Checks every file of the model; a manifest with the published digest names the digest of the weights, too. */
+async function checkManifest(directory: string, digest: string, expected: string): Promise<void> {
+  const { faults, manifest } = await checkFiles(directory, expected, ofModel)
+  const [first] = faults
+  if (first !== undefined) throw differs(faultsText(first, faults.length))
+  if (manifest?.digest !== digest) {
+    throw differs(`${directory} has weights with the digest ${short(manifest?.digest ?? 'none')}, not ${short(digest)}`)
+  }
+}
+
+const faultsText = ({ message }: FileFault, faults: number): string =>
+  faults === 1 ? message : `${message}; and ${faults - 1} more files differ`
+
+/** Checks sha256 over the weight files' bytes in the order of their names, as troupe_policy computes it. */
+async function checkWeights(directory: string, weights: readonly string[], digest: string): Promise<void> {
   const hash = createHash('sha256')
   for (const name of weights) {
     for await (const chunk of createReadStream(join(directory, name), { highWaterMark: 1 << 20 })) hash.update(chunk)
   }
   const found = hash.digest('hex')
   if (found !== digest) {
-    throw new TroupeError('engine.digest_differs', {
-      boundary: 'engine',
-      retriable: false,
-      message: `the weights in ${directory} have the digest ${found.slice(0, 12)}…, but ${digest.slice(0, 12)}… was published`,
-      hint: 'the files were changed after they were published; resume the run, which publishes them again',
-    })
+    throw differs(`the weights in ${directory} have the digest ${short(found)}, but ${short(digest)} was published`)
   }
-  checked.set(directory, digest)
-  for (const oldest of [...checked.keys()].slice(0, -remembered)) checked.delete(oldest)
 }
+
+const differs = (message: string): TroupeError =>
+  new TroupeError('engine.digest_differs', {
+    ...{ boundary: 'engine', retriable: false, message },
+    hint: 'the files were changed after they were published: copy them again from where they are whole, such as from the checkpoint of the same version (`troupe replay verify` names the sound ones)',
+  })
 
 function unlessThere(error: { readonly code?: string }): void {
   if (error.code !== 'EEXIST') throw error

@@ -13,7 +13,7 @@ import { fenced } from '../../actors/ownership/fencing'
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
 import { oldestOpen, owner } from '../../actors/rollouts/owner'
-import { type Begin, beginOf, followedFeeds } from '../../actors/run/roles/followed'
+import { type Begin, beginOf, followedFeeds, saidOf } from '../../actors/run/roles/followed'
 import { runId } from '../../messages/ids'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
@@ -40,7 +40,7 @@ async function main({ directory, groups }: ResumedRun): Promise<void> {
   const sampling = setInterval(sample, sampleMs)
   const bus = await openLmdbBus({ directory, mode: 'write' })
   const troupe = await openTroupe({ bus, blobs: memoryBlobs(), run: 'r' })
-  const begin: Begin = await beginOf(troupe.journal, true)
+  const begin: Begin = beginOf(await saidOf(troupe.journal), { learns: true })
   let open = 0
   const selection = {
     variant: 'paper' as const,

@@ -46,6 +46,7 @@ export interface TrainOptions {
   readonly json?: boolean
   readonly run?: string
   readonly resume?: string
+  readonly fromCheckpoint?: string
   readonly serveWeights?: string
   readonly steps?: number
   readonly stopOn?: readonly string[]
@@ -100,6 +101,10 @@ export function registerTrain(program: Command): void {
       repeatable,
       [],
     )
+    .option(
+      '--from-checkpoint <name>',
+      'with --resume: go on from this checkpoint; the steps since are computed again from the log',
+    )
     .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
     .option('--estimate-only', 'with --dry-run: print the estimate alone, without making the step')
     .action(async (recipe: string, options: TrainOptions) => {
@@ -139,6 +144,14 @@ function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): 
   })
 }
 
+const nothingResumed = () =>
+  new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: '--from-checkpoint is only for a run that is resumed, and --resume is not given',
+    hint: 'give both: train RECIPE --resume RUN --from-checkpoint NAME',
+  })
+
 const estimateAlone = () =>
   new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
@@ -154,6 +167,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const overrides = [...engineOverrides(options.engine ?? []), ...options.set, ...steps]
   const { stopOn = [] } = options
   const joins = role !== 'all' && role !== 'learner'
+  if (options.fromCheckpoint !== undefined && options.resume === undefined) throw nothingResumed()
   refuseServing(options, joins)
   const isNew = options.resume === undefined && !joins
   const stated = loadRecipe(name, isNew ? overrides : [])
@@ -230,6 +244,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       learns: options.learns !== false,
       ...(options.serveWeights === undefined ? {} : { serveWeights: options.serveWeights }),
       acceptCode: options.acceptCode === true,
+      ...(options.fromCheckpoint === undefined ? {} : { fromCheckpoint: options.fromCheckpoint }),
       fx: systemEffects,
       log,
       metrics: registry,

@@ -62,20 +62,28 @@ export interface WeightsPublished {
   readonly at: number
   readonly version: PolicyVersion
   readonly step: number
-  /** Directory of the weights, as a `file:` URL, for engines that share a file system with the learner. */
+  /**
+   * Directory of the weights, for engines that share a file system with the learner: a path relative to the run's
+   * directory. A `file:` URL for a model that lies elsewhere, and in old logs; `runtime/runPaths.ts` reads both.
+   */
   readonly url: string
   /** The same files as an `http:` URL, for other hosts; `files.json` below it lists them. */
   readonly served?: string
   /** sha256 over the published weight files, hex. */
   readonly digest: string
+  /**
+   * sha256 of the directory's manifest.json, which has the sha256 of every other file; absent in old logs and for the
+   * initial model.
+   */
+  readonly manifest?: string
   readonly bytes: number
   /** Type of the published floating-point weights, `float32` or `bfloat16`; absent in old logs: float32. */
   readonly dtype?: string
   /**
    * Digest and size of the adapters, which lie in `adapter/` below the weights, for engines that have the base model;
-   * absent unless the run trains adapters.
+   * absent unless the run trains adapters. `config`: sha256 of their adapter_config.json; absent in old logs.
    */
-  readonly adapter?: { readonly digest: string; readonly bytes: number }
+  readonly adapter?: { readonly digest: string; readonly bytes: number; readonly config?: string }
   /** Epoch of the learner that writes; absent in logs from before learners could be replaced. */
   readonly epoch?: Epoch
 }

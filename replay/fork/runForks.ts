@@ -7,7 +7,6 @@
  * a crash, and asks for what has no answer, so a fork continues exactly where a resumed run would.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { pathToFileURL } from 'node:url'
 import { startCoordination } from '../../actors/run/roles/coordination'
 import { startInference } from '../../actors/run/roles/inference'
 import { startScheduling } from '../../actors/run/roles/scheduling'
@@ -27,6 +26,7 @@ import { firstFailure } from '../../runtime/firstFailure'
 import type { Journal } from '../../runtime/journal/journal'
 import { createLog } from '../../runtime/log'
 import type { RunContext } from '../../runtime/openRun'
+import { recordedPath } from '../../runtime/runPaths'
 import type { RecipeCode } from '../log/recipeCode'
 import type { ForkPart } from './planForks'
 
@@ -102,7 +102,7 @@ async function runPart(
     const { digest: tokenizerDigest } = await renderer.describe()
     checkTokenizer(forked.parent, tokenizerDigest)
     await recordRunStart(journal, { ...options, partitions: 1, tokenizerDigest })
-    await begin(journal, part)
+    await begin(journal, part, files.root)
     // Actors that answer commands start before the coordinator that sends them, as in a run.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model, name: 'local' })
@@ -126,9 +126,9 @@ async function runPart(
  * Writes the forks' first facts. The claim (`partition.claimed`) comes first: its offset is the epoch of all shared
  * facts.
  */
-async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<void> {
+async function begin(journal: Journal, { weights, forks }: ForkPart, root: string): Promise<void> {
   const { directory, version, digest } = weights
-  const url = pathToFileURL(directory).href
+  const url = recordedPath(root, directory)
   const published: WeightsPublished = {
     type: 'weights.published',
     at: fx.now(),

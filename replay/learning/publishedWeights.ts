@@ -5,10 +5,10 @@
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { assembleSequence } from '../../kernels'
 import type { PolicyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
+import { pathToday } from '../../runtime/runPaths'
 import { factsOf, type RecordedRun } from '../log/recordedRun'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
@@ -26,7 +26,7 @@ function weightsOnDisk(recorded: RecordedRun): Promise<readonly PublishedWeights
   if (kept === undefined) {
     kept = factsOf(recorded, 'learner', ['weights.published']).then(published =>
       published.flatMap(({ version, url, digest }) => {
-        const directory = url.startsWith('file:') ? fileURLToPath(url) : ''
+        const directory = pathToday(recorded.files.root, url)
         return existsSync(join(directory, 'config.json')) ? [{ directory, version, digest }] : []
       }),
     )

@@ -18,6 +18,7 @@ import type { RecipeConfig } from '../../config'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf } from '../../messages/ids'
 import { createLog } from '../../runtime/log'
+import { pathToday } from '../../runtime/runPaths'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
@@ -115,9 +116,9 @@ function nearestCheckpoint(
 ) {
   const folder = join(recorded.files.root, 'checkpoints')
   const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
-  for (const { name, step: at } of before) {
+  for (const { name, step: at, manifest } of before) {
     const directory = join(folder, name)
-    if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory }
+    if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory, manifest }
   }
   const nearest = checkpoints.filter(c => c.step >= step && isOnDisk(recorded, c)).sort((a, b) => a.step - b.step)[0]
   const known = before.map(c => c.name).join(', ') || 'none was saved'
@@ -135,7 +136,7 @@ async function* relearnFrom(
   recorded: RecordedRun,
   config: RecipeConfig,
   steps: ReadonlyMap<number, RecordedStep>,
-  checkpoint: { readonly name: string; readonly step: number; readonly directory: string },
+  checkpoint: ReturnType<typeof nearestCheckpoint>,
   wanted: readonly number[],
   options: RelearnOptions & { readonly check: number },
 ): AsyncGenerator<LearnedStep> {
@@ -157,7 +158,8 @@ async function* relearnFrom(
     // A run on several hosts is computed again by as many ranks as one of them had.
     ranks: train.ranks / train.nodes,
     nodes: 1,
-    modelDirectory: train.lora === undefined ? checkpoint.directory : adaptersBase(checkpoint.directory),
+    modelDirectory:
+      train.lora === undefined ? checkpoint.directory : adaptersBase(recorded.files.root, checkpoint.directory),
     device: options.device ?? train.device,
     ...(options.dtype === undefined ? {} : { dtype: options.dtype }),
     threads: options.threads ?? train.threads,
@@ -165,7 +167,7 @@ async function* relearnFrom(
   })
   const scratch = temporaryDirectory('learn')
   try {
-    await trainer.load(checkpoint.directory)
+    await trainer.load(checkpoint.directory, checkpoint.manifest)
     for (const one of through) {
       const { started } = one
       const decisions = started.trajectories.flatMap(id => {
@@ -195,11 +197,11 @@ async function digestOf(trainer: TrainerProcess, directory: string): Promise<str
  * Returns the directory of the base weights that the checkpoint's adapters were trained on, from its manifest; the
  * checkpoint's own directory if it has no adapters.
  */
-function adaptersBase(directory: string): string {
+function adaptersBase(root: string, directory: string): string {
   const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
     adapter?: { readonly model: string }
   }
-  return adapter?.model ?? directory
+  return adapter === undefined ? directory : pathToday(root, adapter.model)
 }
 
 const noStep = (message: string) => replayError('no_step', message, '`troupe replay steps` lists the steps of a run')

@@ -6,7 +6,7 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { pathToday } from '../../runtime/runPaths'
 import { factsOf, type RecordedRun } from '../log/recordedRun'
 
 export type TokenTexts = (token: number) => string | undefined
@@ -21,12 +21,8 @@ export async function modelDirectories(recorded: RecordedRun): Promise<readonly 
   const published = await factsOf(recorded, 'learner', ['weights.published'])
   const { recipe } = await recorded.started()
   const model = recipe.model as { readonly path?: unknown } | undefined
-  const urls = published.map(p => p.url).filter(url => url.startsWith('file:'))
-  return [
-    recorded.files.model,
-    ...(typeof model?.path === 'string' ? [model.path] : []),
-    ...urls.map(url => fileURLToPath(url)),
-  ]
+  const weights = new Set(published.map(p => pathToday(recorded.files.root, p.url)))
+  return [recorded.files.model, ...(typeof model?.path === 'string' ? [model.path] : []), ...weights]
 }
 
 /** Uses the first directory whose tokenizer has a vocabulary by name; without one, every text is undefined. */

@@ -12,6 +12,21 @@ export interface Problem {
   readonly message: string
 }
 
+/** Numbers of the files beside the log that were compared with their digests. */
+export interface CheckedFiles {
+  readonly checkpoints: number
+  /** Directories of published weights. */
+  readonly weights: number
+  readonly blobs: number
+  /** Checkpoints and published weights that are no longer on disk, as retention removes them. */
+  readonly removed: number
+  /**
+   * Checkpoints and weights on disk for which the log has no digest of the manifest, as in old logs: their files were
+   * compared with their manifest alone.
+   */
+  readonly withoutDigest: number
+}
+
 export interface Verification {
   /** true when the verification found no problem. */
   readonly ok: boolean
@@ -21,7 +36,7 @@ export interface Verification {
   readonly telemetry: number
   /** Number of commands that were read; old ones have been dropped. */
   readonly commands: number
-  /** Wall time of the verification, in seconds. */
+  /** Wall time in which the log was read, in seconds. */
   readonly seconds: number
   /** Numbers of facts that the fold accepted; each fact counts once. */
   readonly counted: {
@@ -43,5 +58,7 @@ export interface Verification {
   /** Outcome and reason of `run.finished`; null while the run has not ended. */
   readonly outcome: string | null
   readonly deadLetters: readonly { readonly origin: string; readonly error: string }[]
+  /** null if the files were not read (`files: false`). */
+  readonly files: CheckedFiles | null
   readonly problems: readonly Problem[]
 }

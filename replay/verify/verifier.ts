@@ -211,8 +211,13 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       deadLetters.push({ origin: headers.origin ?? '', error: headers.error ?? '' })
       return false
     },
-    result(faults: readonly Fault[], seconds: number): Verification {
-      const all = [...faults.map(f => ({ place: placeText(f), kind: f.kind, message: f.message })), ...problems]
+    result(
+      faults: readonly Fault[],
+      seconds: number,
+      read: Pick<Verification, 'files'> & { readonly problems: readonly Problem[] },
+    ): Verification {
+      const ofLog = faults.map(f => ({ place: placeText(f), kind: f.kind, message: f.message }))
+      const all = [...ofLog, ...problems, ...read.problems]
       return {
         ok: all.length === 0,
         run,
@@ -234,6 +239,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         running: [...open],
         outcome,
         deadLetters,
+        files: read.files,
         problems: all,
       }
     },

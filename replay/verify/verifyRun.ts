@@ -1,5 +1,6 @@
 /**
- * Verifies a whole run: reads every record of every topic once, and every blob that a record refers to.
+ * Verifies a whole run: reads every record of every topic once, and every blob that a record refers to; then compares
+ * checkpoints, published weights and blobs on disk with their digests.
  *
  * in   a recorded run        out  what the fold accepted, what it ignored, and each problem with its place
  * Invariant: facts that are late, repeated or of a former owner are counted as ignored; they are not problems.
@@ -8,6 +9,7 @@ import { createHash } from 'node:crypto'
 import { topics } from '../../messages/topics'
 import { asError } from '../../runtime/errors'
 import type { RecordedRun } from '../log/recordedRun'
+import { filesOnDisk } from './filesOnDisk'
 import type { Verification } from './verification'
 import { verifier } from './verifier'
 
@@ -17,16 +19,26 @@ export interface VerifyOptions {
    * is in the sample.
    */
   readonly sample?: number
+  /** False to leave out checkpoints, published weights and blobs, which may be many gigabytes. Default: true. */
+  readonly files?: boolean
 }
 
+const checkedTopics = ['runs', 'trajectories', 'learner', 'telemetry'] as const
 const commandTopics = Object.values(topics).flatMap(({ name, holds }) => (holds === 'commands' ? [name] : []))
 
 /** Verifies the run. Problems are in the result; the promise is rejected only when the log cannot be read at all. */
-export async function verifyRun(recorded: RecordedRun, { sample = 1 }: VerifyOptions = {}): Promise<Verification> {
+export async function verifyRun(
+  recorded: RecordedRun,
+  { sample = 1, files = true }: VerifyOptions = {},
+): Promise<Verification> {
   const began = performance.now()
+  const disk = filesOnDisk(recorded.files)
   const check = verifier(recorded.run, id => isSampled(id, sample))
-  for (const topic of ['runs', 'trajectories', 'learner', 'telemetry'] as const) {
-    await recorded.scan(topic, (entry, record) => check.take(entry, record))
+  for (const topic of checkedTopics) {
+    await recorded.scan(topic, (entry, record) => {
+      check.take(entry, record)
+      if (topic === 'learner') disk.take(entry)
+    })
   }
   // Commands follow from facts, so only that they can be read is checked: of each, its value and its blob.
   for (const topic of commandTopics) await recorded.scan(topic, () => check.command())
@@ -41,7 +53,9 @@ export async function verifyRun(recorded: RecordedRun, { sample = 1 }: VerifyOpt
     },
   )
   for (const place of blobs) await checkBlob(recorded, place)
-  return check.result(recorded.faults, (performance.now() - began) / 1000)
+  const seconds = (performance.now() - began) / 1000
+  const onDisk = files ? await disk.check() : { files: null, problems: [] }
+  return check.result(recorded.faults, seconds, onDisk)
 }
 
 /** Notes a fault if the blob of a dead letter cannot be read or has another digest. */

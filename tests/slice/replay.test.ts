@@ -5,7 +5,6 @@
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import type { TurnCompleted } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
 import { fixtureOf } from '../../replay/exchange/fixture'
@@ -192,7 +191,7 @@ test('where versions differ, each turn forks under the one that sampled it, and 
     (JSON.parse((await replay('entropy', trajectory, ...of, ...asked)).stdout) as { meanValue: number }).meanValue
   const published = (await messagesOf(bus, 'r', 'learner')).flatMap(m => (m.type === 'weights.published' ? [m] : []))
   const under = (version: number) =>
-    mean('--with-model', fileURLToPath(published.find(m => m.version === version)!.url))
+    mean('--with-model', join(bus, 'runs/r', published.find(m => m.version === version)!.url))
   const [own, first, second] = [await mean('--with-model'), await under(0), await under(2)]
   expect(own).not.toBeCloseTo(first, 9)
   expect(own).not.toBeCloseTo(second, 9)

@@ -18,13 +18,20 @@ export const followedFeeds: readonly Feed[] = [
   { topic: 'learner', from: 'oldest' },
 ]
 
+/** tallies: true if the run writes `step.tallied`. without: names of checkpoints that are ignored. */
+interface Refold {
+  readonly learns: boolean
+  readonly tallies?: boolean
+  readonly without?: ReadonlySet<string>
+}
+
 /**
- * Returns the offsets at which refolds begin: only `trajectories` may begin after offset 0, and only if the run trains.
- * Without training, groups alone end the steps, so all of them are read. `tallies`: true if the run writes
- * `step.tallied`.
+ * Returns the offsets at which refolds begin, from the facts that `saidOf` read: only `trajectories` may begin after
+ * offset 0, and only if the run trains. Without training, groups alone end the steps, so all of them are read.
  */
-export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
-  const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
+export function beginOf(said: readonly Fact[], { learns, tallies, without = new Set() }: Refold): Begin {
+  const counted = said.filter(fact => fact.type !== 'checkpoint.saved' || !without.has(fact.name))
+  const from = learns ? refoldFrom(counted, tallies) : () => 0
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 

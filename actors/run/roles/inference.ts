@@ -48,6 +48,7 @@ function engineActor(
 ): ProcessActor<Engine> {
   let joined: Joined | undefined
   const { keepKv } = options.config.engine
+  const runDirectory = options.directory
   const { fetchWeightsMs } = timeouts
   const sleeps = options.learns && options.config.hardware?.plan?.kind === 'colocated'
   const child = { name: id, group: 'engines', index } as const
@@ -56,7 +57,7 @@ function engineActor(
     start: signal => leased(leases, child, signal, env => start(signal, env)),
     async onUp(engine, context, onFailed) {
       const own = embeddedUnder(troupe, context, onFailed)
-      joined = await joinEngine(own, engine, { keepKv, fetchWeightsMs, sleeps, onFailed })
+      joined = await joinEngine(own, engine, { keepKv, fetchWeightsMs, runDirectory, sleeps, onFailed })
     },
     async onDown(reason, error) {
       const left = joined

@@ -5,7 +5,6 @@
  * Invariant: one process has this role at a time. It writes its claim first, so that facts which an earlier holder
  * writes after the claim are ignored.
  */
-import { pathToFileURL } from 'node:url'
 import type { Renderer } from '../../../backends/renderer/renderer'
 import {
   grpoOptionsOf,
@@ -22,6 +21,7 @@ import type { ToolSchema } from '../../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
 import { type Epoch, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
+import { recordedPath } from '../../../runtime/runPaths'
 import { curriculum, observesSteps } from '../../curriculum/curriculum'
 import { drawKey, drawPort } from '../../curriculum/drawPort'
 import { evaluator } from '../../curriculum/evaluator'
@@ -29,6 +29,7 @@ import type { StagePlan } from '../../curriculum/stages'
 import { renderedDemonstrations } from '../../learning/demonstrations'
 import { checkDisk } from '../../learning/diskSpace'
 import { enginesAsleep } from '../../learning/enginesAsleep'
+import { ignoredCheckpoints } from '../../learning/fromCheckpoint'
 import { learner } from '../../learning/learner'
 import { learnerKey, learnerPort } from '../../learning/learnerPort'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
@@ -74,7 +75,9 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   if (Object.keys(source.dropped).length > 0)
     options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
-  const begin = await beginOf(journal, learns, observesSteps(observed))
+  const said = await saidOf(journal)
+  const without = ignoredCheckpoints(said, options.fromCheckpoint)
+  const begin = beginOf(said, { learns, tallies: observesSteps(observed), without })
   await branch.host({
     behaviour: fenced(evaluator(config.selection), learnerEpoch),
     feeds: followedFeeds,
@@ -97,9 +100,9 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     perform: drawPort(source, parts.renderer, { ...drawOptions(branch, parts.stopTokens, schemas), learnerEpoch }, fx),
     keyOf: drawKey,
   })
-  if (learns) await startTraining(branch, parts, { begin, schemas, learnerEpoch })
+  if (learns) await startTraining(branch, parts, { begin, schemas, learnerEpoch, without })
   else if (!(await hasWeights(branch))) {
-    const url = pathToFileURL(parts.model.directory).href
+    const url = recordedPath(options.directory, parts.model.directory)
     const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: learnerEpoch }
     await journal.append([{ type: 'weights.published', at: fx.now(), ...asItIs }])
   }
@@ -114,12 +117,14 @@ interface Training {
   readonly begin: Begin
   readonly schemas: readonly ToolSchema[]
   readonly learnerEpoch: Epoch
+  /** Names of checkpoints that are ignored. */
+  readonly without: ReadonlySet<string>
 }
 
 async function startTraining(
   branch: Branch,
   parts: LearningParts,
-  { begin, schemas, learnerEpoch }: Training,
+  { begin, schemas, learnerEpoch, without }: Training,
 ): Promise<void> {
   const { options, troupe } = branch
   const { config, fx, log, directory } = options
@@ -179,7 +184,7 @@ async function startTraining(
       learner({
         groupsPerStep: config.rollout.groupsPerStep,
         refillShare: config.selection.refillShare,
-        ...{ steps, keepCheckpoints },
+        ...{ steps, keepCheckpoints, without },
       }),
       learnerEpoch,
     ),

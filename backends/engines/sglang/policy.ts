@@ -51,8 +51,9 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
    * the load, since the server may load the weights and its answer be lost; older labels are kept, since tokens of older
    * weights may still arrive.
    */
-  async function labelled({ version: loaded, directory: given, digest }: WeightsUpdate): Promise<LabelledWeights> {
-    const directory = await servedWeights(given, digest)
+  async function labelled(update: WeightsUpdate): Promise<LabelledWeights> {
+    const { version: loaded } = update
+    const directory = await servedWeights(update.directory, update)
     // A suffix makes the label unique: a server that outlived an earlier run may use the plain number already.
     const label = versions.has(String(loaded)) ? `${loaded}+${++labels}` : String(loaded)
     versions.set(label, loaded)

@@ -104,7 +104,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       const asItIs = digest === '' && version === 0
       if (isAdapter) {
         // New requests use the new adapter; running ones continue with the adapter that they were started with.
-        policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
+        policy = { version, model: await adapters.load(await servedWeights(directory, update), digest) }
         return
       }
       if (traits.takesAdapters && !asItIs) throw adaptersOnly(url, version)
@@ -116,7 +116,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
           policy.version = version
         }
         if (traits.takesWeights && !traits.takesAdapters) {
-          newest = await servedWeights(directory, digest)
+          newest = await servedWeights(directory, update)
           await updateVllm(http, { ...update, loadMs: requests.weightUpdateMs, directory: newest }, onLoaded)
         } else onLoaded()
       } finally {
@@ -143,7 +143,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       let isLoaded = false
       await requests.change(async () => {
         if (asleep === undefined) return
-        if (merged) newest = await servedWeights(update.directory, update.digest)
+        if (merged) newest = await servedWeights(update.directory, update)
         const isEmpty = sleepLevel === 2
         if (isEmpty && newest === undefined) throw noWeights(url)
         await wakeVllm(http, merged || isEmpty ? newest : undefined, requests.weightUpdateMs)

@@ -12,6 +12,7 @@ import { jsonText } from '../text/jsonText'
 interface VerifyOptions extends ReadOptions {
   readonly json?: boolean
   readonly sample: number
+  readonly files: boolean
 }
 
 const shownProblems = 20
@@ -20,13 +21,16 @@ const shownRunning = 12
 export function registerVerify(replay: Command): void {
   const command = replay
     .command('verify')
-    .description('check the log: every fact can be read, every turn, call and reward counts once')
+    .description(
+      'check the log and the files: every fact can be read and counts once; checkpoints, weights and blobs have their digests',
+    )
     .option(
       '--sample <share>',
       'rebuild the turn contexts of this share of the trajectories, such as 10% or 0.1',
       shareOf('from 0'),
       1,
     )
+    .option('--no-files', 'leave out checkpoints, published weights and blobs')
     .option('--json', 'print one JSON object')
   withRun(command).action(async (options: VerifyOptions) => {
     const recorded = await openRecorded(options)
@@ -41,6 +45,14 @@ export function registerVerify(replay: Command): void {
   })
 }
 
+function filesLine({ files, commands }: Verification): string {
+  const read = `commands: ${commands} read`
+  if (files === null) return `${read}; files: not checked`
+  const { checkpoints, weights, blobs, removed, withoutDigest } = files
+  const unknown = withoutDigest === 0 ? '' : `, ${withoutDigest} of them without a digest in the log`
+  return `${read}; files: ${checkpoints} checkpoints, ${weights} published weights, ${blobs} blobs checked${unknown}; ${removed} removed earlier`
+}
+
 const paint = painter(process.stdout)
 
 function report(v: Verification): string[] {
@@ -50,6 +62,7 @@ function report(v: Verification): string[] {
     `counted once: ${c.trajectories} trajectories, ${c.turns} turns, ${c.tools} tool calls, ${c.rewards} rewards, ${c.groups} groups decided, ${c.steps} steps`,
     `contexts rebuilt: ${v.contexts} (${percent(v.sampledShare, 0)} of the trajectories)`,
   ]
+  lines.push(filesLine(v))
   const ignored = Object.entries(v.ignored)
   lines.push(
     ignored.length === 0

@@ -99,12 +99,12 @@ class Engine:
         """Frees the keys and values that are kept for a trajectory's next turn."""
         self._inbox.post(lambda: self.ledger.drop(trajectory))
 
-    def update(self, version: int, directory: str, digest: str, keep_kv: bool) -> Future[float]:
+    def update(self, version: int, directory: str, digest: str, keep_kv: bool, manifest: str = "") -> Future[float]:
         """Loads new weights between two iterations. keep_kv: keep the keys that older weights computed.
 
         The future resolves with the seconds that the update took, or fails with WeightsError and the old weights in place.
         """
-        return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
+        return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv, manifest))
 
     def status(self) -> dict[str, float]:
         """Counts at the moment of the call, perhaps in the middle of an iteration; KV tokens in whole blocks. The read
@@ -171,9 +171,9 @@ class Engine:
         self.ledger.filled[self.ledger.running] = 0
 
     # ---- weights and counts ----
-    def _update(self, version: int, directory: str, digest: str, keep_kv: bool) -> float:
+    def _update(self, version: int, directory: str, digest: str, keep_kv: bool, manifest: str) -> float:
         started = time.perf_counter()
-        update_weights(self.loaded, directory, digest)
+        update_weights(self.loaded, directory, digest, manifest)
         self._lifecycle.start_version(version)
         ledger = self.ledger
         if not keep_kv:

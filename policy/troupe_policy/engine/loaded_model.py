@@ -14,7 +14,8 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from ..model.checkpoint import weight_files, weights_digest
+from ..model.checkpoint import CheckpointError, check_model, of_model, weight_files, weights_digest
+from ..model.manifest import check_files, load_manifest
 from ..model.precision import allow_tf32, resolved_dtype
 from ..model.unsupported import UnsupportedModel
 from .attention import ATTENTION
@@ -50,8 +51,9 @@ def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto")
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
     Raises UnsupportedModel if transformers cannot load the model with our attention, or if keys and values in blocks do
-    not give the logits of a plain forward pass.
+    not give the logits of a plain forward pass; CheckpointError if a file differs from the manifest beside it.
     """
+    check_model(directory)
     target = pick_device(device)
     kind = DTYPES[resolved_dtype(dtype, target)]
     try:
@@ -111,16 +113,19 @@ def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
 
 
 @torch.no_grad()
-def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "") -> None:
+def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "", manifest: str = "") -> None:
     """Copies the weights in `directory` over the model's. Raises WeightsError with the model unchanged.
 
-    digest: the expected `checkpoint.weights_digest` of the files; empty turns the check off.
+    digest: the expected `checkpoint.weights_digest` of the files. manifest: the expected sha256 of manifest.json, by which
+    every file of the model is checked. An empty one turns its check off.
     """
     path = Path(directory)
     files = weight_files(path) if path.is_dir() else []
     if not files:
         raise WeightsError(f"{path} holds no safetensors file: give the directory of a checkpoint")
-    if digest:
+    if manifest:
+        _check_manifest(path, digest, manifest)
+    elif digest:
         found, _ = weights_digest(path)
         if found != digest:
             raise WeightsError(f"the weights in {path} have the digest {found[:12]}…, but {digest[:12]}… was announced: the files are damaged or replaced")
@@ -140,6 +145,17 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "")
         raise WeightsError(f"the weights in {path} lack {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
     for name, reader in names.items():
         own[name].copy_(reader.get_tensor(name))
+
+
+def _check_manifest(path: Path, digest: str, expected: str) -> None:
+    """Checks the model's files; their digests imply that of all weights, which the manifest names. Raises WeightsError."""
+    try:
+        manifest = load_manifest(path, expected) or {}
+        if digest and manifest.get("digest") != digest:
+            raise WeightsError(f"the manifest in {path} is of weights with another digest than {digest[:12]}…, which was announced")
+        check_files(path, manifest, of_model)
+    except CheckpointError as error:
+        raise WeightsError(str(error)) from error
 
 
 def _update_converted(loaded: LoadedModel, path: Path) -> None:

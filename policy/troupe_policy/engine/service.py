@@ -171,7 +171,7 @@ class EngineService(rpc.EngineServicer):
         return text[sent:]
 
     async def UpdateWeights(self, request, context):
-        update = self.engine.update(request.version, request.directory, request.digest, request.keep_kv)
+        update = self.engine.update(request.version, request.directory, request.digest, request.keep_kv, request.manifest)
         try:
             return pb.UpdateWeightsReply(seconds=await asyncio.wrap_future(update))
         except (WeightsError, OSError) as error:

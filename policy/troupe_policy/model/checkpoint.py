@@ -3,7 +3,7 @@
 In: a model, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files, adapters below
 adapter/, and manifest.json with sha256 and size of every other file.
 Invariants: the directory is published atomically (published_directory.py). Loading a directory with a manifest
-verifies the digest of the weights. The trainer's checkpoints are such directories with its state beside the weights
+verifies every file that is read (manifest.py). The trainer's checkpoints are such directories with its state beside the weights
 (trainer/saved_state.py).
 """
 
@@ -23,15 +23,14 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from .manifest import CHUNK_BYTES, MANIFEST, CheckpointError, check_file, check_files, load_manifest, manifest_text
 from .published_directory import published_directory
 
 # Progress bars are off: they would appear between a run's own lines.
 transformers_logging.disable_progress_bar()
 
-MANIFEST = "manifest.json"
 # File of the optimizer's state in checkpoints of format 1, which are read but no longer written.
 OPTIMIZER = "optimizer/state.safetensors"
-CHUNK_BYTES = 4 * 1024 * 1024
 
 # Files for tokenizer and generation, copied unchanged from the directory that the model was loaded from.
 COMPANIONS = (
@@ -47,15 +46,6 @@ COMPANIONS = (
     "chat_template.json",
     "generation_config.json",
 )
-
-
-class CheckpointError(RuntimeError):
-    """The checkpoint is missing, damaged or belongs to another model. `code` is for programs: trainer.no_checkpoint, …
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -119,10 +109,6 @@ def save_weights(
     return manifest
 
 
-def manifest_text(manifest: Mapping[str, object]) -> str:
-    return json.dumps(manifest, indent=2) + "\n"
-
-
 def _name_dtype(config: Path, dtype: str) -> None:
     """Writes the weights' dtype into the config: save_pretrained names that of the model in memory."""
     fields = json.loads(config.read_text())
@@ -166,17 +152,19 @@ def link_or_copy(source: Path, file: Path) -> None:
         shutil.copyfile(source, file)
 
 
-def read_manifest(directory: str | Path, *, verify: bool = True) -> dict | None:
-    """Returns the manifest of a directory, or None if it has none. verify: check the weights' digest. Raises
-    CheckpointError trainer.no_checkpoint or trainer.checkpoint_corrupt.
+def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = True) -> dict | None:
+    """Reads the manifest, or None for a model directory without one. expected: sha256 that the manifest must have; empty
+    turns that check off. verify: check every file that the manifest names; of format 1, which names none, the weights'
+    digest. Raises CheckpointError.
     """
     path = Path(directory)
     if not path.is_dir():
         raise CheckpointError("trainer.no_checkpoint", f"the checkpoint directory {path} does not exist")
-    if not (path / MANIFEST).is_file():
-        return None
-    manifest = json.loads((path / MANIFEST).read_text())
-    if not verify:
+    manifest = load_manifest(path, expected)
+    if manifest is None or not verify:
+        return manifest
+    if "files" in manifest:
+        check_files(path, manifest)
         return manifest
     digest, size = weights_digest(path)
     if digest != manifest["digest"]:
@@ -188,21 +176,19 @@ def read_manifest(directory: str | Path, *, verify: bool = True) -> dict | None:
     return manifest
 
 
-def check_file(file: Path, described: Mapping[str, object]) -> None:
-    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt.
+def check_model(directory: str | Path) -> None:
+    """Checks the files that a model is loaded from (weights, config, tokenizer) against the manifest beside them. Does
+    nothing for a directory without a manifest that names its files. Raises CheckpointError.
     """
-    digest = hashlib.sha256()
-    size = file.stat().st_size
-    if size == described["bytes"]:
-        with file.open("rb") as stream:
-            while chunk := stream.read(CHUNK_BYTES):
-                digest.update(chunk)
-    if digest.hexdigest() != described["sha256"]:
-        raise CheckpointError(
-            "trainer.checkpoint_corrupt",
-            f"{file} ({size} bytes) has another content than the manifest beside it says ({described['bytes']} bytes): copy the "
-            "checkpoint again, or use another one",
-        )
+    path = Path(directory)
+    manifest = load_manifest(path) if path.is_dir() else None
+    if manifest is not None and "files" in manifest:
+        check_files(path, manifest, of_model)
+
+
+def of_model(name: str) -> bool:
+    """True for the files of the model itself: a trainer's state and adapters lie in folders."""
+    return "/" not in name
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:

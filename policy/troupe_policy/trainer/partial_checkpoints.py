@@ -33,13 +33,15 @@ OnSaved = Callable[[str, int, SavedCheckpoint], None]
 class PartialCheckpoints:
     """prefix: path of the checkpoints, whose names end with the number of updates. every: optimizer updates between two
     checkpoints; 0 writes none. resume: directory of the checkpoint to resume from, or empty. owner: name that the caller
-    gives to the call; a call of another owner refuses the checkpoint.
+    gives to the call; a call of another owner refuses the checkpoint. resume_manifest: sha256 that the manifest of `resume`
+    must have, or empty.
     """
 
     prefix: str = ""
     every: int = 0
     resume: str = ""
     owner: str = ""
+    resume_manifest: str = ""
 
 
 NO_CHECKPOINTS = PartialCheckpoints()
@@ -107,7 +109,7 @@ class PartialWriter:
         Raises CheckpointError trainer.other_call with nothing changed if another call wrote it.
         """
         directory = Path(self._checkpoints.resume)
-        manifest = saved_state.load(self._state, directory, self._refuse_other(directory))
+        manifest = saved_state.load(self._state, directory, self._checkpoints.resume_manifest, self._refuse_other(directory))
         saved = {key: value for key, value in manifest["optimizer"][self._kind].items() if key not in self._what}
         return saved, saved_state.own_tensors(self._state, directory)
 

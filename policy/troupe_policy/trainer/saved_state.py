@@ -174,10 +174,13 @@ def own_tensors(state: TrainingState, directory: Path) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in kept.items()}
 
 
-def load(state: TrainingState, directory: Path, refuse: Callable[[dict], None] = lambda manifest: None) -> dict:
+def load(
+    state: TrainingState, directory: Path, expected: str = "", refuse: Callable[[dict], None] = lambda manifest: None
+) -> dict:
     """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
 
-    refuse: called with the manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
+    expected: sha256 that the manifest must have; empty for a checkpoint of which the log has none. refuse: called with the
+    manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
     Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights loaded
     and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
     """
@@ -185,7 +188,7 @@ def load(state: TrainingState, directory: Path, refuse: Callable[[dict], None] =
     manifest, problem = None, None
     if state.ranks.is_leader:
         try:
-            manifest = checkpoint.read_manifest(directory, verify=False)
+            manifest = checkpoint.read_manifest(directory, expected=expected, verify=False)
             refuse(manifest or {})
         except CheckpointError as error:
             problem = (error.code, str(error))
@@ -223,8 +226,6 @@ def _check(state: TrainingState, directory: Path, manifest: dict) -> None:
     """Checks this rank's share of the files against the manifest, and the tensors' shapes against the model's."""
     whole_checkpoint.check_adapter(state, directory, manifest)
     for at, (name, described) in enumerate(manifest["files"].items()):
-        if not (directory / name).is_file():
-            raise whole_checkpoint.missing(directory, [name])
         if at % state.ranks.size == state.ranks.rank:
             checkpoint.check_file(directory / name, described)
     given = {name.removeprefix("weights/"): torch.empty(shape, device="meta") for name, shape in shapes_in(directory / TRAINING).items() if name.startswith("weights/")}

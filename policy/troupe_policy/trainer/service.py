@@ -34,7 +34,7 @@ from .partial_checkpoints import OnSaved, PartialCheckpoints
 from .ranks.ranks import Ranks
 from .ranks.torchrun import is_first_of_host
 from .received import NO_OPTIONS, received
-from .saved_state import ADAPTER_FILE
+from .saved_state import ADAPTER_CONFIG, ADAPTER_FILE
 from .trainer import (
     GrpoOptions,
     LoraOptions,
@@ -120,10 +120,13 @@ class TrainerService(rpc.TrainerServicer):
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
         def save() -> pb.SaveReply:
             manifest = self._led("save", request.directory, request.with_optimizer)
-            reply = pb.SaveReply(digest=manifest["digest"], bytes=manifest["bytes"], dtype=manifest["dtype"])
+            reply = pb.SaveReply(
+                digest=manifest["digest"], bytes=manifest["bytes"], dtype=manifest["dtype"], manifest=manifest_digest(manifest)
+            )
             adapter = manifest["files"].get(ADAPTER_FILE)
             if adapter is not None:
                 reply.adapter_digest, reply.adapter_bytes = adapter["sha256"], adapter["bytes"]
+                reply.adapter_config = manifest["files"][ADAPTER_CONFIG]["sha256"]
             return reply
 
         return self._unary(context, save)
@@ -149,7 +152,7 @@ class TrainerService(rpc.TrainerServicer):
 
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.LoadReply:
         started = time.perf_counter()
-        self._unary(context, lambda: self._led("load", request.directory))
+        self._unary(context, lambda: self._led("load", request.directory, request.manifest))
         return pb.LoadReply(seconds=time.perf_counter() - started)
 
     def Sleep(self, request: pb.SleepRequest, context: grpc.ServicerContext) -> pb.SleepReply:
@@ -284,7 +287,7 @@ def follow(given: argparse.Namespace) -> None:
 
 
 def _partial(given: pb.PartialCheckpoints) -> PartialCheckpoints:
-    return PartialCheckpoints(given.prefix, given.every, given.resume, given.owner)
+    return PartialCheckpoints(given.prefix, given.every, given.resume, given.owner, given.resume_manifest)
 
 
 def _into(saved: list[pb.PartialCheckpoint]) -> OnSaved:

@@ -133,11 +133,11 @@ class Trainer(TrainingState):
         if error is not None:
             logger.warning("rank %s: its part of the checkpoint %s could not be written: %s", self.ranks.rank, directory, error)
 
-    def load(self, directory: str | Path) -> None:
+    def load(self, directory: str | Path, manifest: str = "") -> None:
         """Loads weights, and optimizer and reference if the checkpoint has them; otherwise the optimizer is fresh and
-        there is no reference.
+        there is no reference. manifest: sha256 that the checkpoint's manifest must have; empty turns the check off.
         """
-        saved_state.load(self, Path(directory))
+        saved_state.load(self, Path(directory), manifest)
 
 
 __all__ = [

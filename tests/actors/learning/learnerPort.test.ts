@@ -256,7 +256,7 @@ test('a step is over before its checkpoint is complete, and the checkpoint is re
   const { port, calls, appended, written, close } = await rig(async () => ({ loss: 0 }), {}, { write })
   const decision = await port(request([]), new AbortController().signal)
   expect(decision!.facts.map(f => f.type)).toEqual(['weights.published', 'step.completed'])
-  expect(decision!.facts[0]).toMatchObject({ url: 'file:///run/weights/v000003', dtype: 'float32' })
+  expect(decision!.facts[0]).toMatchObject({ url: 'weights/v000003', dtype: 'float32' })
   expect(calls.saved).toEqual(['/run/weights/v000003', '/run/checkpoints/step-000003'])
   expect(await appended()).toEqual([])
   complete({ manifest: 'abc', bytes: 5 })

@@ -73,7 +73,7 @@ test('a resume does not take the evaluation for made, and the weights for publis
     ...{ begins: [begins], ...under(8) },
   })
   await journal.append([claimed(3), claimed(8), draw(5), evaluated(3, 0, 1)])
-  expect((await beginOf(journal, true))('trajectories', 0)).toBe(5)
+  expect(beginOf(await saidOf(journal), { learns: true })('trajectories', 0)).toBe(5)
   const learnerClaimed: Fact = { type: 'learner.claimed', at: 0, owner: 'a' }
   await journal.append([learnerClaimed, learnerClaimed, { ...published(0), epoch: epoch(0) }])
   const types = async () => (await saidOf(journal, ['learner'])).map(({ type }) => type)

@@ -311,7 +311,7 @@ test('a checkpoint of an earlier version, with the optimizer beside the weights,
   writeFileSync(join(old, 'optimizer.safetensors'), 'moments')
   const here = await weightsHere({ ...weights(), served: server.urlOf(old) }, { into: into('g') })
   expect(readdirSync(here).sort()).toEqual(['config.json', 'model.safetensors'])
-  expect(await servedWeights(old, digest)).toBe(join(old, 'model-only'))
+  expect(await servedWeights(old, { digest })).toBe(join(old, 'model-only'))
   expect(readdirSync(join(old, 'model-only')).sort()).toEqual(['config.json', 'model.safetensors'])
 })
 

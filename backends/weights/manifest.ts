@@ -1,0 +1,113 @@
+/**
+ * Compares the files of a checkpoint or of published weights with their manifest, and the manifest with the log.
+ *
+ * in   a directory, the sha256 of its manifest.json that a fact has        out  the faults of its files; none if it is sound
+ * Invariant: nothing is changed. Each file is read once; a file that the manifest does not name is not looked at.
+ */
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { z } from 'zod'
+
+export const manifestName = 'manifest.json'
+
+/** A file that is not what its manifest, or the log, says. */
+export interface FileFault {
+  readonly file: string
+  /** sha256 that was expected, in hex. */
+  readonly expected: string
+  /** sha256 that the file has; null if the file is missing. */
+  readonly found: string | null
+  /** The fault in words, with the file's path. */
+  readonly message: string
+}
+
+const shape = z.object({
+  digest: z.string().optional(),
+  files: z.record(z.string(), z.object({ sha256: z.string(), bytes: z.number() })).optional(),
+})
+
+export type Manifest = z.infer<typeof shape>
+
+/** Result of a check. `manifest`: null if there is none, or if it cannot be used. */
+export interface Checked {
+  readonly faults: readonly FileFault[]
+  readonly manifest: Manifest | null
+  readonly files: number
+  readonly bytes: number
+}
+
+/** True for the files of the model itself: the trainer's state and adapters lie in folders. */
+export const ofModel = (name: string): boolean => !name.includes('/')
+
+/**
+ * Checks a directory. `expected`: sha256 of its manifest; undefined if the log has none, and then a directory without a
+ * manifest has no faults. `wanted`: selects the files to read. Default: all that the manifest names.
+ */
+export async function checkFiles(
+  directory: string,
+  expected: string | undefined,
+  wanted: (name: string) => boolean = () => true,
+): Promise<Checked> {
+  const path = join(directory, manifestName)
+  const content = await readFile(path).catch(() => null)
+  const refused = (found: string | null, message: string): Checked => {
+    return { faults: [{ file: path, expected: expected ?? '', found, message }], manifest: null, files: 1, bytes: 0 }
+  }
+  if (content === null) {
+    if (expected === undefined) return { faults: [], manifest: null, files: 0, bytes: 0 }
+    return refused(null, `${path} is missing; the log has its digest ${short(expected)}`)
+  }
+  const found = createHash('sha256').update(content).digest('hex')
+  if (expected !== undefined && found !== expected) {
+    return refused(found, `${path} has the digest ${short(found)}, but the log says ${short(expected)}`)
+  }
+  const parsed = shape.safeParse(jsonOf(content.toString('utf8')))
+  if (!parsed.success) return refused(found, `${path} is not the manifest of a checkpoint`)
+  const manifest = parsed.data
+  const faults: FileFault[] = []
+  let [files, bytes] = [1, content.length]
+  for (const [name, described] of Object.entries(manifest.files ?? {})) {
+    if (!wanted(name)) continue
+    const fault = await faultOf(join(directory, name), described)
+    if (fault !== undefined) faults.push(fault)
+    files++
+    bytes += described.bytes
+  }
+  return { faults, manifest, files, bytes }
+}
+
+/** Compares one file with its entry. Returns undefined if they agree. */
+async function faultOf(
+  path: string,
+  { sha256, bytes }: { readonly sha256: string; readonly bytes: number },
+): Promise<FileFault | undefined> {
+  const is = await stat(path).catch(() => undefined)
+  if (!is?.isFile()) {
+    const message = `${path} is missing; the manifest has its digest ${short(sha256)}`
+    return { file: path, expected: sha256, found: null, message }
+  }
+  const found = await sha256Of(path)
+  if (found === sha256) return undefined
+  const size = is.size === bytes ? '' : ` (${is.size} bytes instead of ${bytes})`
+  const message = `${path} has the digest ${short(found)}${size}, but the manifest says ${short(sha256)}`
+  return { file: path, expected: sha256, found, message }
+}
+
+/** Returns the sha256 of a file, in hex. */
+export async function sha256Of(path: string): Promise<string> {
+  const hash = createHash('sha256')
+  for await (const chunk of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(chunk)
+  return hash.digest('hex')
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+export const short = (digest: string): string => `${digest.slice(0, 12)}…`

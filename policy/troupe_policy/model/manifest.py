@@ -1,0 +1,83 @@
+"""The manifest of a checkpoint or of published weights: sha256 and size of every other file in the directory.
+
+In: a directory, the manifest's own sha256 as the run's log has it. Out: the manifest, or a CheckpointError that names the
+file, the digest that was expected and the one that was found.
+Invariants: a manifest whose digest is expected is compared before it is parsed, and it must be there. Nothing is loaded
+from a file that differs from its entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+CHUNK_BYTES = 4 * 1024 * 1024
+ADVICE = "copy it again from where it is whole, or use another checkpoint"
+
+
+class CheckpointError(RuntimeError):
+    """The checkpoint is missing, damaged or belongs to another model. `code` is for programs: trainer.no_checkpoint, …
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def corrupt(message: str) -> CheckpointError:
+    return CheckpointError("trainer.checkpoint_corrupt", f"{message}: {ADVICE}")
+
+
+def manifest_text(manifest: Mapping[str, object]) -> str:
+    return json.dumps(manifest, indent=2) + "\n"
+
+
+def manifest_digest(manifest: Mapping[str, object]) -> str:
+    """sha256 in hex of the file that has this manifest."""
+    return hashlib.sha256(manifest_text(manifest).encode()).hexdigest()
+
+
+def load_manifest(directory: Path, expected: str = "") -> dict | None:
+    """Reads the manifest; None if there is none and none is expected. expected: its sha256 in hex, or empty."""
+    file = directory / MANIFEST
+    if not file.is_file():
+        if expected:
+            raise corrupt(f"{file} is missing, but the run's log has its digest {expected[:12]}…")
+        return None
+    content = file.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if expected and found != expected:
+        raise corrupt(f"{file} has the digest {found[:12]}…, but the run's log says {expected[:12]}…")
+    try:
+        manifest = json.loads(content)
+    except ValueError as error:  # UnicodeDecodeError is one, too
+        raise corrupt(f"{file} is not JSON ({error})") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files", {}), dict):
+        raise corrupt(f"{file} is not the manifest of a checkpoint")
+    return manifest
+
+
+def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[[str], bool] = lambda _: True) -> None:
+    """Compares the wanted files with the manifest's entries. Raises CheckpointError trainer.checkpoint_corrupt."""
+    for name, described in manifest["files"].items():
+        if wanted(name):
+            check_file(directory / name, described)
+
+
+def check_file(file: Path, described: Mapping[str, object]) -> None:
+    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt."""
+    expected, size = described["sha256"], described["bytes"]
+    if not file.is_file():
+        raise corrupt(f"{file} is missing, but the manifest beside it has its digest {str(expected)[:12]}…")
+    found = file.stat().st_size
+    if found != size:
+        raise corrupt(f"{file} has {found} bytes, but the manifest says {size}")
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != expected:
+        raise corrupt(f"{file} has the digest {digest.hexdigest()[:12]}…, but the manifest says {str(expected)[:12]}…")

@@ -1,0 +1,125 @@
+/**
+ * Verifies a run's files beside its log: checkpoints, published weights, blobs.
+ *
+ * in   the facts of the topic `learner`, the run's directory
+ * out  counts of what was checked, and a problem for each file that differs from its manifest or from the log
+ * Invariant: reads only. Files that retention may have removed are counted, not missed: of checkpoints and of published
+ * weights only the newest must exist, and only where the run's directory has any.
+ */
+import { existsSync } from 'node:fs'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isStale } from '../../actors/ownership/fencing'
+import { checkFiles, type FileFault, sha256Of, short } from '../../backends/weights/manifest'
+import type { CheckpointSaved, LearnerFact, WeightsPublished } from '../../messages/facts'
+import type { Entry } from '../../runtime/journal/journal'
+import type { RunDirectory } from '../../runtime/runDirectory'
+import { pathToday } from '../../runtime/runPaths'
+import { placeText } from '../log/place'
+import type { CheckedFiles, Problem } from './verification'
+
+interface Saved<Fact> {
+  readonly fact: Fact
+  readonly place: string
+  /** Directory of the checkpoint or of the weights today. */
+  readonly directory: string
+}
+
+/** Collects the learner's facts; `check` then reads the files. */
+export function filesOnDisk(files: RunDirectory) {
+  const checkpoints = new Map<string, Saved<CheckpointSaved>>()
+  const weights = new Map<string, Saved<WeightsPublished>>()
+  const removed = new Set<string>()
+  let done = 0
+  let claimed: number | undefined
+
+  return {
+    take(entry: Entry): void {
+      const fact = entry.message as LearnerFact
+      if (isStale(claimed, fact)) return
+      const place = placeText(entry)
+      switch (fact.type) {
+        case 'learner.claimed':
+          claimed = entry.offset
+          break
+        case 'checkpoint.saved':
+          removed.delete(fact.name)
+          checkpoints.set(fact.name, { fact, place, directory: join(files.root, 'checkpoints', fact.name) })
+          break
+        case 'checkpoint.removed':
+          removed.add(fact.name)
+          break
+        case 'weights.published': {
+          // The initial model (digest '') has no manifest of the run.
+          if (fact.digest === '') break
+          const directory = pathToday(files.root, fact.url)
+          weights.set(directory, { fact, place, directory })
+          break
+        }
+        case 'step.completed':
+          done = Math.max(done, fact.step)
+          break
+        default:
+          break
+      }
+    },
+
+    async check(): Promise<{ readonly files: CheckedFiles; readonly problems: readonly Problem[] }> {
+      const problems: Problem[] = []
+      const counts = { checkpoints: 0, weights: 0, blobs: 0, removed: removed.size, withoutDigest: 0 }
+      const take = async <Fact extends { readonly manifest?: string; readonly digest: string }>(
+        { fact, place, directory }: Saved<Fact>,
+        kind: 'checkpoint' | 'weights',
+      ): Promise<void> => {
+        if (fact.manifest === undefined) counts.withoutDigest++
+        const checked = await checkFiles(directory, fact.manifest)
+        for (const { message } of checked.faults) problems.push({ place, kind: `${kind}-damaged`, message })
+        const said = checked.manifest?.digest
+        if (said !== undefined && fact.digest !== '' && said !== fact.digest) {
+          const message = `${directory} has weights with the digest ${short(said)}, but the log says ${short(fact.digest)}`
+          problems.push({ place, kind: `${kind}-damaged`, message })
+        }
+      }
+      const kept = [...checkpoints.values()].filter(({ fact }) => !removed.has(fact.name))
+      const newest = kept.filter(({ fact }) => fact.updates === undefined && fact.step <= done).at(-1)
+      for (const one of kept) {
+        if (existsSync(one.directory)) {
+          counts.checkpoints++
+          await take(one, 'checkpoint')
+        } else if (one === newest && existsSync(join(files.root, 'checkpoints'))) {
+          problems.push({ place: one.place, kind: 'checkpoint-missing', message: `${one.directory} is missing` })
+        } else counts.removed++
+      }
+      const last = [...weights.values()].at(-1)
+      for (const one of weights.values()) {
+        if (existsSync(one.directory)) {
+          counts.weights++
+          await take(one, 'weights')
+        } else if (one === last && existsSync(join(files.root, 'weights'))) {
+          problems.push({ place: one.place, kind: 'weights-missing', message: `${one.directory} is missing` })
+        } else counts.removed++
+      }
+      const blobs = await checkBlobs(files.blobs)
+      counts.blobs = blobs.checked
+      const ofBlobs = blobs.faults.map(({ file, message }) => ({ place: file, kind: 'blob-damaged', message }))
+      return { files: counts, problems: [...problems, ...ofBlobs] }
+    },
+  }
+}
+
+/** Compares every blob in a store of files with the digest that is its name. */
+async function checkBlobs(directory: string): Promise<{ checked: number; faults: readonly FileFault[] }> {
+  const faults: FileFault[] = []
+  let checked = 0
+  const folders = await readdir(directory).catch(() => []) // a run without large records has no blobs
+  for (const folder of folders.filter(name => /^[0-9a-f]{2}$/.test(name))) {
+    for (const name of (await readdir(join(directory, folder))).filter(name => /^[0-9a-f]{62}$/.test(name))) {
+      const [file, expected] = [join(directory, folder, name), folder + name]
+      const found = await sha256Of(file)
+      checked++
+      if (found === expected) continue
+      faults.push({ file, expected, found, message: `${file} has the digest ${short(found)}, which its name is not` })
+    }
+  }
+  return { checked, faults }
+}

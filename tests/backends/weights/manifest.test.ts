@@ -1,0 +1,73 @@
+/** Files are compared with their manifest, and the manifest with the log: a bit, a deletion, a file too many bytes long. */
+import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { checkFiles } from '../../../backends/weights/manifest'
+import { servedWeights } from '../../../backends/weights/servedWeights'
+import { filesBelow, flipBit, sha256, writeCheckpoint } from '../../support/checkpointFiles'
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-manifest-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+let made = 0
+const checkpoint = (options = {}) => {
+  const path = join(directory, `c${made++}`)
+  return { path, ...writeCheckpoint(path, options) }
+}
+
+test('a flipped bit, a longer file and a missing file of any kind are each one fault with file and digests', async () => {
+  const { path, manifest } = checkpoint()
+  expect(await checkFiles(path, manifest)).toMatchObject({ faults: [], files: 8 })
+  for (const file of filesBelow(path)) {
+    const before = readFileSync(file)
+    const damages = [() => flipBit(file), () => appendFileSync(file, 'x'), () => rmSync(file)]
+    for (const damage of damages) {
+      damage()
+      const { faults } = await checkFiles(path, manifest)
+      expect(faults).toHaveLength(1)
+      expect(faults[0]).toMatchObject({ file, message: expect.stringContaining(file) })
+      expect(faults[0]!.expected).toBe(file.endsWith('manifest.json') ? manifest : sha256(before))
+      expect(faults[0]!.found === null).toBe(damage === damages[2])
+      writeFileSync(file, before)
+    }
+  }
+  expect((await checkFiles(path, manifest)).faults).toEqual([])
+})
+
+test('a directory without a manifest has a fault only if the log has its digest', async () => {
+  const { path, manifest } = checkpoint()
+  rmSync(join(path, 'manifest.json'))
+  expect((await checkFiles(path, manifest)).faults).toMatchObject([{ found: null, expected: manifest }])
+  expect(await checkFiles(path, undefined)).toMatchObject({ faults: [], manifest: null })
+  writeFileSync(join(path, 'manifest.json'), '{')
+  expect((await checkFiles(path, undefined)).faults).toMatchObject([{ file: join(path, 'manifest.json') }])
+})
+
+test('a server is not told to load weights of which config, tokenizer, weights or manifest differ', async () => {
+  for (const file of ['config.json', 'tokenizer.json', 'chat_template.jinja', 'model.safetensors', 'manifest.json']) {
+    const { path, ...digests } = checkpoint({ trainer: false })
+    const restore = flipBit(join(path, file))
+    await expect(servedWeights(path, digests)).rejects.toMatchObject({
+      code: 'engine.digest_differs',
+      message: expect.stringContaining(join(path, file)),
+    })
+    restore()
+    expect(await servedWeights(path, digests)).toBe(path)
+  }
+  const { path, manifest } = checkpoint({ trainer: false })
+  await expect(servedWeights(path, { digest: 'f'.repeat(64), manifest })).rejects.toMatchObject({
+    code: 'engine.digest_differs',
+  })
+})
+
+test('a server is not told to load adapters whose config was changed', async () => {
+  const { path, digest } = checkpoint({ trainer: false })
+  writeFileSync(join(path, 'adapter_config.json'), '{"lora_alpha": 16}')
+  const adapterConfig = sha256('{"lora_alpha": 16}')
+  expect(await servedWeights(path, { digest, adapterConfig })).toBe(path)
+  const other = checkpoint({ trainer: false })
+  writeFileSync(join(other.path, 'adapter_config.json'), '{"lora_alpha": 32}')
+  await expect(servedWeights(other.path, { digest: other.digest, adapterConfig })).rejects.toMatchObject({
+    code: 'engine.digest_differs',
+    message: expect.stringContaining('adapter_config.json'),
+  })
+})
