@@ -45,12 +45,11 @@ export function registerVerify(replay: Command): void {
   })
 }
 
-function filesLine({ files, commands }: Verification): string {
-  const read = `commands: ${commands} read`
-  if (files === null) return `${read}; files: not checked`
+function filesLine({ files }: Verification): string {
+  if (files === null) return 'files: not checked'
   const { checkpoints, weights, blobs, removed, withoutDigest } = files
   const unknown = withoutDigest === 0 ? '' : `, ${withoutDigest} of them without a digest in the log`
-  return `${read}; files: ${checkpoints} checkpoints, ${weights} published weights, ${blobs} blobs checked${unknown}; ${removed} removed earlier`
+  return `files: ${checkpoints} checkpoints, ${weights} published weights, ${blobs} blobs checked${unknown}; ${removed} no longer on disk`
 }
 
 const paint = painter(process.stdout)

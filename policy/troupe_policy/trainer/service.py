@@ -28,6 +28,7 @@ from ..child_process import announce, exit_now
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from ..model.checkpoint import CheckpointError
+from ..model.manifest import manifest_digest
 from .options import options_of
 from .checkpoint_writer import SavedCheckpoint
 from .partial_checkpoints import OnSaved, PartialCheckpoints
