@@ -1,12 +1,12 @@
 /**
  * `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. A timeout that the
- * recipe leaves out is printed with the estimate that it follows from.
+ * recipe leaves out is printed with the estimate that it follows from, as is the time of the gradients' reduction.
  */
 
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
-import type { RecipeConfig } from '../config'
 import { explainInnerCheckpoints } from '../config/estimate/innerCheckpoints'
+import { resolvedReduction } from '../config/estimate/reduction'
 import { durationsIfKnown, explainTimeouts, timeoutNames } from '../config/estimate/timeouts'
 import { type LoadedRecipe, loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/settings/resolveConfig'
@@ -21,7 +21,7 @@ export function registerConfig(program: Command): void {
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
-      const { value, origins } = withEstimated(loadRecipe(name, options.set).config)
+      const { value, origins } = withReduction(withEstimated(loadRecipe(name, options.set).config))
       const text = options.json
         ? JSON.stringify({ value, origins: Object.fromEntries(origins) }, null, 2)
         : annotated(value, origins)
@@ -29,10 +29,18 @@ export function registerConfig(program: Command): void {
     })
 }
 
-type Resolved = LoadedRecipe['config']
+type Resolved = Pick<LoadedRecipe['config'], 'value' | 'origins'>
+
+/** Puts what `train.gradientReduction` auto stands for in its place, with the reason. */
+function withReduction({ value: config, origins }: Resolved): Resolved {
+  const { value, origin } = resolvedReduction(config)
+  if (origin === undefined) return { value: config, origins }
+  const all = new Map(origins).set('train.gradientReduction', origin)
+  return { value: { ...config, train: { ...config.train, gradientReduction: value } }, origins: all }
+}
 
 /** Adds the values that the recipe leaves to the estimate: timeouts, and checkpoints in the middle of a step. */
-function withEstimated({ value, origins }: Resolved): { value: RecipeConfig; origins: Resolved['origins'] } {
+function withEstimated({ value, origins }: Resolved): Resolved {
   const durations = durationsIfKnown(value)
   const explained = explainTimeouts(value, durations)
   const all = new Map(origins)

@@ -6,6 +6,8 @@
  * recipe's schema has defaults: a request carries every option, and the trainer's process refuses a message that lacks
  * one.
  */
+import type { GradientReduction } from '../../config/estimate/activations'
+import { resolvedReduction } from '../../config/estimate/reduction'
 import { timeoutsOf } from '../../config/estimate/timeouts'
 import type { RecipeConfig } from '../../config/schema'
 import { type Correction, correctionOf } from '../../config/sections/correction'
@@ -75,7 +77,6 @@ export type TrainerSettings = Readonly<
     | 'publishedDtype'
     | 'threads'
     | 'checkpointing'
-    | 'gradientReduction'
     | 'attention'
     | 'compile'
     | 'ranks'
@@ -83,12 +84,13 @@ export type TrainerSettings = Readonly<
     | 'rendezvous'
     | 'lora'
   >
-> & { readonly seed: number }
+> & { readonly seed: number; readonly gradientReduction: GradientReduction }
 
-export function trainerOptionsOf({ train, seed }: RecipeConfig): TrainerSettings {
-  const { device, dtype, publishedDtype, threads, lora, checkpointing, gradientReduction, ranks, nodes, rendezvous } =
-    train
+export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {
+  const { train, seed } = config
+  const { device, dtype, publishedDtype, threads, lora, checkpointing, ranks, nodes, rendezvous } = train
   const { attention, compile } = train
+  const gradientReduction = resolvedReduction(config).value
   const more = { ...(rendezvous === undefined ? {} : { rendezvous }), ...(lora === undefined ? {} : { lora }) }
   return {
     seed,

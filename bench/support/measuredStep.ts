@@ -2,12 +2,13 @@
  * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own.
  *
  * in   a configuration: architecture, lengths of sequences, how it is trained
- * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of further batches
+ * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of further batches, by micro-batch
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { type TrainerBytes, trainerBytes } from '../../config/estimate/memory'
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
+import { microBatchWork } from '../../config/estimate/trainingWork'
 import { policyDirectory, pythonPath } from '../../runtime/python'
 
 export interface StepConfiguration {
@@ -18,10 +19,27 @@ export interface StepConfiguration {
   readonly ranks?: number
   /** Tokens of a micro-batch; a step has two of them on each rank. */
   readonly tokens?: number
-  /** Further batches whose CPU time is measured, each as the lengths of its sequences in tokens. */
-  readonly timed?: readonly (readonly number[])[]
+  readonly gradientReduction?: 'micro-batch' | 'update'
+  /** Batches whose processor time is measured. */
+  readonly timed?: readonly TimedBatch[]
+  /** Rounds of which each micro-batch's least time counts. */
+  readonly rounds?: number
   /** true: also measure how much the process grew since its imports. */
   readonly resident?: boolean
+  /** true: also count the floating-point operations of a step. */
+  readonly flops?: boolean
+}
+
+export interface TimedBatch {
+  readonly lengths: readonly number[]
+  readonly microBatchTokens: number
+}
+
+/** Processor seconds of one batch on rank 0: its micro-batches in order, its update, the whole step. */
+export interface TimedStep {
+  readonly micros: readonly number[]
+  readonly update: number
+  readonly step: number
 }
 
 export interface MeasuredStep {
@@ -29,8 +47,11 @@ export interface MeasuredStep {
   readonly measured: MeasuredBytes
   /** Estimated bytes divided by the measured peak. */
   readonly ratio: number
-  readonly cpuSeconds?: readonly number[]
+  readonly timed?: readonly TimedStep[]
   readonly residentBytes?: number
+  /** FLOPs of one rank's step by torch's operation, and those that the estimate counts. */
+  readonly flops?: Readonly<Record<string, number>>
+  readonly estimatedFlops: number
 }
 
 interface MeasuredBytes {
@@ -55,16 +76,20 @@ export const models = {
 } as const
 
 const sequenceTokens = 128
+/** Prompt tokens of each sequence, which are not trained on (policy/measure). */
+export const promptTokens = 8
 const timeoutMs = 600_000
 
 export async function measuredStep(asked: StepConfiguration): Promise<MeasuredStep> {
-  const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1, tokens = 512, timed, resident } = asked
+  const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1, tokens = 512 } = asked
+  const { timed, rounds, resident, flops, gradientReduction = 'micro-batch' } = asked
   const model = models[size]
   const shape = shapeOf(model)
   const parameters = parametersOf(shape)
   const trainable = loraRank === undefined ? parameters : loraParameters(shape, loraRank)
   const half = dtype === 'bfloat16'
-  const step = { ...{ shape, tokens, half, checkpointing, loraRank, ranks }, device: 'cpu' as const }
+  const how = { shape, tokens, half, checkpointing, loraRank, ranks, gradientReduction }
+  const step = { ...how, device: 'cpu' as const }
   const estimated = trainerBytes(step, parameters, trainable)
   const lengths = new Array<number>((2 * ranks * tokens) / sequenceTokens).fill(sequenceTokens)
   const given = {
@@ -74,19 +99,27 @@ export async function measuredStep(asked: StepConfiguration): Promise<MeasuredSt
     dtype,
     checkpointing,
     lora: loraRank ?? null,
+    gradientReduction,
     timed,
+    rounds,
     resident,
+    flops,
   }
   const { peak, ...rest } = await measure(given, ranks)
   const { weights, gradients, optimizer, activations, working, gathered } = estimated
   const sum = weights + gradients + optimizer + activations + working + gathered
-  return { estimated, measured: peak, ratio: sum / peak.total, ...rest }
+  const sequences = tokens / sequenceTokens
+  const work = microBatchWork(how, {
+    lengths: new Array<number>(sequences).fill(sequenceTokens),
+    trained: sequences * (sequenceTokens - promptTokens),
+  })
+  return { estimated, measured: peak, ratio: sum / peak.total, estimatedFlops: 2 * work.matrices, ...rest }
 }
 
 async function measure(
   given: object,
   ranks: number,
-): Promise<{ peak: MeasuredBytes; cpuSeconds?: readonly number[]; residentBytes?: number }> {
+): Promise<{ peak: MeasuredBytes } & Pick<MeasuredStep, 'timed' | 'residentBytes' | 'flops'>> {
   const launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks)]
   const args = [...(ranks > 1 ? launcher : []), '-m', 'measure', JSON.stringify(given)]
   const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: '1', HF_HUB_OFFLINE: '1' }

@@ -10,7 +10,8 @@ import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { HardwareConfig, RecipeConfig } from '../../config'
 import { architectureOf } from '../../config/estimate/architecture'
-import { engineMemory } from '../../config/estimate/memory'
+import { plannedEngine } from '../../config/estimate/engineModel'
+import { reductionOf } from '../../config/estimate/reduction'
 import { sizesOf } from '../../config/estimate/sizes'
 import { timesOf } from '../../config/estimate/time'
 import { tokensOf } from '../../config/estimate/tokens'
@@ -20,7 +21,6 @@ import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { duration } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
-import { plannedEngine } from './engineModel'
 import { rehearse, writeEngineModel } from './rehearsal'
 import { rehearsed } from './rehearsed'
 import { realRun, reportOf } from './report'
@@ -74,7 +74,9 @@ async function run(name: string, options: Options): Promise<number> {
   const config = loadRecipe(name, options.set).config.value
   const architecture = architectureOf(config)
   const hardware: HardwareConfig = config.hardware ?? hardwareSection.parse({})
-  const { model, count } = plannedEngine(config, architecture, hardware)
+  const sizes = sizesOf(config, architecture, hardware)
+  const model = plannedEngine(sizes)
+  const count = sizes.engines
   const directory = options.dir === undefined ? temporaryDirectory('rehearsal') : made(options.dir)
   const engineModelFile = join(directory, 'engine-model.json')
   try {
@@ -93,8 +95,7 @@ async function run(name: string, options: Options): Promise<number> {
           `${duration(clock.realSeconds)}: ${duration(clock.simulatedSeconds)} simulated; ${rollouts.rewarded} of ${rollouts.requested} rollouts, ${turns.completed} turns, ${rollouts.lost} lost; ${steps.completed} steps, ${evaluations} evaluations`,
         ),
     })
-    const sizes = sizesOf(config, architecture, hardware)
-    const times = timesOf(sizes, tokensOf(sizes), engineMemory(sizes).kvTokens)
+    const times = timesOf(sizes, tokensOf(sizes), reductionOf(sizes).value)
     const real = realRun(config, ran, times.training.value)
     if (options.json) {
       const line = {

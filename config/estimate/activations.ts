@@ -17,8 +17,12 @@ export interface MicroBatchShape {
   /** Rank of the LoRA adapters; undefined if all parameters are trained. */
   readonly loraRank: number | undefined
   readonly ranks: number
+  /** When ranks sum gradients; default: after each micro-batch. */
+  readonly gradientReduction?: GradientReduction | undefined
   readonly device: 'cpu' | 'cuda'
 }
+
+export type GradientReduction = 'micro-batch' | 'update'
 
 /** Parameters of the seven matrices of a layer. */
 export function layerMatrices({ hidden, intermediate, heads, kvHeads, headDim }: ModelShape): number {

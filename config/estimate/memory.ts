@@ -3,7 +3,13 @@
  *
  * in   the sizes of a recipe        out  figures in GiB; the trainer's sum for each GPU; tokens of an engine's KV cache
  */
-import { layerBytesPerToken, type MicroBatchShape, savedBytes, streamBytes } from './activations'
+import {
+  type GradientReduction,
+  layerBytesPerToken,
+  type MicroBatchShape,
+  savedBytes,
+  streamBytes,
+} from './activations'
 import { billions, count, type Figure, figure, gib } from './figure'
 import { headChunkRows } from './headChunk'
 import { kvBytesOf } from './modelShape'
@@ -35,23 +41,27 @@ export interface TrainerBytes {
 }
 
 export function trainerBytes(step: MicroBatchShape, parameters: number, trainable: number): TrainerBytes {
-  const { ranks, loraRank } = step
+  const { ranks, loraRank, gradientReduction } = step
   const activations = savedBytes(step)
   const { name, bytes, gathered } = peakMoment(step)
   return {
     weights: (4 * (loraRank === undefined ? parameters : parameters + trainable)) / ranks,
-    gradients: (4 * trainable) / ranks,
+    gradients: (4 * trainable) / (gradientReduction === 'update' ? 1 : ranks),
     optimizer: (8 * trainable) / ranks,
     ...{ activations, gathered, working: bytes - activations, moment: name },
   }
 }
 
-export function trainerMemory({ config: { train }, shape: s, parameters, trainable, ranks }: Sizes): TrainerMemory {
+/** Memory of a rank. `gradientReduction`: when ranks sum gradients, which decides how much of them a rank holds. */
+export function trainerMemory(
+  { config: { train }, shape: s, parameters, trainable, ranks }: Sizes,
+  gradientReduction: GradientReduction,
+): TrainerMemory {
   const lora = train.lora !== undefined
   const trained = `${billions(trainable)} ${lora ? 'of adapters' : 'parameters'}`
   const step: MicroBatchShape = {
     ...{ shape: s, ranks, tokens: train.microBatchTokens, half: precisionOf(train.dtype, train.device) === 'bfloat16' },
-    ...{ checkpointing: train.checkpointing, loraRank: train.lora?.rank },
+    ...{ checkpointing: train.checkpointing, loraRank: train.lora?.rank, gradientReduction },
     device: train.device === 'cpu' ? 'cpu' : 'cuda',
   }
   const bytes = trainerBytes(step, parameters, trainable)
@@ -64,7 +74,14 @@ export function trainerMemory({ config: { train }, shape: s, parameters, trainab
       'GiB a GPU',
       `${lora ? `4 bytes × (${billions(parameters)} + ${billions(trainable)} of adapters)` : `4 bytes × ${billions(parameters)} (fp32 master)`} / ${ranks} ranks`,
     ),
-    figure('trainer: gradients', bytes.gradients / gib, 'GiB a GPU', `4 bytes × ${trained} / ${ranks} ranks`),
+    figure(
+      'trainer: gradients',
+      bytes.gradients / gib,
+      'GiB a GPU',
+      gradientReduction === 'update' && ranks > 1
+        ? `4 bytes × ${trained}, whole on each rank until an update (train.gradientReduction update)`
+        : `4 bytes × ${trained} / ${ranks} ranks`,
+    ),
     figure(
       'trainer: optimizer',
       bytes.optimizer / gib,

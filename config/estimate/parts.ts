@@ -3,12 +3,14 @@ import type { RecipeConfig } from '../schema'
 import type { HardwareConfig } from '../sections/hardware'
 import { type Durations, durationsOf } from './durations'
 import { type EngineMemory, engineMemory, type TrainerMemory, trainerMemory } from './memory'
+import { type Reduction, reductionOf } from './reduction'
 import { type Sizes, sizesOf } from './sizes'
 import { type Times, timesOf } from './time'
 import { type Tokens, tokensOf } from './tokens'
 
 export interface EstimateParts {
   readonly sizes: Sizes
+  readonly reduction: Reduction
   readonly trainer: TrainerMemory
   readonly engine: EngineMemory
   readonly tokens: Tokens
@@ -24,6 +26,15 @@ export function partsOf(
   const sizes = sizesOf(config, architecture, hardware)
   const engine = engineMemory(sizes)
   const tokens = tokensOf(sizes)
-  const times = timesOf(sizes, tokens, engine.kvTokens)
-  return { sizes, trainer: trainerMemory(sizes), engine, tokens, times, durations: durationsOf(sizes, times) }
+  const reduction = reductionOf(sizes)
+  const times = timesOf(sizes, tokens, reduction.value)
+  return {
+    sizes,
+    reduction,
+    trainer: trainerMemory(sizes, reduction.value),
+    engine,
+    tokens,
+    times,
+    durations: durationsOf(sizes, times),
+  }
 }

@@ -22,6 +22,18 @@ export interface GpuSums {
   readonly faults: readonly string[]
 }
 
+/** What lies on a GPU while the trainer takes `trainer` GiB of it, in all and in words. */
+export function trainerGib(
+  { placement }: Sizes,
+  trainer: number,
+  engine: EngineMemory,
+): { readonly gib: number; readonly said: string } {
+  const beside = { split: 0, colocated: asleepGib.engine, shared: engine.gpuGib }[placement.kind]
+  const said =
+    beside === 0 ? '' : ` + ${placement.kind === 'colocated' ? 'sleeping engine' : 'engine'} ${beside.toFixed(1)}`
+  return { gib: trainer + beside, said: `trainer ${trainer.toFixed(1)}${said}` }
+}
+
 export function gpuSums(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory): GpuSums {
   const { hardware, placement } = sizes
   const { memoryGib, plan } = hardware

@@ -27,8 +27,8 @@ const planSection = z.discriminatedUnion('kind', [
 
 export const hardwareSection = z.strictObject({
   name: z.string().default('H100 80 GB'),
-  /** Default: `split` where the host has enough GPUs, else engines and trainer share the GPUs without turns. */
-  plan: planSection.optional(),
+  /** null or none: `split` where the host has enough GPUs, else engines and trainer share the GPUs without turns. */
+  plan: z.preprocess(plan => plan ?? undefined, planSection.optional()).optional(),
   /** Number of GPUs on all hosts together. */
   gpus: positive.default(8),
   /** Number of GPUs on one host. */
@@ -40,6 +40,11 @@ export const hardwareSection = z.strictObject({
   tflops: z.number().positive().default(989),
   /** Memory bandwidth of one GPU, GB/s, by its data sheet. */
   bandwidthGBps: z.number().positive().default(3350),
+  /**
+   * Bandwidth at which a GPU sends to the GPUs of other ranks, GB/s. Default: 450 (NVLink) where all GPUs are on one host,
+   * else 50 (a network card of 400 Gb/s for each GPU).
+   */
+  interconnectGBps: z.number().positive().optional(),
   /** Bandwidth at which one process reads and writes weights and checkpoints, GB/s. The default is that of a network disk. */
   storageGBps: z.number().positive().default(0.5),
   /** Number of GPUs that together hold one copy of the weights for generation. */

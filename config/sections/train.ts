@@ -140,8 +140,9 @@ const fields = z.strictObject({
   /**
    * When ranks sum their gradients. update: once, after an update's last micro-batch; this sends less, but each rank holds
    * a whole float32 gradient. micro-batch: after each micro-batch; each rank holds only its shard of the gradient.
+   * auto: update where the estimate of the recipe's hardware has room for it, else micro-batch.
    */
-  gradientReduction: z.enum(['micro-batch', 'update']).default('micro-batch'),
+  gradientReduction: z.enum(['auto', 'micro-batch', 'update']).default('auto'),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
   device: z.string().default('auto'),
   /**

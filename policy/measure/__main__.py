@@ -1,8 +1,10 @@
 """Measures the peak memory of one training step on the CPU, by category, in a process of its own.
 
 In: a JSON object on the command line: `model` (transformers config), `lengths` of the sequences, `microBatchTokens`, `dtype`,
-`checkpointing`, `lora` (rank or null); `timed`: batches of lengths whose time is measured; `resident`: measure the process too.
-Out: one JSON line from rank 0: `peak`, bytes by category; `cpuSeconds` of the timed batches; `residentBytes`, growth since imports.
+`checkpointing`, `lora` (rank or null), `gradientReduction`; `timed`: batches {lengths, microBatchTokens} whose time is measured in
+`rounds` rounds; `resident`: measure the process too; `flops`: count operations.
+Out: one JSON line from rank 0: `peak`, bytes by category; `timed`, see timing.py; `residentBytes`, growth since imports; `flops` of a
+step by torch's operations.
 Invariants: bytes are those of tensors, as torch's MemTracker counts them, so they do not depend on the allocator or on other
 processes. The first step is not measured: AdamW's moments exist in every later one.
 Several ranks: `python -m torch.distributed.run --standalone --nproc-per-node N -m measure JSON`.
@@ -13,15 +15,16 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from measure.timing import step_seconds
 from troupe_policy.trainer.options import LoraOptions
 from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.ranks.shards import local_shard
@@ -62,6 +65,7 @@ def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, A
         directory, "cpu", asked["dtype"], 0,
         lora=LoraOptions(rank=lora, alpha=lora, targets=("all-linear",)) if lora else None,
         checkpointing=bool(asked.get("checkpointing")), ranks=ranks,
+        gradient_reduction=asked.get("gradientReduction") or "micro-batch",
     )  # fmt: skip
     # The bound on the CPU would cut the batch; the caller chooses the micro-batch.
     trainer.max_micro_tokens = None
@@ -72,22 +76,15 @@ def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, A
     if asked.get("resident"):
         trainer.step(batch, options)
         result["residentBytes"] = resident_bytes("VmHWM") - imported
-    if "timed" in asked:
-        result["cpuSeconds"] = cpu_seconds(trainer, asked["timed"], options)
+    if asked.get("timed"):
+        batches = [(sequences(one["lengths"], trainer.vocabulary), step_options(one["microBatchTokens"])) for one in asked["timed"]]
+        result["timed"] = step_seconds(trainer, batches, asked.get("rounds", 3))
+    if asked.get("flops"):
+        with FlopCounterMode(display=False) as counter:
+            trainer.step(batch, options)
+        result["flops"] = {str(operation): count for operation, count in counter.get_flop_counts()["Global"].items()}
     result["peak"] = peak(trainer, lambda: trainer.step(batch, options))
     return result
-
-
-def cpu_seconds(trainer: Trainer, batches: list[list[int]], options: GrpoOptions) -> list[float]:
-    """Processor time of a step of each batch, the least of three. Unlike wall time, it leaves out waiting for a processor."""
-    rows = [sequences(lengths, trainer.vocabulary) for lengths in batches]
-    least = [float("inf")] * len(rows)
-    for _ in range(3):
-        for at, batch in enumerate(rows):
-            started = time.process_time()
-            trainer.step(batch, options)
-            least[at] = min(least[at], time.process_time() - started)
-    return least
 
 
 def peak(trainer: Trainer, step: Any) -> dict[str, int]:

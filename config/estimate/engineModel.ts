@@ -1,0 +1,46 @@
+/**
+ * Model of the engine that a recipe's hardware would run: the estimate of generation and the rehearsal's simulated engines
+ * use the same one.
+ *
+ * in   the sizes of a recipe        out  an engine model (DESIGN §9)
+ * A step reads the weights once (`denseFloor`) or is bound by arithmetic (`densePerToken`), and reads the keys and
+ * values that its decoding tokens attend to. Peak rates are those of the data sheet, times the recipe's assumed
+ * utilizations: nothing here was measured on that hardware.
+ */
+import type { EngineModel } from '../../kernels'
+import { engineMemory } from './memory'
+import { kvBytesOf } from './modelShape'
+import { bytesOf } from './precision'
+import type { Sizes } from './sizes'
+
+/** Tokens that vLLM computes at most in one step by default, on a GPU with at least 70 GB. */
+const maxBatchTokens = 8192
+/** Milliseconds that the host needs for a step besides the GPU's work, as vLLM's scheduler and sampler. */
+const overheadMs = 2
+
+export function plannedEngine(sizes: Sizes): EngineModel {
+  const { config, hardware, shape, parameters, placement } = sizes
+  const { bandwidthGBps, tflops, generationUtilization, trainUtilization } = hardware
+  const { blockTokens, maxSequences, kind, dtype, device } = config.engine
+  const bytesAMs = (placement.width * bandwidthGBps * 1e9 * generationUtilization) / 1000
+  const flopsAMs = (placement.width * tflops * 1e12 * trainUtilization) / 1000
+  const weightBytes = kind === 'local' ? bytesOf(dtype, device) : 2
+  return {
+    name: `${config.name} on ${hardware.name}`,
+    family: kind === 'sglang' ? 'sglang' : 'vllm',
+    kvTokens: Math.max(blockTokens, engineMemory(sizes).kvTokens),
+    ...{ blockTokens, maxSequences, maxBatchTokens, prefixSharing: true },
+    stepMs: {
+      overhead: overheadMs,
+      denseFloor: (weightBytes * parameters) / bytesAMs,
+      densePerToken: (2 * parameters) / flopsAMs,
+      decodeBase: 0,
+      decodePerSequence: 0,
+      decodePerKvToken: ((weightBytes / 2) * kvBytesOf(shape)) / bytesAMs,
+      prefillBase: 0,
+      prefillPerToken: 0,
+      // Attention of a new token to an older one: 4 floating-point operations for each layer, head and dimension.
+      prefillPerPair: (4 * shape.layers * shape.heads * shape.headDim) / flopsAMs,
+    },
+  }
+}

@@ -1,0 +1,50 @@
+/**
+ * When the ranks of a recipe sum their gradients: what the recipe says, or with `auto` what its plan has room for.
+ *
+ * in   a resolved recipe; its sizes where its model's transformers config is known        out  the value, and its origin
+ * Invariant: `auto` is `update` only where the recipe names its hardware and the trainer's estimate with whole gradients fits
+ * beside what else lies on the GPU at that time, with a tenth to spare. Every process of a run, and a replay of it, computes the same from the recipe.
+ */
+import { TroupeError } from '../../runtime/errors'
+import type { RecipeConfig } from '../schema'
+import { hardwareSection } from '../sections/hardware'
+import type { GradientReduction } from './activations'
+import { architectureOf } from './architecture'
+import { engineMemory, trainerMemory } from './memory'
+import { trainerGib } from './perGpu'
+import { type Sizes, sizesOf } from './sizes'
+
+/** Share of a GPU's memory that `auto` may fill: the estimate is within a tenth of measured steps (docs/training.md). */
+const fullShare = 0.9
+
+export interface Reduction {
+  readonly value: GradientReduction
+  /** Where the value comes from; undefined if the recipe names it. */
+  readonly origin: string | undefined
+}
+
+export function reductionOf(sizes: Sizes): Reduction {
+  const { config, hardware, ranks } = sizes
+  const { gradientReduction, device } = config.train
+  if (gradientReduction !== 'auto') return { value: gradientReduction, origin: undefined }
+  const perMicroBatch = (why: string): Reduction => ({ value: 'micro-batch', origin: `auto: ${why}` })
+  if (ranks === 1) return perMicroBatch('one rank has nothing to sum')
+  if (config.hardware === undefined) return perMicroBatch('the recipe names no hardware whose memory could be compared')
+  if (device === 'cpu') return perMicroBatch('the memory of ranks on a CPU is not compared')
+  const whole = trainerMemory(sizes, 'update').gpuGib
+  const { gib, said } = trainerGib(sizes, whole, engineMemory(sizes))
+  const sum = `${said} = ${gib.toFixed(1)} GiB with a whole gradient on each rank; up to ${fullShare} × ${hardware.memoryGib} fit`
+  return gib <= fullShare * hardware.memoryGib ? { value: 'update', origin: `auto: ${sum}` } : perMicroBatch(sum)
+}
+
+/** The recipe's reduction; without its model's transformers config `auto` is `micro-batch`. */
+export function resolvedReduction(config: RecipeConfig): Reduction {
+  const { gradientReduction } = config.train
+  if (gradientReduction !== 'auto') return { value: gradientReduction, origin: undefined }
+  try {
+    return reductionOf(sizesOf(config, architectureOf(config), config.hardware ?? hardwareSection.parse({})))
+  } catch (thrown) {
+    if (!(thrown instanceof TroupeError) || thrown.code !== 'config.no_architecture') throw thrown
+    return { value: 'micro-batch', origin: 'auto: no estimate without the model’s config' }
+  }
+}

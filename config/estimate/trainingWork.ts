@@ -1,0 +1,115 @@
+/**
+ * Work of the trainer: floating-point operations and bytes of a micro-batch and of an optimizer update, on one rank.
+ *
+ * in   a model's shape, how it is trained, lengths of the sequences        out  operations, bytes; seconds by given rates
+ * Invariant: each term is a product or a transfer that the trainer makes (model/logprobs.py, batch/packed_attention.py,
+ * FSDP2). Operations on single numbers (norms, activations, softmax) are not counted: the rates contain them, since their
+ * number grows with the tokens, as that of the products does. `bench estimate` compares the seconds with measured steps.
+ */
+import { layerMatrices } from './activations'
+import { loraParameters, type ModelShape } from './modelShape'
+
+/** How one rank trains. */
+export interface TrainedHow {
+  readonly shape: ModelShape
+  readonly half: boolean
+  readonly checkpointing: boolean
+  readonly loraRank: number | undefined
+  readonly ranks: number
+}
+
+/** Sequences of a micro-batch, or their mean. `trained`: tokens whose log-probabilities the head computes. */
+export interface Sequences {
+  readonly lengths: readonly number[]
+  readonly trained: number
+}
+
+export interface MicroBatchWork {
+  /** FLOPs of the layers' matrices, of the adapters and of the head. */
+  readonly matrices: number
+  /** FLOPs of attention's products of a token with the older tokens of its sequence. */
+  readonly attention: number
+  /** Bytes that do not depend on the tokens: gradients that are added up, copies of weights, gathered shards. */
+  readonly bytes: number
+}
+
+/** FLOPs of forward passes, of which each counts 1. */
+export interface Passes {
+  /** Of the layers' matrices and of attention. A backward pass counts 2 for the matrices, 2.5 for attention. */
+  readonly matrices: number
+  readonly attention: number
+  readonly head: number
+}
+
+/** Neighbours of at least this share of the longest length are rows of one attention call, padded to it. */
+const similarLength = 0.75
+
+/** One forward pass: 2 FLOPs a weight and token; 4 a pair of tokens for each head and dimension, over half of the pairs. */
+export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences): Passes {
+  const tokens = lengths.reduce((sum, length) => sum + length, 0)
+  return {
+    matrices: 2 * layerMatrices(s) * s.layers * tokens,
+    attention: (4 * s.layers * s.heads * s.headDim * squares(lengths)) / 2,
+    head: 2 * s.vocabulary * s.hidden * trained,
+  }
+}
+
+/**
+ * Forward and backward passes of an update. The head computes its logits twice; checkpointing computes each layer twice
+ * except for its last product, which no gradient needs. LoRA leaves out the gradients of frozen weights.
+ */
+export function updatePasses({ shape, checkpointing, loraRank }: TrainedHow): Passes {
+  const again = checkpointing ? 1 - (shape.hidden * shape.intermediate) / layerMatrices(shape) : 0
+  const gradients = loraRank === undefined ? 2 : 1
+  return { matrices: 1 + gradients + again, attention: 3.5 + (checkpointing ? 1 : 0), head: 2 + gradients }
+}
+
+export function microBatchWork(how: TrainedHow, sequences: Sequences): MicroBatchWork {
+  const { shape, loraRank, checkpointing } = how
+  const forward = forwardFlops(shape, sequences)
+  const passes = updatePasses(how)
+  const tokens = sequences.lengths.reduce((sum, length) => sum + length, 0)
+  const adapters = loraRank === undefined ? 0 : 2 * loraParameters(shape, loraRank) * tokens * (checkpointing ? 4 : 3)
+  return {
+    matrices: forward.matrices * passes.matrices + forward.head * passes.head + adapters,
+    attention: forward.attention * passes.attention,
+    bytes: fixedBytes(how) + gatheredBytes(how) + reducedBytes(how),
+  }
+}
+
+/**
+ * Bytes of memory traffic of a micro-batch, whatever its tokens: a gradient is written, read and added to (12), and bfloat16
+ * copies of the weights are made (6) where one process casts its own float32 weights.
+ */
+export function fixedBytes({ shape, half, loraRank, ranks }: TrainedHow): number {
+  const weights = shape.layers * layerMatrices(shape) + (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden
+  const trained = loraRank === undefined ? weights : loraParameters(shape, loraRank)
+  return 12 * trained + (half && ranks === 1 ? 6 * weights : 0)
+}
+
+/** Bytes of weights that a rank receives for one micro-batch: every layer before its forward and its backward pass. */
+export function gatheredBytes({ shape, half, ranks }: TrainedHow): number {
+  const root = (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden
+  return (half ? 2 : 4) * (2 * shape.layers * layerMatrices(shape) + root) * (1 - 1 / ranks)
+}
+
+/** Bytes of float32 gradients that a rank sends when they are summed over ranks. */
+export function reducedBytes({ shape, loraRank, ranks }: TrainedHow): number {
+  const weights = shape.layers * layerMatrices(shape) + (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden
+  return 4 * (loraRank === undefined ? weights : loraParameters(shape, loraRank)) * (1 - 1 / ranks)
+}
+
+/** Bytes of an update on one rank: AdamW reads value, gradient and two moments, writes three of them; the norm reads once. */
+export const updateBytes = (trainable: number, ranks: number): number => (32 * trainable) / ranks
+
+/** Sum of the squared lengths of the rows that attention computes. */
+function squares(lengths: readonly number[]): number {
+  const sorted = [...lengths].sort((a, b) => b - a)
+  let longest = 0
+  let sum = 0
+  for (const length of sorted) {
+    if (length < longest * similarLength || longest === 0) longest = length
+    sum += longest ** 2
+  }
+  return sum
+}
