@@ -2,7 +2,7 @@
  * Model of the engine that a recipe's hardware would run: the estimate of generation and the rehearsal's simulated engines
  * use the same one.
  *
- * in   the sizes of a recipe        out  an engine model (DESIGN §9)
+ * in   the sizes of a recipe        out  an engine model of the simulator
  * A step reads the weights once (`denseFloor`) or is bound by arithmetic (`densePerToken`), and reads the keys and
  * values that its decoding tokens attend to. Peak rates are those of the data sheet, times the recipe's assumed
  * utilizations: nothing here was measured on that hardware.

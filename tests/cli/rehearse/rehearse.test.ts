@@ -64,7 +64,8 @@ test('rstar2, made small: all stages, evaluations, checkpoints and publications 
 
 test('a rehearsal whose groups are closed before their rollouts end says how many it lost, and exits with 1', async () => {
   // Just above the estimate's lower bound, below which the run is refused at its start.
-  const tight = ['--set', 'rollout.deadlineMs=61000', '--set', 'evaluation.problems=0']
+  const tools = ['--set', 'limits.toolTimeoutMs=2000']
+  const tight = [...tools, '--set', 'rollout.deadlineMs=61000', '--set', 'evaluation.problems=0']
   const run = troupe(['rehearse', 'rstar2', '--json', ...small, ...tight], { TMPDIR: folder }, folder)
   running.push(run)
   const { code, stdout, stderr } = await run.done
