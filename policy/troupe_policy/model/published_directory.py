@@ -3,7 +3,7 @@
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
 Invariant: a crash at any point leaves the old target or the new one, on systems that can exchange two paths (Linux);
 elsewhere an existing target is missing between two renames, and a crash there leaves it missing. The next call for
-the same target removes the temporary directories of dead processes.
+a target in the same folder removes the temporary directories of dead processes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def published_directory(target: Path) -> Iterator[Path]:
     `target`.
 
     An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails,
-    `target` is unchanged and the temporary directory is removed. Temporary directories of processes that died while
-    publishing `target` are removed first.
+    `target` is unchanged and the temporary directory is removed. Temporary directories beside it of
+    processes that died are removed first.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,9 +46,13 @@ def published_directory(target: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    for leftover in target.parent.glob(f".{target.name}.*.tmp"):
-        pid = leftover.name.split(".")[-2]
-        if pid.isdigit() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
+    for leftover in target.parent.glob(".*.tmp"):
+        name, pid = leftover.name.removesuffix(".tmp").rpartition(".")[::2]
+        if not pid.isdigit():
+            continue
+        # This process may be writing another target; of this one it writes nothing else.
+        is_gone = name == f".{target.name}" if int(pid) == os.getpid() else not _is_alive(int(pid))
+        if is_gone:
             shutil.rmtree(leftover, ignore_errors=True)
 
 

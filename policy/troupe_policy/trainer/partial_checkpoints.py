@@ -99,8 +99,9 @@ class PartialWriter:
         logger.warning("the checkpoint %s could not be written: %s", directory, error)
 
     def wait(self) -> None:
-        """Returns when the last checkpoint is written and `on_saved` has been called for it, or it has failed."""
-        self._state.writer.wait()
+        """Returns when the last checkpoint of this call is written and `on_saved` has been called for it, or it has failed.
+        Other checkpoints go on being written.
+        """
         self._reported.wait()
 
     def resume(self) -> tuple[dict, dict[str, Tensor]]:
