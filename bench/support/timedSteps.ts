@@ -6,9 +6,10 @@
  * sequences, and one short sequence. No predicted batch is among them. Seconds are processor time of rank 0, the least of
  * several rounds; rates hold for one configuration (model, dtype, LoRA, checkpointing, ranks).
  */
-import { calibrated, type Rates, type StepWork, stepSeconds } from '../../config/estimate/calibration'
+
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import { microBatchWork, type TrainedHow, updateBytes } from '../../config/estimate/trainingWork'
+import { calibrated, type Rates, type StepWork, stepSeconds } from './calibration'
 import { type MeasuredStep, measuredStep, models, promptTokens, type StepConfiguration } from './measuredStep'
 
 export interface PredictedStep {

@@ -6,7 +6,7 @@
  * Invariant: rates are never negative. A term whose work the calibration step cannot tell from the others is 0, and the
  * other terms contain it.
  */
-import type { MicroBatchWork } from './trainingWork'
+import type { MicroBatchWork } from '../../config/estimate/trainingWork'
 
 /** Reciprocal speeds: seconds a FLOP, seconds a byte. */
 export interface Rates {

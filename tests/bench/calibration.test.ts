@@ -1,6 +1,6 @@
 /** One measured step gives the rates of the time model: planted rates come back, and other steps are predicted by them. */
-import { calibrated, stepSeconds } from '../../../config/estimate/calibration'
-import { microBatchWork, type TrainedHow, updateBytes } from '../../../config/estimate/trainingWork'
+import { calibrated, stepSeconds } from '../../bench/support/calibration'
+import { microBatchWork, type TrainedHow, updateBytes } from '../../config/estimate/trainingWork'
 
 const shape = {
   hidden: 256,
