@@ -31,7 +31,7 @@ const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), work
  */
 const suites = {
   lint: { limitMinutes: 5, together: true, commands: () => [biome(), types()] },
-  // One worker more than cores: tests wait for processes, restarts and deadlines a quarter of their time.
+  // One worker more than cores, since tests wait for processes, restarts and deadlines.
   unit: { limitMinutes: 15, commands: () => [jestSuite('unit', '--maxWorkers=3')] },
   sandbox: { limitMinutes: 5, commands: () => [jestSuite('sandbox', '--maxWorkers=2')] },
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },

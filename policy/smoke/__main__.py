@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="smoke")
     parser.add_argument("--device", default="cuda", help="torch device: cuda, cuda:1, cpu")
     parser.add_argument("--shape", choices=tuple(SHAPES), help="shape of the model; default: 0.5b on a GPU, tiny on a CPU")
-    parser.add_argument("--only", choices=tuple(CHECKS), nargs="*", help="checks to run; default: all")
+    parser.add_argument("--only", choices=tuple(CHECKS), nargs="*", help="checks to run, none after a bare --only; default: all")
     given = parser.parse_args()
     device = torch.device(given.device)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -61,7 +61,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="troupe-smoke-") as folder:
         model = make_model(Path(folder) / "model", shape)
         for name, check in CHECKS.items():
-            if given.only and name not in given.only:
+            if given.only is not None and name not in given.only:
                 continue
             try:
                 for figure in check(model, device):

@@ -1,4 +1,4 @@
-/** `npm run smoke:gpu` runs to its end on a CPU, keeps every bound there, and writes its page. */
+/** `npm run smoke:gpu` runs to its end on a CPU, keeps every bound there, and writes its page. Part vllm: tests/vllm/smoke.test.ts. */
 import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -12,7 +12,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 test('on a CPU every check runs on a small model, and the page has a row for each figure', async () => {
   const out = join(folder, 'gpu.md')
-  const args = ['-r', './cli/register.js', 'tests/gpuSmokeRun.ts', '--device', 'cpu', '--out', out]
+  const args = ['-r', './cli/register.js', 'tests/gpuSmokeRun.ts', '--device', 'cpu', '--part', 'torch', '--out', out]
   const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root, timeout: 280_000 })
   const [device, ...figures] = stdout
     .trim()

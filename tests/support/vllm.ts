@@ -15,6 +15,8 @@ export interface VllmServerOptions {
   readonly modelDirectory: string
   readonly contextTokens: number
   readonly dtype?: 'float32' | 'bfloat16'
+  /** On a GPU the server can free its memory (sleep). Default cpu. */
+  readonly device?: 'cpu' | 'cuda'
   /** Without it: no pause, no new weights. Default true. */
   readonly development?: boolean
   /** Without it: raw logprobs, first come first served, no count of cached tokens. Default true. */
@@ -29,11 +31,14 @@ export interface VllmServerOptions {
 
 export type VllmServer = ServerProcess
 
+export const vllmIsInstalled = (): boolean => vllm.step(places()).isDone()
+
 export async function startVllm(options: VllmServerOptions): Promise<VllmServer> {
   const { venv, isDone } = vllm.step(places())
   if (!isDone()) throw new Error(`${venv} holds no vLLM: run npx troupe setup vllm`)
   const python = join(venv, 'bin/python')
   const { modelDirectory, contextTokens, dtype = 'float32', development = true, forTraining = true } = options
+  const isOnCpu = options.device !== 'cuda'
   const fit = forTraining
     ? ['--scheduling-policy', 'priority', '--logprobs-mode', 'processed_logprobs', '--enable-prompt-tokens-details']
     : []
@@ -45,10 +50,10 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
     ...['-m', 'vllm.entrypoints.cli.main', 'serve', modelDirectory, '--host', '127.0.0.1', '--port', String(port)],
     ...['--enforce-eager', '--dtype', dtype, '--max-model-len', String(contextTokens)],
     ...['--max-num-seqs', String(options.maxSequences ?? 16), ...fit, ...adapters, ...(options.flags ?? [])],
+    ...(isOnCpu ? [] : ['--enable-sleep-mode', '--gpu-memory-utilization', '0.5']),
   ]
   const env = {
-    VLLM_TARGET_DEVICE: 'cpu',
-    VLLM_CPU_KVCACHE_SPACE: '1',
+    ...(isOnCpu ? { VLLM_TARGET_DEVICE: 'cpu', VLLM_CPU_KVCACHE_SPACE: '1' } : {}),
     TORCHDYNAMO_DISABLE: '1',
     HF_HUB_OFFLINE: '1',
     VLLM_CPU_OMP_THREADS_BIND: 'nobind',
