@@ -6,7 +6,7 @@
 export type MessageErrorCode =
   /** The record has no type or no valid version header: this codec did not write it. */
   | 'codec.foreign'
-  /** No message type has the name in the record's header. */
+  /** No message type has this name: the one in a record's header, or that of a message to encode. */
   | 'codec.unknown_type'
   /** The record was written under a schema version newer than this code's. */
   | 'codec.newer_version'

@@ -22,7 +22,7 @@ export interface RewardedRollout {
   readonly groupSize: number
   /**
    * Reward of the rollout; above the grouper's `positiveAbove` it is a positive. null: the rollout failed for a reason
-   * that is not the model's, and is left out.
+   * that is not the model's, and is left out of the selection.
    */
   readonly reward: number | null
   readonly toolCalls: number

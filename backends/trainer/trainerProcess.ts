@@ -54,7 +54,7 @@ interface TrainEvent {
   readonly done: number
   readonly loss: number
   readonly metrics: Metrics
-  /** Checkpoint in the middle of the call that is now complete on disk; null in every other event. */
+  /** Checkpoint from the middle of the call, which is now complete on disk; null in every other event. */
   readonly checkpoint: SavedPartial | null
   readonly last: boolean
   readonly errorCode: string

@@ -116,7 +116,10 @@ async function run(name: string, options: Options): Promise<number> {
   }
 }
 
-/** Path of the recipe's own template, which makes prompts as long as the run's; of a plain one if that file is missing. */
+/**
+ * Path of the chat template that the recipe names, so that prompts have the form of the run's; of the plain Hermes
+ * template if the recipe names none or its file is missing.
+ */
 function templateOf({ model }: RecipeConfig): string {
   return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate
 }

@@ -1,6 +1,7 @@
 /**
- * `troupe replay entropy T|G|--all`: prints the tokens at which the model was least sure (arXiv 2508.20722 §5.4), and how
- * many of them follow a tool response; with --html, a page of one trajectory with those tokens marked.
+ * `troupe replay entropy TARGET|--all` (a trajectory, a group or a step): prints the tokens at which the model was least
+ * sure (arXiv 2508.20722 §5.4), and what share of them is among the first 10 tokens after a tool response; with --html, a
+ * page of one trajectory with those tokens marked.
  */
 import type { Command } from 'commander'
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
@@ -28,7 +29,7 @@ interface EntropyOptions extends ReadOptions {
 export function registerEntropy(replay: Command): void {
   const command = replay
     .command('entropy [target]')
-    .description('print the tokens at which the model was least sure, and how many of them follow a tool response')
+    .description('print the tokens at which the model was least sure, and what share of them comes right after a tool response')
     .option('--all', 'use every trajectory of the run')
     .option('--top <share>', "share of each trajectory's tokens that counts as its least sure", shareOf('over 0'), 0.2)
     .option('--limit <n>', 'print at most this many rows', wholeNumber(1, 100_000), 20)

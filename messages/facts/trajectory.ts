@@ -141,7 +141,7 @@ export interface ToolCompleted {
   readonly signal?: string
   readonly wallMs: number
   readonly cpuMs: number
-  /** Executor that ran the call; null when the call was not sent to one. */
+  /** Executor that answered the call; null when the call was not sent to one. */
   readonly executor: ExecutorId | null
 }
 

@@ -229,7 +229,8 @@ def at_most(most, at):
 # out of the sandbox. (The kernel turns RAW into DGRAM.)
 KIND_OF_PAIR = [(LD, 0, 0, ARGUMENT + 8), (AND, 0, 0, 0xFFFFFFFF ^ CLOEXEC_OR_NONBLOCK), (JEQ, 1, 0, STREAM)]
 STREAM_PAIR = [*argument_is([AF_UNIX])[:-1], *KIND_OF_PAIR, (JEQ, 0, 1, SEQPACKET), ret(ALLOW), ret(ERROR | EPERM)]
-# These rules make CHANNEL look closed to a session's code. Without close_range, Python's closerange closes one
+# These rules keep a session's code from closing or replacing CHANNEL: `close` of it, and `dup2` or `dup3` onto it, fail
+# with EBADF. `close_range` is answered ENOSYS, since a range could include CHANNEL; Python's closerange then closes one
 # descriptor after the other.
 KEEPS_CHANNEL = {
     "close": argument_is([CHANNEL], then=ERROR | EBADF, otherwise=None),

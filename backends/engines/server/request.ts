@@ -1,9 +1,10 @@
 /**
- * Rules for requests to somebody else's server: why a request is refused, why it failed, when it must wait.
+ * Rules for requests to an inference server such as vLLM or SGLang: why a request is refused, why it failed, when it must
+ * wait.
  *
- * in   requests, pauses        out  coded errors; a gate that is closed while the server changes its weights
- * Invariant: a request that cannot fit never reaches a server. The timeouts for the first token and between tokens
- * stand still while the gate is closed.
+ * in   requests, pauses        out  coded errors; a gate that is closed while the server loads whole weights or sleeps
+ * Invariant: a request that cannot fit never reaches a server. While the gate is closed, the watchdog's timeouts for the
+ * first token and between tokens stand still; the deadline for the reply's status does not.
  */
 import type { EngineId } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'

@@ -1,7 +1,7 @@
 /**
  * Finds JSON values inside a text, such as function lists in prompts.
  *
- * in   a text, the bracket that opens the first value        out  the first value and those that directly follow it
+ * in   a text, the opening bracket ([ or {) of the values        out  the first value and those that directly follow it
  * Invariant: pure and never throws; text after the last value is ignored.
  */
 
