@@ -29,7 +29,9 @@ interface EntropyOptions extends ReadOptions {
 export function registerEntropy(replay: Command): void {
   const command = replay
     .command('entropy [target]')
-    .description('print the tokens at which the model was least sure, and what share of them comes right after a tool response')
+    .description(
+      'print the tokens at which the model was least sure, and what share of them comes right after a tool response',
+    )
     .option('--all', 'use every trajectory of the run')
     .option('--top <share>', "share of each trajectory's tokens that counts as its least sure", shareOf('over 0'), 0.2)
     .option('--limit <n>', 'print at most this many rows', wholeNumber(1, 100_000), 20)
