@@ -99,18 +99,22 @@ export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'bl
 
 /**
  * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a Kafka bus; on another bus the name
- * is required. `given`: directory of the run's files, as in directoryOf.
+ * is required. `given`: directory of the run's files, as in directoryOf. `checkAll`: as in `LmdbBusOptions`.
  */
 export async function openForReading(
   address: string,
   name: string | undefined,
-  options: { readonly choose?: (bus: Bus) => Promise<string | undefined>; readonly given?: string | undefined } = {},
+  options: {
+    readonly choose?: (bus: Bus) => Promise<string | undefined>
+    readonly given?: string | undefined
+    readonly checkAll?: boolean | undefined
+  } = {},
 ): Promise<Omit<RunContext, 'journal'>> {
   checkReadable(address)
   if (!address.startsWith('kafka:')) {
     const directory = directoryOf(address)
     if (name === undefined || !runsOf(directory).includes(name)) throw noRun(directory, name)
-    return openFiles(address, name, 'read')
+    return openFiles(address, name, 'read', undefined, options.checkAll)
   }
   const bus = await openBus(address, { mode: 'read' })
   try {
@@ -129,9 +133,10 @@ async function openFiles(
   name: string,
   mode: 'write' | 'read',
   given?: string,
+  checkAll = false,
 ): Promise<Omit<RunContext, 'journal'>> {
   const { log } = runDirectory(directoryOf(address, given), runId(name))
-  const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode })
+  const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode, checkAll })
   try {
     return await withFiles(address, name, bus, mode, given)
   } catch (thrown) {

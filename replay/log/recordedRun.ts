@@ -27,6 +27,8 @@ export interface OpenLogOptions {
   readonly run?: string
   readonly at?: string
   readonly reindex?: boolean
+  /** True to check every page of an lmdb log before it is opened. */
+  readonly checkAll?: boolean
   /**
    * Receives notices of one line each, such as: the index was built, or the nearest stored weights stand in for missing
    * ones.
@@ -87,6 +89,7 @@ export async function openLog(options: OpenLogOptions): Promise<RecordedRun> {
   const { run, files, bus, blobs } = await openForReading(options.bus, chosen, {
     choose: newestOn,
     given: options.dir,
+    checkAll: options.checkAll,
   })
   try {
     const topics = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))

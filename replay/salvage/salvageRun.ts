@@ -12,7 +12,7 @@ import { topics as specs, type TopicName, topicOnBus } from '../../messages/topi
 import type { BusRecord } from '../../runtime/bus/bus'
 import { decodeChunk } from '../../runtime/bus/lmdb/chunk'
 import { DamagedPage } from '../../runtime/bus/lmdb/pages/pageFile'
-import { type FoundChunk, salvagePages } from '../../runtime/bus/lmdb/pages/salvagePages'
+import { type FoundChunk, type FoundPages, salvagePages } from '../../runtime/bus/lmdb/pages/salvagePages'
 import type { StoredTopic } from '../../runtime/bus/lmdb/store'
 import { TroupeError } from '../../runtime/errors'
 import { directoryOf, noRun, openNewRun, runNamed } from '../../runtime/openRun'
@@ -38,7 +38,7 @@ export interface Salvaged {
   readonly run: string
   readonly to: string
   readonly records: number
-  /** Time up to which facts were saved, ms since 1970; null when no fact was lost. */
+  /** Time up to which facts were saved, ms since 1970; null when no fact can be lost. */
   readonly until: number | null
   readonly damage: readonly string[]
   readonly lost: readonly LostOffsets[]
@@ -55,6 +55,12 @@ interface Part {
   readonly isSuspect: boolean
 }
 
+/** What decoding needs to know of a partition. */
+interface Decoded {
+  readonly topic: Pick<StoredTopic, 'topic'>
+  readonly partition: number
+}
+
 const notCopied = new Set(['log', 'index'])
 
 /** @throws TroupeError replay.salvage_impossible, run.not_found, run.exists */
@@ -69,12 +75,25 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
   const found = salvagePages(join(files.log, 'data.mdb'))
   if (found === undefined) throw impossible(name, 'both meta pages of its log are lost', 'restore the log from a copy')
   try {
-    const parts = partsOf(found.topics as readonly StoredTopic[], found.chunks, found.suspect, name)
+    const topics = found.topics as readonly StoredTopic[]
+    const strays = straysOf(topics, found)
+    const parts = partsOf(topics, found, id => found.isSuspect(id) || strays.mayHide(id), name)
     const facts = parts.filter(({ name }) => specs[name].holds === 'facts')
+    const nameless = Object.values(specs).find(s => s.holds === 'facts' && !facts.some(part => part.name === s.name))
+    if (nameless && (strays.faults.length > 0 || found.damage.length > 0)) {
+      throw impossible(name, `the entry of its topic '${nameless.name}' is lost`, 'restore the log from a copy')
+    }
     const ends = new Map(facts.map(part => [part, intactEnd(part)]))
     let until = Number.POSITIVE_INFINITY
-    for (const [{ isSuspect }, { isCut, lastAt }] of ends) {
-      if (isCut || (isSuspect && lastAt !== undefined)) until = Math.min(until, lastAt ?? Number.NEGATIVE_INFINITY)
+    for (const [part, { isCut, lastAt }] of ends) {
+      if (!isCut && !part.isSuspect) continue
+      // Where the older snapshot is whole, all up to its last fact is known of every partition, also of an empty one.
+      const known = !isCut && found.isOlderWhole && !strays.mayHide(idOf(part)) ? olderAt(facts) : lastAt
+      if (known === undefined) {
+        const why = `all facts of ${part.name}:${part.partition} may be lost`
+        throw impossible(name, why, 'restore the log from a copy')
+      }
+      until = Math.min(until, known)
     }
     const started = facts.find(part => part.name === 'runs')
     if (started === undefined || !(until >= (firstAt(started) ?? Number.POSITIVE_INFINITY))) {
@@ -87,7 +106,7 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     const steps = new Set<number>()
     let records = 0
     try {
-      await context.bus.createTopics(found.topics.map(t => pick(t as StoredTopic)))
+      await context.bus.createTopics(topics.map(pick))
       for (const part of parts) {
         if (specs[part.name].holds === 'commands') continue
         const end = ends.get(part)?.end ?? Number.POSITIVE_INFINITY
@@ -120,9 +139,12 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     for (const entry of await readdir(files.root)) {
       if (!notCopied.has(entry)) await cp(join(files.root, entry), join(context.files.root, entry), { recursive: true })
     }
+    // The snapshot of a lone meta page is whole, but a transaction may have followed it.
+    const lastAt = Math.max(...[...ends.values()].map(end => end.lastAt ?? Number.NEGATIVE_INFINITY))
+    const saidUntil = until === Number.POSITIVE_INFINITY ? (found.hasBothMetas ? null : lastAt) : until
     return {
-      ...{ run: name, to: target, records, until: until === Number.POSITIVE_INFINITY ? null : until },
-      damage: [...new Set(found.damage.map(({ message }) => message))],
+      ...{ run: name, to: target, records, until: saidUntil },
+      damage: [...new Set([...found.damage.map(({ message }) => message), ...strays.faults])],
       ...{ lost, trajectories: [...trajectories].sort(), steps: [...steps] },
     }
   } finally {
@@ -134,8 +156,8 @@ const pick = ({ topic, partitions, retentionMs }: StoredTopic) => ({ topic, part
 
 function partsOf(
   topics: readonly StoredTopic[],
-  chunks: ReadonlyMap<number, readonly FoundChunk[]>,
-  suspect: ReadonlySet<number>,
+  { chunks }: FoundPages,
+  isSuspect: (partitionId: number) => boolean,
   run: string,
 ): readonly Part[] {
   return topics.flatMap(topic => {
@@ -143,13 +165,46 @@ function partsOf(
     if (name === undefined) return []
     return Array.from({ length: topic.partitions }, (_, partition): Part => {
       const id = topic.id * 65_536 + partition
-      return { topic, name, partition, chunks: chunks.get(id) ?? [], isSuspect: suspect.has(id) }
+      return { topic, name, partition, chunks: chunks.get(id) ?? [], isSuspect: isSuspect(id) }
     })
   })
 }
 
+const idOf = ({ topic, partition }: Part): number => topic.id * 65_536 + partition
+
+/**
+ * Finds chunks of which no topic is known. A damaged one may have stood in the partition before it, under another key:
+ * `mayHide` is then true of the partitions between.
+ */
+function straysOf(topics: readonly StoredTopic[], { chunks }: FoundPages) {
+  const ids = new Set(topics.map(topic => topic.id))
+  const faults: string[] = []
+  const spans: { readonly from: number; readonly to: number }[] = []
+  let from = 0
+  for (const [id, list] of chunks) {
+    const topic = Math.floor(id / 65_536)
+    if (ids.has(topic)) {
+      from = id
+      continue
+    }
+    faults.push(`topic ${topic}: its entry is lost, and with it ${list.length} chunks of partition ${id % 65_536}`)
+    const unknown = { topic: { topic: '' }, partition: id % 65_536 }
+    if (list.some(chunk => recordsOf(unknown, chunk).length === 0)) spans.push({ from, to: id })
+  }
+  return { faults, mayHide: (id: number): boolean => spans.some(span => id >= span.from && id <= span.to) }
+}
+
+/** Time of the last fact that the older snapshot has too; undefined if it has none. */
+function olderAt(facts: readonly Part[]): number | undefined {
+  const times = facts.flatMap(part => {
+    const last = part.chunks.filter(chunk => chunk.isOlder).at(-1)
+    return last === undefined ? [] : recordsOf(part, last).slice(-1)
+  })
+  return times.length === 0 ? undefined : Math.max(...times.map(({ timestamp }) => timestamp))
+}
+
 /** Decodes a chunk; empty when it is damaged. */
-function recordsOf({ topic, partition }: Part, chunk: FoundChunk): readonly BusRecord[] {
+function recordsOf({ topic, partition }: Decoded, chunk: FoundChunk): readonly BusRecord[] {
   const records: BusRecord[] = []
   try {
     decodeChunk(chunk.bytes(), topic.topic, partition, chunk.key, 0, Number.POSITIVE_INFINITY, records)

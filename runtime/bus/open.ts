@@ -15,13 +15,16 @@ export interface OpenBusOptions {
   /** Access mode. Default 'write'. A memory bus ignores it, since no other process can open it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
+  /** As in `LmdbBusOptions`; other buses ignore it. */
+  readonly checkAll?: boolean
 }
 
 export async function openBus(address: string, options: OpenBusOptions = {}): Promise<Bus> {
   const effects = options.effects ? { effects: options.effects } : {}
   if (address === 'memory:') return openMemoryBus(effects)
   if (address.startsWith('lmdb:') && address.length > 'lmdb:'.length) {
-    return openLmdbBus({ directory: address.slice('lmdb:'.length), mode: options.mode ?? 'write', ...effects })
+    const { mode = 'write', checkAll = false } = options
+    return openLmdbBus({ directory: address.slice('lmdb:'.length), mode, checkAll, ...effects })
   }
   if (address.startsWith('kafka:')) {
     const bus = await openKafkaBus(address)

@@ -25,7 +25,7 @@ export function registerSalvage(replay: Command): void {
     .option('--json', 'print one JSON object')
   withBus(command).action(async (run: string, { json, ...options }: SalvageCommand) => {
     const salvaged = await salvageRun({ ...options, run })
-    const recorded = await openLog({ bus: salvaged.to, run })
+    const recorded = await openLog({ bus: salvaged.to, run, checkAll: true })
     try {
       const { ok, problems } = await verifyRun(recorded)
       if (json) process.stdout.write(`${jsonText({ ...salvaged, ok, problems })}\n`)

@@ -33,7 +33,7 @@ export function registerVerify(replay: Command): void {
     .option('--no-files', 'leave out checkpoints, published weights and blobs')
     .option('--json', 'print one JSON object')
   withRun(command).action(async (options: VerifyOptions) => {
-    const recorded = await openRecorded(options)
+    const recorded = await openRecorded({ ...options, checkAll: true })
     try {
       const verified = await verifyRun(recorded, options)
       if (options.json) process.stdout.write(`${jsonText(verified)}\n`)

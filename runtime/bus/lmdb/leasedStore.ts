@@ -60,7 +60,7 @@ export class LeasedStore {
         createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
         // No read or write is pending, so lmdb closes the log before this call returns.
         void root.close()
-        this.#store = openStore(directory, 'write', () => true)
+        this.#store = openStore(directory, 'write', () => true, 'branches')
       }
     }
   }

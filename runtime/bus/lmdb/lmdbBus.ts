@@ -28,6 +28,8 @@ export interface LmdbBusOptions {
    * Upper bound on the time of a transaction, ms, after which the bus fails with `bus.write_stalled`. Default 60,000.
    */
   readonly writeTimeoutMs?: number
+  /** True to check every page of the data file, also when the log is known to be sound or a living process writes it. */
+  readonly checkAll?: boolean
 }
 
 const defaultWriteTimeoutMs = 60_000
@@ -47,7 +49,7 @@ const abandoned = new Set<string>()
  */
 export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
   const { directory, mode } = options
-  const store = openStore(directory, mode, () => hasHeartbeat(directory))
+  const store = openStore(directory, mode, () => hasHeartbeat(directory), options.checkAll ? 'whole' : 'unless known')
   if (mode === 'read') return embeddedBus(new LmdbReader(store))
   const path = realpathSync(directory)
   const onClosed = (released: boolean): void => {

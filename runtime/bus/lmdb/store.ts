@@ -12,10 +12,10 @@ import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
 import { asError, TroupeError } from '../../errors'
 import type { BusRecord, TopicConfig } from '../bus'
+import { type Check, checkFile } from './checkFile'
 import { decodeChunk } from './chunk'
 import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
 import { fromMeta } from './metaValue'
-import { findDamage } from './pages/checkPages'
 import { offsetOf, recordKey } from './recordKey'
 
 export interface Store {
@@ -47,13 +47,19 @@ export { offsetOf, recordKey }
  * Opens the log's tables.
  * @param isWritten returns true if a living writer has the directory; then a data file that is shorter than its header
  * says is no damage
+ * @param check which pages of the data file are checked before lmdb maps it
  */
-export function openStore(directory: string, mode: 'write' | 'read', isWritten: () => boolean): Store {
+export function openStore(
+  directory: string,
+  mode: 'write' | 'read',
+  isWritten: () => boolean,
+  check: Check = 'unless known',
+): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
   else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing')
   requireLocalDisk(directory)
   const file = inspectDataFile(directory)
-  const damage = file && findDamage(join(directory, 'data.mdb'))
+  const damage = file && checkFile(directory, mode, check)
   if (damage) throw lmdbErrors.damagedPage(directory, damage.page, damage.why)
   const short = file !== undefined && file.bytes < file.wantedBytes
   if (short) {

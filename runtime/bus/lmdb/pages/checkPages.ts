@@ -2,14 +2,21 @@
  * Checks the pages of a log's data file before lmdb maps it: on a damaged page lmdb would end the process by a signal.
  *
  * in   a data file      out  nothing, or the first damage
- * Invariants: a file that passes holds two meta pages, and trees whose pages, nodes, keys, counts and free pages agree,
+ * Invariants: a file that passes a whole check holds two meta pages, and trees whose pages, nodes, keys, counts and free pages agree,
  * so lmdb finds every record that was committed. The values of records are not read: each chunk has a checksum, which
  * is compared whenever it is read.
  */
 
-import { walkFreePages } from './freePages'
+import { nodeValue, walkFreePages } from './freePages'
 import { DamagedPage, type Meta, PageFile, type Tree, treeAt } from './pageFile'
 import { type LeafNode, nodeFlags, type WalkOptions, walkTree } from './walkTree'
+
+export interface CheckOptions {
+  /** True to leave out the free pages and the leaf pages of records, nearly all pages of a long log. */
+  readonly branchesOnly?: boolean
+  /** Receives each leaf node of `troupe.meta` with its value; again when the walk begins anew. */
+  readonly entry?: (node: LeafNode, value: Buffer) => void
+}
 
 /** Times that a walk begins anew because a writer committed meanwhile. */
 const attempts = 5
@@ -18,7 +25,7 @@ const attempts = 5
  * Returns the first damage of the file; undefined when it is sound. While a writer commits, pages change under the
  * walk: it begins anew then, and after 5 times the writer, which opened the file, is believed.
  */
-export function findDamage(path: string): DamagedPage | undefined {
+export function findDamage(path: string, options: CheckOptions = {}): DamagedPage | undefined {
   let found: DamagedPage | undefined
   for (let attempt = 0; attempt < attempts; attempt++) {
     const file = PageFile.open(path)
@@ -27,7 +34,7 @@ export function findDamage(path: string): DamagedPage | undefined {
     try {
       const [meta] = file.metas()
       before = meta.transaction
-      check(file, meta)
+      check(file, meta, options)
       return undefined
     } catch (thrown) {
       if (!(thrown instanceof DamagedPage)) throw thrown
@@ -53,7 +60,7 @@ function newest(path: string): number | undefined {
   }
 }
 
-function check(file: PageFile, meta: Meta): void {
+function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: CheckOptions): void {
   const { lastPage } = meta
   // Pages of a damaged meta page may be as many as 2^40: none beyond what trees and lists can name is marked.
   if (lastPage * file.pageBytes > file.bytes + 2 ** 32) {
@@ -67,8 +74,12 @@ function check(file: PageFile, meta: Meta): void {
   }
   if ((meta.free.flags & 0x7f) !== 8)
     throw new DamagedPage(meta.page, `meta page: free pages have the flags ${meta.free.flags}`)
-  for (const [name, tree] of treesOf(meta, options)) walkTree(tree, name, options)
-  walkFreePages(meta, options)
+  for (const [name, tree] of treesOf(meta, options)) {
+    if (name === 'troupe.meta') {
+      walkTree(tree, name, entry ? { ...options, node: node => entry(node, nodeValue(file, node)) } : options)
+    } else walkTree(tree, name, { ...options, branchesOnly })
+  }
+  if (!branchesOnly) walkFreePages(meta, options)
 }
 
 /** Walks the main tree. Returns the records of the trees that it names. */

@@ -68,7 +68,7 @@ export function treeAt(bytes: Buffer, at: number): Tree {
 export class PageFile {
   private constructor(
     private readonly handle: number,
-    readonly bytes: number,
+    private size: number,
     readonly pageBytes: number,
   ) {}
 
@@ -88,6 +88,11 @@ export class PageFile {
     return undefined
   }
 
+  /** Size of the file in bytes; at least what the meta page that was read last needs. */
+  get bytes(): number {
+    return this.size
+  }
+
   close(): void {
     closeSync(this.handle)
   }
@@ -95,7 +100,13 @@ export class PageFile {
   /** Reads `length` bytes from byte `at` of a page on. @throws DamagedPage when the file ends before */
   read(page: number, into: Buffer, length = this.pageBytes): Buffer {
     if (page * this.pageBytes + length > this.bytes) throw new DamagedPage(page, 'it lies beyond the end of the file')
-    const read = readSync(this.handle, into, 0, length, page * this.pageBytes)
+    let read: number
+    try {
+      read = readSync(this.handle, into, 0, length, page * this.pageBytes)
+    } catch (thrown) {
+      if ((thrown as NodeJS.ErrnoException).code !== 'EIO') throw thrown
+      throw new DamagedPage(page, 'the disk cannot read it (EIO)')
+    }
     if (read < length) throw new DamagedPage(page, 'it lies beyond the end of the file')
     return into
   }
@@ -128,6 +139,8 @@ export class PageFile {
   /** Reads one meta page. @throws DamagedPage */
   meta(page: 0 | 1): Meta {
     const bytes = this.read(page, Buffer.alloc(this.pageBytes))
+    // A commit extends the file before it writes its meta page, so the size is taken after the page.
+    this.size = fstatSync(this.handle).size
     const damaged = (why: string) => new DamagedPage(page, `meta page: ${why}`)
     if (u64(bytes, 0) !== page) throw damaged(`its number is ${u64(bytes, 0)}`)
     if (bytes.readUInt16LE(18) !== flags.meta) throw damaged(`its flags are ${bytes.readUInt16LE(18)}`)

@@ -14,6 +14,8 @@ import { type LeafNode, type WalkOptions, walkTree } from './walkTree'
 export interface FoundChunk {
   readonly key: Buffer
   readonly last: number
+  /** True if the older snapshot has the chunk too. */
+  isOlder: boolean
   /** Reads the chunk. @throws DamagedPage */
   bytes(): Buffer
 }
@@ -23,8 +25,12 @@ export interface FoundPages {
   readonly topics: readonly unknown[]
   readonly chunks: ReadonlyMap<number, readonly FoundChunk[]>
   readonly damage: readonly DamagedPage[]
-  /** Ids of partitions of which chunks may be missing although no gap shows it: the last ones before damage. */
-  readonly suspect: ReadonlySet<number>
+  /** Returns true if chunks at the end of this partition may be missing although no gap shows it. */
+  isSuspect(partitionId: number): boolean
+  /** True if every chunk of the older snapshot was found: only those of the last transaction can be missing. */
+  readonly isOlderWhole: boolean
+  /** False if a meta page is lost: what the other one names may lack the last transaction. */
+  readonly hasBothMetas: boolean
   close(): void
 }
 
@@ -42,12 +48,22 @@ export function salvagePages(path: string): FoundPages | undefined {
       return []
     }
   })
+  if (metas.length === 0) {
+    file.close()
+    return undefined
+  }
   const topics = new Map<string, unknown>()
   const chunks = new Map<string, FoundChunk>()
-  const suspect = new Set<number>()
+  const suspect: Span[] = []
+  let isOlderWhole = false
+  let isWhole = false
   for (const meta of metas.sort((a, b) => b.transaction - a.transaction)) {
     const before = damage.length
-    collect(file, meta, { topics, chunks, damage, suspect })
+    const isOlder = meta !== metas[0]
+    const lost = collect(file, meta, { topics, chunks, damage, isOlder, withRecords: !isWhole })
+    isWhole ||= lost.length === 0
+    if (isOlder) isOlderWhole = isWhole
+    else suspect.push(...lost)
     // The older snapshot stands in for what the newer one has lost, and for nothing else.
     if (damage.length === before) break
   }
@@ -58,17 +74,30 @@ export function salvagePages(path: string): FoundPages | undefined {
     if (list) list.push(chunk)
     else byPartition.set(id, [chunk])
   }
-  return { topics: [...topics.values()], chunks: byPartition, damage, suspect, close: () => file.close() }
+  const isSuspect = (id: number): boolean => suspect.some(({ from, before }) => id >= from && id < before)
+  const close = (): void => file.close()
+  const state = { isOlderWhole, hasBothMetas: metas.length === 2 }
+  return { topics: [...topics.values()], chunks: byPartition, damage, isSuspect, ...state, close }
 }
 
 interface Found {
   readonly topics: Map<string, unknown>
   readonly chunks: Map<string, FoundChunk>
   readonly damage: DamagedPage[]
-  readonly suspect: Set<number>
+  readonly isOlder: boolean
+  readonly withRecords: boolean
 }
 
-function collect(file: PageFile, meta: Meta, { topics, chunks, damage, suspect }: Found): void {
+/** Ids of partitions, `before` exclusive. */
+interface Span {
+  readonly from: number
+  readonly before: number
+}
+
+/** Collects what a snapshot still has. Returns the partitions of which chunks at the end, or all, may be missing. */
+function collect(file: PageFile, meta: Meta, found: Found): readonly Span[] {
+  const { topics, chunks, damage, isOlder, withRecords } = found
+  const lost: Span[] = []
   let last: number | undefined
   let isBroken = false
   const lastPage = Math.min(meta.lastPage, Math.ceil(file.bytes / file.pageBytes))
@@ -77,7 +106,6 @@ function collect(file: PageFile, meta: Meta, { topics, chunks, damage, suspect }
     damaged(fault) {
       damage.push(fault)
       isBroken = true
-      if (last !== undefined) suspect.add(last)
     },
   }
   const record = (node: LeafNode): void => {
@@ -86,21 +114,30 @@ function collect(file: PageFile, meta: Meta, { topics, chunks, damage, suspect }
     const { overflow, bytes } = node
     const held = overflow === undefined ? nodeValue(file, node) : undefined
     const id = partitionIdOf(key)
-    if (isBroken) for (let at = last ?? id; at < id && at - (last ?? id) < 65_536; at++) suspect.add(at)
+    if (isBroken) lost.push({ from: last ?? 0, before: id })
     isBroken = false
     last = id
     const name = key.toString('hex')
-    if (!chunks.has(name))
-      chunks.set(name, { key, last: offsetOf(key), bytes: () => held ?? file.value(overflow!, bytes) })
+    const known = chunks.get(name)
+    if (known) known.isOlder ||= isOlder
+    else chunks.set(name, { key, last: offsetOf(key), isOlder, bytes: () => held ?? file.value(overflow!, bytes) })
   }
   const value = (node: LeafNode): void => {
     const entry = metaEntry(node.key, nodeValue(file, node))
+    if (entry === undefined) {
+      const name = JSON.stringify(node.key.toString('utf8').replace(/\0+$/, ''))
+      options.damaged(new DamagedPage(node.page, `troupe.meta: the value of ${name} does not match its checksum`))
+    }
     if (entry?.key.startsWith('topic:') && !topics.has(entry.key)) topics.set(entry.key, entry.value)
   }
   const trees = treesOf(meta, options)
   const records = trees.get('troupe.records')
   const table = trees.get('troupe.meta')
   if (table) walkTree(table, 'troupe.meta', { ...options, node: value })
-  isBroken = false
+  if (!withRecords) return lost
+  isBroken = records === undefined
   if (records) walkTree(records, 'troupe.records', { ...options, node: record })
+  // Damage at the end hides every partition after the last chunk that was found.
+  if (isBroken) lost.push({ from: last ?? 0, before: Number.POSITIVE_INFINITY })
+  return lost
 }

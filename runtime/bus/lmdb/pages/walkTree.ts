@@ -34,6 +34,8 @@ export interface WalkOptions {
   readonly used: Uint8Array
   readonly compare?: (a: Buffer, b: Buffer) => number
   readonly node?: (node: LeafNode) => void
+  /** True to leave leaf pages unread: only branch pages are walked, and `node` is not called. */
+  readonly branchesOnly?: boolean
   /** Receives damage; the walk then leaves out that page and what is below it. */
   readonly damaged: (fault: DamagedPage) => void
 }
@@ -42,6 +44,7 @@ export interface WalkOptions {
 export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
   const { file, transaction, lastPage, used, node: take, damaged } = options
   const compare = options.compare ?? Buffer.compare
+  const branchesOnly = options.branchesOnly === true
   const buffers: Buffer[] = []
   const counted = { branches: 0, leaves: 0, overflows: 0, entries: 0 }
   let faults = 0
@@ -68,6 +71,10 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
 
   function visit(page: number, depth: number, separator: Buffer | undefined): void {
     claim(page)
+    if (branchesOnly && depth === tree.depth) {
+      counted.leaves++
+      return
+    }
     buffers[depth] ??= Buffer.allocUnsafeSlow(file.pageBytes)
     const bytes = file.read(page, buffers[depth]!)
     header(bytes, page)
@@ -91,7 +98,8 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
       }
       // The first key of a branch stands for all keys that are lower, so lmdb does not read it.
       const low = i === 0 ? separator : Buffer.from(key)
-      if (i > 0 && last !== undefined && compare(last, key) >= 0) {
+      if (branchesOnly && i > 0) ordered(key, page)
+      else if (i > 0 && last !== undefined && compare(last, key) >= 0) {
         throw new DamagedPage(page, `${name}: its keys are not in order`)
       }
       const child =
@@ -148,7 +156,7 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
   below(root, 1, undefined)
   if (faults > 0) return
   for (const what of ['branches', 'leaves', 'overflows', 'entries'] as const) {
-    if (counted[what] === tree[what]) continue
+    if (counted[what] === tree[what] || (branchesOnly && (what === 'overflows' || what === 'entries'))) continue
     damaged(new DamagedPage(root, `${name}: it has ${counted[what]} ${what}, its record says ${tree[what]}`))
     return
   }

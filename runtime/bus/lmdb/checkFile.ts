@@ -1,0 +1,82 @@
+/**
+ * Decides which pages of a log's data file are checked before lmdb maps it. A whole check of a long log takes minutes.
+ *
+ * in   a log's directory, the mode      out  nothing, or the first damage
+ * Invariants: a file below 32 MiB is checked whole. A longer one is checked whole unless a living writer has the log, which
+ * checked it, or the file is as it was after its last whole check: transaction, size, times and inode are the same. That
+ * state is kept in the user's directory and not beside the log, since reading writes nothing into a run.
+ */
+import { createHash } from 'node:crypto'
+import { mkdirSync, readFileSync, realpathSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { systemEffects } from '../../effects'
+import { troupeHome } from '../../home'
+import { type Holder, lives } from './holder'
+import { metaEntry } from './metaValue'
+import { findDamage } from './pages/checkPages'
+import { DamagedPage, PageFile } from './pages/pageFile'
+
+/**
+ * `whole`: every page. `branches`: all but the leaf pages of records and the free pages; for the log's own writer.
+ * `unless known`: every page, unless a living writer or an earlier check says that the file is sound.
+ */
+export type Check = 'whole' | 'branches' | 'unless known'
+
+const longBytes = 32 * 1024 * 1024
+/** A file that changed so recently, ms, could change again without another time: its state is not kept. */
+const settledMs = 100
+
+export function checkFile(directory: string, mode: 'write' | 'read', check: Check): DamagedPage | undefined {
+  const path = join(directory, 'data.mdb')
+  if (check === 'whole' || statSync(path).size < longBytes) return findDamage(path)
+  if (check === 'branches') return findDamage(path, { branchesOnly: true })
+  const before = stateOf(path)
+  if (before !== undefined && before === attempt(() => readFileSync(placeOf(path), 'utf8'))) return undefined
+  if (mode === 'read') {
+    let holder: Holder | null | undefined
+    const damage = findDamage(path, {
+      branchesOnly: true,
+      entry(node, value) {
+        const entry = metaEntry(node.key, value)
+        if (entry?.key === 'writer') holder = entry.value as Holder | null
+      },
+    })
+    if (damage || (holder && lives(holder, directory))) return damage
+  }
+  const isSettled = systemEffects.now() - statSync(path).ctimeMs > settledMs
+  const damage = findDamage(path)
+  if (damage === undefined && isSettled && before !== undefined && before === stateOf(path)) {
+    attempt(() => {
+      mkdirSync(join(troupeHome(), 'logs'), { recursive: true })
+      writeFileSync(placeOf(path), before)
+    })
+  }
+  return damage
+}
+
+/** Returns what tells this state of the file from any other; undefined while its meta pages are damaged. */
+function stateOf(path: string): string | undefined {
+  const file = PageFile.open(path)
+  try {
+    const transaction = file?.metas()[0].transaction
+    const { dev, ino, size, mtimeNs, ctimeNs } = statSync(path, { bigint: true })
+    return transaction === undefined ? undefined : [transaction, dev, ino, size, mtimeNs, ctimeNs].join(' ')
+  } catch (thrown) {
+    if (thrown instanceof DamagedPage) return undefined
+    throw thrown
+  } finally {
+    file?.close()
+  }
+}
+
+const placeOf = (path: string): string =>
+  join(troupeHome(), 'logs', createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32))
+
+/** A state that cannot be read or written costs a whole check and is no error. */
+function attempt<T>(act: () => T): T | undefined {
+  try {
+    return act()
+  } catch {
+    return undefined
+  }
+}
