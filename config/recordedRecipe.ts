@@ -7,8 +7,16 @@
  */
 type Recorded = Readonly<Record<string, unknown>>
 
-/** Values for fields of `train` that older versions lacked: those versions removed no checkpoint and published float32. */
-const oldTrain = { keepCheckpoints: 'all', publishedDtype: 'float32' } as const
+/**
+ * Values for fields of `train` that older versions lacked: those versions removed no checkpoint, published float32, had
+ * one attention kernel, and summed the gradients of ranks after each micro-batch.
+ */
+const oldTrain = {
+  keepCheckpoints: 'all',
+  publishedDtype: 'float32',
+  attention: 'sdpa',
+  gradientReduction: 'micro-batch',
+} as const
 
 export function recordedRecipe(recipe: Recorded): Recorded {
   const { train } = recipe

@@ -5,15 +5,19 @@
  * in   secrets, as they are resolved; texts that come from outside
  * out  the same texts, with [redacted] in place of each secret
  * Invariant: a known secret (at least 6 characters) is removed as it is, and in the forms that JSON, a URL and base64 give
- * it, from errors' messages, log lines, answers of servers and tools, and what the command line prints.
+ * it, from errors' messages, log lines, what servers and child processes say of a failure, and what the command line
+ * prints. From results of MCP tools, which are facts and training data, only a long secret is removed (`minChars`).
  */
 const MIN_CHARS = 6
 /** Upper bound on the known secrets; beyond it, the one learned first is forgotten. Each restarted server has a fresh key. */
 const MOST = 1000
 
 const formsOf = new Map<string, readonly string[]>()
-/** All forms of all known secrets, the longest first, since a form may contain a shorter one. */
-let forms: readonly string[] = []
+/**
+ * All forms of all known secrets, the longest first, since a form may contain a shorter one. `chars`: length of the
+ * secret itself.
+ */
+let forms: readonly { readonly form: string; readonly chars: number }[] = []
 
 /** Learns a secret's value, and returns it. Values of fewer than 6 characters are not learned: they occur in other text. */
 export function knowSecret(value: string): string {
@@ -26,14 +30,21 @@ export function knowSecret(value: string): string {
     if (formsOf.size <= MOST) break
     formsOf.delete(oldest)
   }
-  forms = [...formsOf.values()].flat().sort((a, b) => b.length - a.length)
+  forms = [...formsOf]
+    .flatMap(([secret, all]) => all.map(form => ({ form, chars: secret.trim().length })))
+    .sort((a, b) => b.form.length - a.form.length)
   return value
 }
 
-/** Returns the text with every known secret replaced. */
-export function redactSecrets(text: string): string {
+/**
+ * Returns the text with every known secret replaced. @param options minChars: length from which a secret is replaced; a
+ * short one, such as a password `postgres`, is also a word of ordinary text. Default: all known secrets
+ */
+export function redactSecrets(text: string, { minChars = MIN_CHARS }: { readonly minChars?: number } = {}): string {
   let shown = text
-  for (const form of forms) if (shown.includes(form)) shown = shown.replaceAll(form, '[redacted]')
+  for (const { form, chars } of forms) {
+    if (chars >= minChars && shown.includes(form)) shown = shown.replaceAll(form, '[redacted]')
+  }
   return shown
 }
 

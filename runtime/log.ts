@@ -3,7 +3,8 @@
  * created.
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
- * Invariant: a text field whose name looks like a secret's is redacted, and so is the value of a known secret; fields are copied to a depth of 6 and cut
+ * Invariant: a text field whose name looks like a secret's is redacted, and so is a known secret in the message, a text
+ * field or a field's name; numbers stay, so that each line is valid JSON. Fields are copied to a depth of 6 and cut
  * below. Readable lines escape all control characters, so that text of a model or a tool cannot move the cursor.
  *
  * TROUPE_LOG sets the level where the caller gives none: trace, debug, info (default), warn, error, fatal, silent.
@@ -38,7 +39,9 @@ export function createLog(name: string, options: LogOptions = {}): Log {
   const asked = options.level ?? process.env.TROUPE_LOG ?? 'info'
   const write = options.write ?? (line => process.stderr.write(line))
   const pretty = options.pretty ?? (options.write === undefined && process.stderr.isTTY === true)
-  const stream: DestinationStream = { write: line => write(redactSecrets(pretty ? readable(line) : line)) }
+  const stream: DestinationStream = {
+    write: line => write(pretty ? readable(withoutSecrets(line)) : withoutSecrets(line)),
+  }
   const logger = pino(
     {
       name,
@@ -86,6 +89,19 @@ function errorFields(error: Error): object {
   const { name, message, stack, cause } = error
   // Logs only the stack of the innermost error in a chain of causes.
   return { ...error, name, message, ...(cause === undefined ? { stack } : { cause }) }
+}
+
+/** Removes known secrets from the texts of a JSON line. Only a line that seems to hold one is parsed. */
+function withoutSecrets(line: string): string {
+  if (redactSecrets(line) === line) return line
+  return `${JSON.stringify(redactTexts(JSON.parse(line)))}\n`
+}
+
+function redactTexts(value: unknown): unknown {
+  if (typeof value === 'string') return redactSecrets(value)
+  if (typeof value !== 'object' || value === null) return value
+  if (Array.isArray(value)) return value.map(redactTexts)
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [redactSecrets(key), redactTexts(one)]))
 }
 
 /** Converts a JSON line to `12:30:05 WARN actor failed and restarts  actor=/run/grouper  err: message (code)`. */

@@ -3,7 +3,8 @@
  *
  * in   a path of this host, or the text that a fact has        out  the text for a fact, or the path on this host today
  * Invariant: files of the run itself are always looked up below the directory that the run has today. An absolute path
- * in an old log never leads to the directory in which the run was recorded, even if it still exists.
+ * of its own files in an old log never leads to the directory in which the run was recorded, even if it still exists.
+ * Files of another run are used where they were recorded, if they exist there.
  */
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, relative, resolve, sep } from 'node:path'
@@ -34,6 +35,8 @@ function movedPath(root: string, path: string): string {
   if (run === undefined || rest === undefined) return path
   const runs = resolve(root, '..')
   if (join(runs, run) === resolve(root)) return join(root, rest)
+  // Another run's files, such as a model named by its path: a run of that name beside this one may be a different run.
+  if (existsSync(path)) return path
   // A fork uses weights of its parent, whose directory is moved together with the fork's.
   const beside = join(runs, run, rest)
   return existsSync(beside) ? beside : path

@@ -2,14 +2,16 @@
  * Makes temporary directories whose names tell the owner process, and removes those whose owner was killed.
  *
  * in   a name      out  a private directory in the system's directory for temporary files
- * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time and PID
- * namespace, so a reused pid or a container that shares /tmp causes no mistake. Directories of other users stay.
+ * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time, PID namespace
+ * and boot, so a reused pid, a container that shares /tmp, or another host that shares TMPDIR causes no mistake.
+ * Directories of other users and of other boots stay: their owner may live on another host.
  */
+import { createHash } from 'node:crypto'
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const OWNED = /^troupe-(?:[a-z0-9]+-)?([a-z0-9]+)-([a-z0-9]+)-([a-z0-9]+)-[A-Za-z0-9]{6}$/
+const OWNED = /^troupe-(?:[a-z0-9]+-)?([a-z0-9]+)-([a-z0-9]+)-([a-z0-9]+)-([0-9a-f]{10})-[A-Za-z0-9]{6}$/
 let swept = false
 
 /** Makes a directory `troupe-NAME-OWNER-RANDOM`, mode 700. The first call removes what dead owners left. */
@@ -19,18 +21,21 @@ export function temporaryDirectory(name: string): string {
     sweepTemporaryDirectories()
   }
   const start = startOf(process.pid)
-  const owner = start === undefined ? '' : `${[process.pid, start, namespace()].map(n => n.toString(36)).join('-')}-`
+  const known = boot()
+  const numbers = [process.pid, start ?? 0, namespace()].map(n => n.toString(36)).join('-')
+  const owner = start === undefined || known === undefined ? '' : `${numbers}-${known}-`
   return mkdtempSync(join(tmpdir(), `troupe-${name}${name === '' ? '' : '-'}${owner}`))
 }
 
-/** Removes the directories of owners that are dead. Returns their paths. */
+/** Removes the directories of owners of this boot that are dead. Returns their paths. */
 export function sweepTemporaryDirectories(directory: string = tmpdir()): readonly string[] {
   const removed: string[] = []
   const here = namespace()
-  for (const name of readdirSync(directory)) {
+  const now = boot()
+  for (const name of namesIn(directory)) {
     const match = OWNED.exec(name)
-    if (!match) continue
-    const [pid, start, space] = match.slice(1).map(text => Number.parseInt(text, 36)) as [number, number, number]
+    if (!match || match[4] !== now) continue
+    const [pid, start, space] = match.slice(1, 4).map(text => Number.parseInt(text, 36)) as [number, number, number]
     if (space !== here || here === 0 || startOf(pid) === start) continue
     const path = join(directory, name)
     try {
@@ -43,6 +48,25 @@ export function sweepTemporaryDirectories(directory: string = tmpdir()): readonl
     }
   }
   return removed
+}
+
+/** Names in a directory; none if it cannot be listed, which must not keep a process from its own directory. */
+function namesIn(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
+
+/** Short hash of the id of this host's boot; undefined where there is no /proc. */
+function boot(): string | undefined {
+  try {
+    const id = readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim()
+    return createHash('sha256').update(id).digest('hex').slice(0, 10)
+  } catch {
+    return undefined
+  }
 }
 
 /** Returns the time at which a process started, in clock ticks since boot; undefined if there is no such process. */

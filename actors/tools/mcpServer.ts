@@ -34,6 +34,11 @@ const stderrChars = 500
 /** Upper bound on the length of a result, in characters; a longer one is truncated. */
 const resultChars = 256 * 1024
 const maxPages = 100
+/**
+ * Length from which a secret is removed from a result. Results become facts and training data, in which a short secret
+ * may be an ordinary word.
+ */
+const resultSecretChars = 16
 
 interface Connection {
   readonly client: Client
@@ -120,8 +125,10 @@ export async function openMcpServer(
           const left = Math.max(1, timeoutMs - (systemEffects.elapsed() - begun))
           const options = { timeout: left, maxTotalTimeout: left, signal }
           const result = await connection.client.callTool(asked, undefined, options)
-          const text = redactSecrets(textOf(result as Result)).slice(0, resultChars)
-          return result.isError === true
+          const isError = result.isError === true
+          const hidden = isError ? {} : { minChars: resultSecretChars }
+          const text = redactSecrets(textOf(result as Result), hidden).slice(0, resultChars)
+          return isError
             ? ended({ status: 'error', reason: 'the tool failed', stderr: text })
             : ended({ status: 'ok', exitCode: 0, stdout: text })
         } catch (thrown) {

@@ -51,9 +51,7 @@ export interface PoolSetup {
 
 /** Upper bound on the times that a call is sent to a zygote. */
 const ATTEMPTS = 3
-/**
- * Error numbers of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist.
- */
+/** Error numbers of a failed call: ECANCELED, aborted before it began; ENOENT, its parent state does not exist. */
 const CANCELED = 125
 /** Milliseconds after which the pool tries a call that waits for memory again. */
 const MEMORY_LOOK_MS = 100
@@ -190,7 +188,8 @@ export class ZygotePool implements Sandbox {
     clearTimeout(this.#again)
     for (const job of this.#waiting.takeAll()) job.refuse(closed())
     await Promise.all(this.#links.map(link => link.close()))
-    for (const link of this.#links) for (const job of link.calls.values()) job.refuse(closed())
+    for (const link of this.#links)
+      for (const [number, job] of link.calls) this.#release(link, number, job).refuse(closed())
     process.off('exit', this.#removeBase)
     this.#removeBase()
   }
@@ -263,13 +262,14 @@ export class ZygotePool implements Sandbox {
     }
   }
 
-  #release(link: ZygoteLink<Job>, number: number, job: Job): void {
+  #release(link: ZygoteLink<Job>, number: number, job: Job): Job {
     link.calls.delete(number)
     if (job.begunAt === 0) link.notBegun--
     job.at = undefined
     this.#running--
     this.#clients.remove(job.client)
     this.setup.budget.give(job.call.reservedBytes)
+    return job
   }
 
   /**

@@ -26,6 +26,10 @@ beforeAll(async () => {
   writeFileSync(join(folder, 'key'), `${KEY}\n`)
   process.env.TROUPE_TEST_KEY = 'KEY-of-the-environment'
   echo = createServer((request, response) => {
+    if (request.url === '/json') {
+      response.end('{"data":[{"id":"postgres-7b","max_model_len":4242421234}]}')
+      return
+    }
     response.writeHead(request.url === '/long' ? 500 : 401, { 'content-type': 'text/plain' })
     response.end(`${'x'.repeat(request.url === '/long' ? 290 : 0)}bad key ${request.headers.authorization}`)
   })
@@ -60,6 +64,32 @@ test('an engine that echoes its key in a refusal is reported without it, in the 
   const cut = await refusal(async () => objectOf(url, '/long', await http.get('/long', 5000)))
   expect(cut.message).not.toContain('SEKR')
   http.close()
+})
+
+test('a reply that is parsed comes as the server sent it, though a short secret occurs in it', async () => {
+  for (const secret of ['postgres', '4242421234']) knowSecret(secret)
+  const http = serverHttp(url)
+  const models = objectOf(url, '/json', await http.get('/json', 5000))
+  expect(models).toEqual({ data: [{ id: 'postgres-7b', max_model_len: 4242421234 }] })
+  http.close()
+})
+
+test('the result of an MCP tool keeps words that are short secrets, not a long one; an error keeps neither', async () => {
+  for (const secret of ['postgres', 'sixteen-letters!']) knowSecret(secret)
+  const args = [join(__dirname, '../support/mcpServer.cjs')]
+  const server = await openMcpServer('s', { command: process.execPath, args, env: {}, startTimeoutMs: 30_000 } as never)
+  const said = (isError: boolean) =>
+    server.tool('say')(
+      { said: 'use postgres, sixteen-letters!', isError },
+      { timeoutMs: 20_000 } as never,
+      new AbortController().signal,
+    )
+  try {
+    expect(await said(false)).toMatchObject({ status: 'ok', stdout: 'use postgres, [redacted]' })
+    expect(await said(true)).toMatchObject({ status: 'error', stderr: 'use [redacted], [redacted]' })
+  } finally {
+    await server.close()
+  }
 })
 
 test('an MCP server that echoes a header is reported without it', async () => {
@@ -103,4 +133,19 @@ test('what the command line prints of an error is redacted', async () => {
 test('short texts are not taken for secrets, since they would spoil others', () => {
   knowSecret('abc')
   expect(redactSecrets('abcdef')).toBe('abcdef')
+})
+
+test('a secret of digits does not break the numbers of a log line; the message and the fields lose it', () => {
+  const digits = knowSecret(String(Date.now()).slice(0, 6))
+  for (const pretty of [false, true]) {
+    const lines: string[] = []
+    const log = createLog('test', { write: line => lines.push(line), pretty })
+    log.child({ of: `<${digits}>` }).info({ deep: [{ text: digits }], [digits]: 1 }, `it is ${digits}`)
+    expect(lines.join('')).toContain('it is [redacted]')
+    expect(lines.join('').replace(/"time":\d+/, '')).not.toContain(digits)
+    if (!pretty)
+      expect(JSON.parse(lines[0]!)).toMatchObject({
+        ...{ time: expect.any(Number), of: '<[redacted]>', deep: [{ text: '[redacted]' }], '[redacted]': 1 },
+      })
+  }
 })

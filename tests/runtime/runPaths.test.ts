@@ -47,3 +47,14 @@ test('the absolute path of a parent in an old log leads beside the fork where th
   mkdirSync(join(directory, 'forks/runs/parent/weights/v000002'), { recursive: true })
   expect(pathToday(fork, parent)).toBe(join(directory, 'forks/runs/parent/weights/v000002'))
 })
+
+test('a model of another run is used where it was recorded, whatever a run of that name beside this one holds', () => {
+  const model = join(directory, 'A/runs/sft/weights/v000010')
+  const beside = join(directory, 'B/runs/sft/weights/v000010')
+  const run = join(directory, 'B/runs/rl')
+  for (const made of [model, beside, run]) mkdirSync(made, { recursive: true })
+  for (const recorded of [recordedPath(run, model), model]) expect(pathToday(run, recorded)).toBe(model)
+  // After its own home is gone, the model is looked up beside the run.
+  rmSync(join(directory, 'A'), { recursive: true })
+  for (const recorded of [pathToFileURL(model).href, model]) expect(pathToday(run, recorded)).toBe(beside)
+})

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { answerGrader } from '../../actors/verification/answerGrader'
 import { isOutOfMemory, MACHINE_OUT_OF_MEMORY, openSandbox, type RunResult, type Sandbox } from '../../sandbox'
 import { type MachineMemory, machineMemory } from '../../sandbox/machineMemory'
-import { MemoryBudget } from '../../sandbox/memoryBudget'
+import { MemoryBudget, processBudget } from '../../sandbox/memoryBudget'
 import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import { until } from '../support/until'
 
@@ -118,6 +118,22 @@ test('a call that waits too long for memory is not run, and says why', async () 
   await sandbox.close()
 }, 30_000)
 
+test('a sandbox that is closed while calls run gives their memory back to the budget of the process', async () => {
+  const sandbox = await openSandbox({ requireLevel: 'full', zygotes: 1 })
+  const budget = processBudget()
+  const [take, give] = [jest.spyOn(budget, 'take'), jest.spyOn(budget, 'give')]
+  const code = 'import time; time.sleep(60)'
+  const calls = ['a', 'b'].map(id => sandbox.run({ id, code, memoryMb: 64, timeoutMs: 60_000 }))
+  const ends = Promise.allSettled(calls)
+  await until(() => take.mock.results.filter(({ value }) => value === true).length === 2)
+  expect(give).not.toHaveBeenCalled()
+  await sandbox.close()
+  expect(await ends).toMatchObject(Array(2).fill({ reason: { code: 'sandbox.closed' } }))
+  expect(give.mock.calls).toEqual([[64 * MIB], [64 * MIB]])
+  take.mockRestore()
+  give.mockRestore()
+}, 30_000)
+
 const childrenOf = (pids: readonly number[]): number[] =>
   pids.flatMap(pid =>
     spawnSync('pgrep', ['-P', String(pid)], { encoding: 'utf8' })
@@ -150,6 +166,7 @@ describe('a call that the kernel kills for lack of memory', () => {
 
   test('says so; one that anybody else kills does not', async () => {
     expect(await killed(sandbox.run(sleep), true)).toMatchObject({ status: 'killed', reason: MACHINE_OUT_OF_MEMORY })
+    await new Promise(resolve => setTimeout(resolve, 120)) // until the number of kills is read again
     const other = await killed(sandbox.run(sleep), false)
     expect([other.status, other.reason]).toEqual(['killed', undefined])
     kills++ // somebody else's process, before this call begins

@@ -34,11 +34,20 @@ test('a sandbox that was killed with SIGKILL leaves a directory, which the next 
   child.kill('SIGKILL')
   await once(child, 'exit')
   expect(existsSync(left[0]!)).toBe(true)
+  // The same pid, start time and namespace on another host: its owner may live.
+  const elsewhere = left[0]!.replace(/-[0-9a-f]{10}(-\w{6})$/, '-0123456789$1')
+  expect(elsewhere).not.toBe(left[0])
+  mkdirSync(elsewhere)
   const next = await opened()
   expect(existsSync(left[0]!)).toBe(false)
   expect(existsSync(join(scratch, 'troupe-mine'))).toBe(true)
+  expect(existsSync(elsewhere)).toBe(true)
   next.child.kill('SIGKILL')
   await once(next.child, 'exit')
   expect(sweepTemporaryDirectories(scratch)).toHaveLength(1)
-  expect(ours()).toEqual(['troupe-mine'])
+  expect(ours().sort()).toEqual(['troupe-mine', basename(elsewhere)].sort())
 }, 30_000)
+
+test('where the directory cannot be listed, nothing is swept and nothing fails', () => {
+  expect(sweepTemporaryDirectories(join(scratch, 'nowhere'))).toEqual([])
+})

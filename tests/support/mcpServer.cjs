@@ -32,6 +32,11 @@ function serve() {
   server.registerTool('hang', { description: 'stands still', inputSchema: {} }, async () => {
     for (;;);
   })
+  server.registerTool(
+    'say',
+    { description: 'says it', inputSchema: { said: z.string(), isError: z.boolean() } },
+    async ({ said, isError }) => ({ ...text(said), isError }),
+  )
   server.registerTool('picture', { description: 'no text', inputSchema: {} }, async () => ({
     content: [{ type: 'image', data: 'AAAA', mimeType: 'image/png' }],
   }))

@@ -8,7 +8,7 @@
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'
-import { completionEventOf, type EventError, garbage } from '../server/reply'
+import { completionEventOf, type EventError, excerpt, garbage } from '../server/reply'
 import { badRequest } from '../server/request'
 
 const mostStops = 4
@@ -58,7 +58,7 @@ export function completionOf(url: string, line: string): { text: string; finish:
   const choice = event.choices?.[0]
   if (choice === undefined) return { text: '', finish: null } // an event that reports only the token usage
   const { text, finish_reason: finish = null } = choice
-  if (typeof text !== 'string') throw garbage(url, `a choice of the answer has no text: '${line.slice(0, 100)}'`)
+  if (typeof text !== 'string') throw garbage(url, `a choice of the answer has no text: '${excerpt(line)}'`)
   if (finish !== null && finish !== 'stop' && finish !== 'length')
     throw garbage(url, `the answer ended with '${finish}'`)
   return { text, finish }

@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { asError, TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from './http'
+import { excerpt } from './reply'
 
 export interface ServerHealth {
   /** Resolves with the reason once the server is declared lost. */
@@ -61,7 +62,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
       const { status, text } = await http.get(path, timeoutMs)
       if (status === 200 || status === 429) return undefined
       const is = status >= 500 && path !== engineHealth ? 'failing' : 'dead'
-      return { error: gone(http.url, `${path} says ${status} ${text.slice(0, 200)}`.trim()), is }
+      return { error: gone(http.url, `${path} says ${status} ${excerpt(text, 200)}`.trim()), is }
     } catch (thrown) {
       const error = asError(thrown)
       return { error, is: error instanceof TroupeError && error.code === 'engine.timeout' ? 'slow' : 'dead' }

@@ -4,7 +4,8 @@
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
  * Invariant: every call ends: with a reply (that of `stream`: with its status), by its signal, or with a retriable
  * TroupeError: `engine.lost` if the connection fails, `engine.timeout` if no answer comes in time, `engine.failed` if
- * the reply is too long. Reading `lines` has no deadline. No error and no whole body repeats the token that was sent.
+ * the reply is too long. Reading `lines` has no deadline. Bodies are returned as the server sent them, since they are
+ * parsed: `excerpt` and `messageOf` of reply.ts remove secrets from what an error quotes.
  */
 import {
   Agent,
@@ -16,7 +17,7 @@ import {
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { urlFault } from '../../../config/engineAddress'
 import { asError, TroupeError } from '../../../runtime/errors'
-import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
+import { knowSecret } from '../../../runtime/knownSecrets'
 import { garbage, type Reply } from './reply'
 
 export interface ServerHttp {
@@ -132,7 +133,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
         if (text.length > maxReplyChars)
           throw garbage(url, `${path} answered with more than ${maxReplyChars} characters`)
       }
-      return redactSecrets(text)
+      return text
     } catch (thrown) {
       throw thrown instanceof TroupeError ? thrown : lost(thrown)
     } finally {

@@ -30,6 +30,12 @@ const failed = (message: string, hint: string): TroupeError =>
 export const wantsKey = (status: number): boolean => status === 401 || status === 403
 export const keyHint = 'set engine.apiKey to the name of the environment variable that holds its --api-key'
 
+/**
+ * Returns the beginning of a reply for an error message. Known secrets are removed first, since half of one that is cut
+ * would not be recognised.
+ */
+export const excerpt = (text: string, chars = 100): string => redactSecrets(text).slice(0, chars)
+
 /** Error for a status with which the server neither accepts nor refuses the request. */
 export function unanswered(url: string, path: string, { status, text }: Reply): TroupeError {
   const said = `${path} says ${status}: ${messageOf(text)}`
@@ -61,7 +67,7 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
   } catch {
     // the text is not JSON: the error is thrown below
   }
-  throw garbage(url, `${path} returned no JSON object but '${reply.text.slice(0, 100)}'`)
+  throw garbage(url, `${path} returned no JSON object but '${excerpt(reply.text)}'`)
 }
 
 /** Parses one event of a stream. @throws TroupeError engine.failed if it is not a JSON object */
@@ -70,10 +76,10 @@ export function eventOf<E extends object>(url: string, line: string): E {
   try {
     event = JSON.parse(line)
   } catch {
-    throw garbage(url, `an event of the stream holds no JSON: '${redactSecrets(line).slice(0, 100)}'`)
+    throw garbage(url, `an event of the stream holds no JSON: '${excerpt(line)}'`)
   }
   if (typeof event === 'object' && event !== null) return event as E
-  throw garbage(url, `an event of the stream holds no object: '${redactSecrets(line).slice(0, 100)}'`)
+  throw garbage(url, `an event of the stream holds no object: '${excerpt(line)}'`)
 }
 
 /** Error field of a stream's event; null means no error. */
@@ -113,14 +119,17 @@ export function timeOf(url: string, name: string, value: unknown): number | null
   throw garbage(url, `${name} is ${JSON.stringify(value)}`)
 }
 
-/** Returns the message in a server's JSON error; the first 300 characters of the text if it is not such an error. */
+/**
+ * Returns the message in a server's JSON error, without known secrets; the first 300 characters of the text if it is not
+ * such an error. For people: the reply itself is parsed from `text`.
+ */
 export function messageOf(text: string): string {
   try {
     const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
     const said = typeof error === 'string' ? error : (error?.message ?? message)
-    if (typeof said === 'string') return said
+    if (typeof said === 'string') return redactSecrets(said)
   } catch {
     // the text is not JSON, so its beginning is returned
   }
-  return text.slice(0, 300)
+  return excerpt(text, 300)
 }

@@ -13,7 +13,7 @@
 import type { Sampling } from '../../../messages/facts'
 import type { TroupeError } from '../../../runtime/errors'
 import { checkSampled } from '../checkSampled'
-import { countOf, type EventError, eventErrorOf, eventOf, garbage } from '../server/reply'
+import { countOf, type EventError, eventErrorOf, eventOf, excerpt, garbage } from '../server/reply'
 import { refused } from '../server/request'
 import type { SglangTraits } from './traits'
 
@@ -108,12 +108,12 @@ interface Event {
  */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)
-  if (Array.isArray(event)) throw garbage(url, `an event of the stream holds no object: '${line.slice(0, 100)}'`)
+  if (Array.isArray(event)) throw garbage(url, `an event of the stream holds no object: '${excerpt(line)}'`)
   const error = event.error ?? null
   if (error !== null) throw refusedBySglang(url, 400, eventErrorOf(error))
   const meta = event.meta_info
   if (typeof meta !== 'object' || meta === null)
-    throw garbage(url, `an event of the stream comes without meta_info: '${line.slice(0, 100)}'`)
+    throw garbage(url, `an event of the stream comes without meta_info: '${excerpt(line)}'`)
   const reason = meta.finish_reason ?? null
   // A request that the scheduler refused or gave up ends with the type `abort` and a status.
   if (reason?.type === 'abort' && typeof reason.status_code === 'number') {

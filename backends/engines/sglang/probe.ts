@@ -20,7 +20,7 @@ import {
   modelHint,
   rawLogprobs,
 } from '../server/probe'
-import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply } from '../server/reply'
+import { garbage, isMissing, isTaken, objectOf, type Reply } from '../server/reply'
 import { checkTokenizer, unfitServer } from '../server/tokenizer'
 import { sglangLoads } from './loads'
 import type { SglangTraits } from './traits'
@@ -143,7 +143,7 @@ function checkPreferred(url: string, preferred: unknown): void {
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
-  const last = /\[0, (\d+)\]/.exec(takes ? '' : messageOf(text))?.[1]
+  const last = /\[0, (\d+)\]/.exec(takes ? '' : text)?.[1]
   if (last === undefined || Number(last) + 1 === vocabulary) return
   const differs = `the server's vocabulary has ${Number(last) + 1} ids, the model's has ${vocabulary}`
   throw unfit(http.url, differs, modelHint)

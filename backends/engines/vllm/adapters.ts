@@ -36,10 +36,10 @@ export function vllmAdapters(http: ServerHttp, loadMs: number) {
     async load(directory: string, digest: string): Promise<string> {
       const name = `troupe-${digest.slice(0, 16)}`
       const reply = await http.post(loadPath, { lora_name: name, lora_path: directory }, loadMs)
-      const said = messageOf(reply.text)
-      const isThere = reply.status === 400 && said.includes('already been loaded')
+      const isThere = reply.status === 400 && reply.text.includes('already been loaded')
       if (reply.status !== 200 && !isThere) {
-        throw failed(http.url, `could not load the adapters in ${directory} (it needs --enable-lora)`, said)
+        const what = `could not load the adapters in ${directory} (it needs --enable-lora)`
+        throw failed(http.url, what, messageOf(reply.text))
       }
       loaded.splice(0, loaded.length, ...loaded.filter(other => other !== name), name)
       // The reply is ignored: an adapter that is already unloaded is not an error.

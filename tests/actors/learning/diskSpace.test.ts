@@ -43,11 +43,13 @@ test('what the run left on the disk before counts as room', async () => {
   await checkDisk(directory, fields, small, none)
 })
 
-test('a run of an older version goes on as it did: it removes no checkpoint and publishes float32', () => {
+test('a run of an older version goes on as it did: checkpoints, published type, kernel and sum of gradients', () => {
   const recorded = { ...input, train: { steps: 7, dtype: 'bfloat16' } }
   const old = recipeSchema.parse(recordedRecipe(recorded)).train
   expect(old).toMatchObject({ keepCheckpoints: 'all', publishedDtype: 'float32', steps: 7 })
+  expect(old).toMatchObject({ attention: 'sdpa', gradientReduction: 'micro-batch' })
   const now = recipeSchema.parse(recorded)
   expect(now.train).toMatchObject({ keepCheckpoints: 3, publishedDtype: 'bfloat16' })
+  expect(now.train).toMatchObject({ attention: 'auto', gradientReduction: 'auto' })
   expect(recipeSchema.parse(recordedRecipe(now))).toEqual(now)
 })
