@@ -11,7 +11,7 @@ import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
-import { SandboxError } from '../../sandbox'
+import { SandboxError } from '../../sandbox/errors'
 import type { ExecutorRequest } from './inboxExecutor'
 import { type Tool, toolKey, toolPort } from './toolPort'
 

@@ -9,7 +9,7 @@
  * math-verify is broken or the call is aborted, and throws if the queue is full.
  */
 import { TroupeError } from '../../runtime/errors'
-import { isOutOfMemory, type RunResult, type Sandbox } from '../../sandbox'
+import { isOutOfMemory, type RunResult, type Sandbox } from '../../sandbox/sandbox'
 
 /** Rules of verdicts by math-verify: `math-verify` decided; the others name why it could not. */
 export type MathVerifyRule = 'math-verify' | 'math-verify-timeout' | 'math-verify-killed' | 'math-verify-error'

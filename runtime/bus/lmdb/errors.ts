@@ -80,6 +80,14 @@ export const lmdbErrors = {
       cause,
     }),
 
+  reopening: (directory: string): TroupeError =>
+    new TroupeError('bus.reopening', {
+      boundary: 'bus',
+      retriable: true,
+      message: `the log in ${directory} is being opened again after a failed write`,
+      hint: 'read again',
+    }),
+
   stalled: (directory: string, timeoutMs: number): TroupeError =>
     new TroupeError('bus.write_stalled', {
       boundary: 'bus',

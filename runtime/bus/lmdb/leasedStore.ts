@@ -23,6 +23,7 @@ const maxAttempts = 3
 
 export class LeasedStore {
   #store: Store
+  #isOpen = true
 
   /**
    * @param epoch version of the lease's entry, on which every transaction is conditional
@@ -36,9 +37,17 @@ export class LeasedStore {
     this.#store = store
   }
 
-  /** The log's open tables. Read this property at each use: a repeated transaction opens the log, and its tables, again. */
+  /**
+   * The log's open tables. Read this property at each use: a repeated transaction opens the log, and its tables, again.
+   * @throws TroupeError bus.reopening while it does
+   */
   get store(): Store {
+    if (!this.#isOpen) throw lmdbErrors.reopening(this.#store.directory)
     return this.#store
+  }
+
+  close(): Promise<void> {
+    return this.#store.root.close()
   }
 
   /** Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError bus.write_stalled */
@@ -58,9 +67,11 @@ export class LeasedStore {
         const cause = await causeOf(thrown)
         if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
         createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
-        // No read or write is pending, so lmdb closes the log before this call returns.
-        void root.close()
+        this.#isOpen = false
+        // Awaited: as long as the old handle is open, lmdb opens the same environment again, with the same list.
+        await root.close()
         this.#store = openStore(directory, 'write', () => true, 'branches')
+        this.#isOpen = true
       }
     }
   }

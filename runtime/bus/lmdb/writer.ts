@@ -173,8 +173,8 @@ export class LmdbWriter implements PartitionedLog {
     clearInterval(this.heartbeat)
     const released = this.broken === undefined && (await releaseLease(this.store, this.epoch))
     // After a stall, lmdb's close would wait for the hanging write, so it is not awaited.
-    if (this.broken?.code === 'bus.write_stalled') void this.store.root.close()
-    else await this.store.root.close()
+    if (this.broken?.code === 'bus.write_stalled') void this.table.close()
+    else await this.table.close()
     this.options.onClosed(released)
   }
 
