@@ -4,8 +4,9 @@
  * in   the trainer after a step; the checkpoints that the log knows
  * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; files that are no longer kept are gone
  * Invariant: at most one checkpoint is being written. A checkpoint that fails is written again before the next step begins,
- * while the trainer still has that state; if it fails again, the error is thrown. Weights whose files a checkpoint, kept or
- * in progress, shares are not removed.
+ * while the trainer still has that state; if it fails again, the error is thrown. After one that fails later, the next step
+ * has a checkpoint, whatever its number. The third failure in a row is thrown. Weights whose files a checkpoint, kept or in
+ * progress, shares are not removed.
  */
 import { readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,7 +14,7 @@ import type { PartialCheckpoints, Trainer } from '../../backends/trainer/trainer
 import type { CheckpointSaved, WeightsPublished } from '../../messages/facts'
 import type { Epoch, PolicyVersion } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
-import { asError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { recordedPath } from '../../runtime/runPaths'
 import type { KeptCheckpoint } from './retention'
@@ -49,7 +50,10 @@ export function checkpoints(options: CheckpointsOptions) {
   const { directory, fx, log } = options
   /** The checkpoint in progress; `ended` never rejects. */
   let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
+  /** State whose checkpoint could not be written, until one of it or of a later state is. */
   let failed: Failed | undefined
+  /** Error after which no checkpoint is tried again. */
+  let final: Error | undefined
 
   // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
   // cannot overwrite its successor's files.
@@ -117,24 +121,36 @@ export function checkpoints(options: CheckpointsOptions) {
       return (await begin(trainer, state)).fact
     },
 
-    /** Writes a checkpoint beside training. Resolves once the next step may begin. */
+    /**
+     * Writes a checkpoint beside training. Resolves once the next step may begin. @throws the error of an earlier
+     * checkpoint, if that was the last one allowed to fail
+     */
     async saveBeside(trainer: Trainer, state: Failed): Promise<void> {
       await writing?.ended
+      if (final !== undefined) throw final
       const { fact } = await begin(trainer, state)
-      const ended = fact.then(options.append).catch(thrown => {
-        log.warn({ err: asError(thrown), step: state.step }, 'a checkpoint could not be written; it is tried again')
-        failed = state
-      })
+      const ended = fact.then(options.append).then(
+        () => {
+          failed = undefined
+        },
+        thrown => {
+          const error = asError(thrown)
+          log.warn({ err: error, step: state.step }, 'a checkpoint could not be written; it is tried again')
+          failed = state
+          if (error instanceof TroupeError && error.code === 'trainer.failed_repeatedly') final = error
+        },
+      )
       writing = { version: state.version, ended }
     },
 
-    /** Writes the checkpoint of `step` again if writing it failed; the trainer has to hold that step's state. */
+    /** True if the latest checkpoint could not be written, so that the next step needs one, whatever its number. */
+    isOwed: (): boolean => failed !== undefined,
+
+    /** Writes the checkpoint of `step` again if writing it failed and the trainer, which holds that state, is at rest. */
     async retry(trainer: Trainer, step: number): Promise<void> {
-      if (failed === undefined) return
-      if (failed.step === step) {
-        await writing?.ended
-        await options.append(await (await begin(trainer, failed)).fact)
-      }
+      if (failed?.step !== step) return
+      await writing?.ended
+      await options.append(await (await begin(trainer, failed)).fact)
       failed = undefined
     },
 

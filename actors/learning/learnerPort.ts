@@ -153,7 +153,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   /** Publishes the weights of a step and begins its checkpoint, if it has one. */
   async function leave(trainer: Trainer, reached: Reached, saved: readonly KeptCheckpoint[]): Promise<Fact[]> {
     const { published, weights, digest } = await written.publish(trainer, reached, saved)
-    if (reached.step % options.checkpointEvery !== 0) return [published]
+    if (reached.step % options.checkpointEvery !== 0 && !written.isOwed()) return [published]
     const state = { ...reached, weights, digest }
     if (reached.step === options.lastStep) return [await written.save(trainer, state), published]
     await written.saveBeside(trainer, state)

@@ -294,6 +294,36 @@ test('a checkpoint that could not be written is written again before the next st
   await close()
 })
 
+test('a checkpoint that fails while the next step is trained is made up for by that step; the third failure ends the run', async () => {
+  const disk = { isFull: true, fail: () => {} }
+  const write: Write = () =>
+    new Promise((resolve, reject) => {
+      disk.fail = () =>
+        disk.isFull
+          ? reject(new TroupeError('trainer.failed', { boundary: 'trainer', retriable: false, message: 'disk full' }))
+          : resolve({ manifest: 'm', bytes: 1 })
+    })
+  const step = async () => {
+    disk.fail()
+    return { loss: 0 }
+  }
+  const { port, appended, written, close } = await rig(step, {}, { write, checkpointEvery: 3 })
+  const signal = new AbortController().signal
+  const at = (number: number) =>
+    ({ ...request([]), batch: batch(number, null), version: policyVersion(number - 1) }) as LearnerRequest
+  for (const number of [3, 4]) await port(at(number), signal) // 3 is due; it fails while 4 is trained
+  disk.isFull = false
+  await port(at(5), signal)
+  expect((await appended()).map(fact => 'step' in fact && fact.step)).toEqual([4])
+  await port(at(6), signal)
+  disk.isFull = true
+  for (const number of [7, 8]) await port(at(number), signal)
+  await expect(port(at(9), signal)).rejects.toMatchObject({ code: 'trainer.failed_repeatedly' })
+  disk.fail()
+  await written()
+  await close()
+})
+
 test('a removed checkpoint is gone from the disk with the weights of its version, and the log says so', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
   const [checkpoint, weights] = [join(directory, 'checkpoints/step-000001'), join(directory, 'weights/v000001')]
