@@ -69,10 +69,11 @@ export async function* relearn(
 
 /**
  * Default tolerance of the comparison. The run's own device and dtype give the same numbers; another device adds
- * float32 in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
+ * float32 in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums: 2.5 %
+ * of a loss of 0.0045 were seen, on one processor and not on another.
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
-  if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
+  if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.05
   // A run on several hosts is computed again by fewer ranks, which add in another order.
   const isOther = (device !== undefined && device !== config.train.device) || (config.train.nodes ?? 1) > 1
   return isOther ? 1e-3 : 1e-6

@@ -43,7 +43,7 @@ test('adapters on two ranks with a KL are published merged, go on after a stop, 
   const published = await facts('learner', 'weights.published')
   expect(published.map(p => p.step)).toEqual([0, 1, 2])
   for (const { url } of published) {
-    const folder = new URL(url).pathname
+    const folder = join(directory, 'runs/r', url)
     const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'))
     expect(manifest.adapter).toMatchObject({ rank: 8, targets: ['all-linear'] })
     expect(existsSync(join(folder, 'adapter/adapter_model.safetensors'))).toBe(true)

@@ -170,6 +170,8 @@ test('where versions differ, each turn forks under the one that sampled it, and 
       }
     }),
   )
+  // Weights are files of the run, which an imported log does not bring along.
+  cpSync(join(directory, 'bus/runs/r/weights'), join(at, 'runs/r/weights'), { recursive: true })
   const of = ['--run', 'r', '--json', '--bus', `lmdb:${at}`]
   const { code, stdout, stderr } = await replay('fork', trajectory, '--from-turn', 'all', '--as', 'forks', ...of)
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
