@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -105,6 +106,23 @@ def test_a_checkpoint_of_another_step_batch_or_options_is_refused_and_changes_no
             trainer.step(sequences, options, asked)
         assert raised.value.code == "trainer.other_call"
         assert same(weights(trainer), before) and not trainer.reference.is_taken and trainer.optimizer.updates == 0
+
+
+def test_a_checkpoint_of_another_number_of_ranks_is_refused_though_it_holds_no_tensors_of_its_own(model_dir, tmp_path) -> None:
+    """With `engine-logprobs` and without a KL term nothing is saved beside weights, moments and the sums of each rank."""
+    options = dataclasses.replace(OPTIONS, correction="engine-logprobs", kl_coef=0.0, inner_steps=1)
+    saved: list[str] = []
+    Trainer(model_dir).step(batch(), options, PartialCheckpoints(str(tmp_path / "u"), 1, owner="2/7"), on_saved=lambda path, *_: saved.append(path))
+    manifest = Path(saved[0]) / "manifest.json"
+    fields = json.loads(manifest.read_text())
+    fields["optimizer"]["ranks"] = 2
+    manifest.write_text(json.dumps(fields))
+    other = Trainer(model_dir)
+    before = weights(other)
+    with pytest.raises(CheckpointError, match="written by 2 ranks, and this trainer has 1") as refused:
+        other.step(batch(), options, PartialCheckpoints(resume=saved[0], owner="2/7"))
+    assert refused.value.code == "trainer.other_call"
+    assert same(weights(other), before)
 
 
 def test_a_step_that_fails_after_it_went_on_leaves_the_trainer_as_it_was_before_the_call(model_dir, tmp_path) -> None:

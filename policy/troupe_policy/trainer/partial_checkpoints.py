@@ -124,7 +124,9 @@ class PartialWriter:
                     "trainer.other_call",
                     f"the checkpoint in {directory} was written by another call, on other data or with other options: start without it",
                 )
-            if saved_state.PARTIAL in optimizer and ranks != self._state.ranks.size:
+            # The sums of a step's metrics are per rank, and so are log-probabilities that were saved.
+            of_ranks = self._kind == "step" or saved_state.PARTIAL in optimizer
+            if of_ranks and ranks != self._state.ranks.size:
                 raise CheckpointError(
                     "trainer.other_call",
                     f"the checkpoint in {directory} was written by {ranks} ranks, and this trainer has {self._state.ranks.size}: start without it",
