@@ -90,7 +90,7 @@ export function checkpoints(options: CheckpointsOptions) {
   return {
     pathOf,
 
-    /** What a call is given to go on from a checkpoint in its middle; nothing without one. */
+    /** Options with which the trainer resumes a call from a checkpoint in its middle; none if there is no such checkpoint. */
     resumeOf(from: KeptCheckpoint | undefined): Pick<PartialCheckpoints, 'resume' | 'resumeManifest'> {
       if (from === undefined) return {}
       const { name, manifest } = from

@@ -22,7 +22,7 @@ export interface GpuSums {
   readonly faults: readonly string[]
 }
 
-/** What lies on a GPU while the trainer takes `trainer` GiB of it, in all and in words. */
+/** Memory taken on a GPU while the trainer takes `trainer` GiB of it: the sum, and its parts in words. */
 export function trainerGib(
   { placement }: Sizes,
   trainer: number,

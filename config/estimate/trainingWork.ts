@@ -33,9 +33,9 @@ export interface MicroBatchWork {
   readonly bytes: number
 }
 
-/** FLOPs of forward passes, of which each counts 1. */
+/** FLOPs of forward passes, of which each counts 1; a backward pass counts 2 for the matrices and 2.5 for attention. */
 export interface Passes {
-  /** Of the layers' matrices and of attention. A backward pass counts 2 for the matrices, 2.5 for attention. */
+  /** FLOPs of the products with the layers' matrices. */
   readonly matrices: number
   readonly attention: number
   readonly head: number

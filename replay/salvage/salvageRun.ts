@@ -55,7 +55,7 @@ interface Part {
   readonly isSuspect: boolean
 }
 
-/** What decoding needs to know of a partition. */
+/** Fields of a partition that decoding its chunks needs. */
 interface Decoded {
   readonly topic: Pick<StoredTopic, 'topic'>
   readonly partition: number

@@ -14,7 +14,7 @@ import pytest
 import torch
 from test_trainer import OPTIONS, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
-from trainer_support import Trainer, save_format_1
+from trainer_support import Trainer, gated_writer, save_format_1
 from transformers import AutoModelForCausalLM
 from troupe_policy.model.checkpoint import CheckpointError, weights_digest
 from troupe_policy.model.published_directory import published_directory
@@ -233,15 +233,7 @@ def test_a_checkpoint_holds_the_state_at_its_beginning_though_training_goes_on_w
     trainer.save(tmp_path / "weights", False)
     before = weights(trainer)
     state = {name: value.clone() for name, value in state_of(trainer).items()}
-    gate, writing = threading.Event(), threading.Event()
-    write = checkpoint_writer.write_shards
-
-    def slow(*given):
-        writing.set()
-        assert gate.wait(60)
-        return write(*given)
-
-    monkeypatch.setattr(checkpoint_writer, "write_shards", slow)
+    gate, writing = gated_writer(monkeypatch)
     saving = trainer.checkpoint(tmp_path / "c", tmp_path / "weights")
     assert writing.wait(60)
     trainer.step(random_sequences(6, 1), OPTIONS)  # a whole step, while the writer stands still

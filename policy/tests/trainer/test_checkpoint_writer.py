@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_models import tiny_model_dir
-from trainer_support import Trainer
+from trainer_support import Trainer, gated_writer
 from troupe_policy.trainer import checkpoint_writer
 from troupe_policy.trainer.checkpoint_writer import CheckpointWriter
 from troupe_policy.trainer.ranks.ranks import Ranks
@@ -28,15 +27,7 @@ def test_every_rank_hears_that_the_published_weights_have_no_manifest(tmp_path: 
 
 
 def test_tensors_that_only_the_checkpoint_needs_are_free_as_soon_as_they_are_copied(tmp_path: Path, monkeypatch) -> None:
-    gate, writing = threading.Event(), threading.Event()
-    write = checkpoint_writer.write_shards
-
-    def slow(*given):
-        writing.set()
-        assert gate.wait(60)
-        return write(*given)
-
-    monkeypatch.setattr(checkpoint_writer, "write_shards", slow)
+    gate, writing = gated_writer(monkeypatch)
     tensor = torch.ones(3)
     held = weakref.ref(tensor)
     parts = {"part": {"x": tensor}}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import save_file
 from troupe_policy.model.checkpoint import weights_digest
 
 import troupe_policy.trainer.trainer as package
+from troupe_policy.trainer import checkpoint_writer
 from troupe_policy.trainer.trainer import GrpoOptions, SftOptions, TrainSequence
 
 
@@ -93,3 +96,17 @@ def sampled_by(model: torch.nn.Module, sequences: list[TrainSequence], *, noise:
         logp = np.concatenate([[0.0], own + draw.normal(size=len(own)) * noise])
         found.append(dataclasses.replace(s, engine_logp=logp.astype(np.float32)))
     return found
+
+
+def gated_writer(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Makes the writer of checkpoints wait. Returns the event that lets it write, and the one that says that it waits."""
+    gate, writing = threading.Event(), threading.Event()
+    write = checkpoint_writer.write_shards
+
+    def slow(*given: object) -> object:
+        writing.set()
+        assert gate.wait(60)
+        return write(*given)
+
+    monkeypatch.setattr(checkpoint_writer, "write_shards", slow)
+    return gate, writing

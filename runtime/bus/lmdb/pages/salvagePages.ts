@@ -1,5 +1,5 @@
 /**
- * What is left in a damaged data file: every chunk and every topic that a walk over both meta pages still reaches.
+ * Lists what can still be read in a damaged data file: each chunk and topic that a walk over both meta pages reaches.
  *
  * in   a data file      out  topics, chunks by partition id in the order of their offsets, damage
  * Invariant: nothing is written and lmdb does not open the file. A chunk is not yet checked: `decodeChunk` does.
