@@ -1,6 +1,7 @@
 /**
  * `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. A timeout that the
- * recipe leaves out is printed with the estimate that it follows from, as is the time of the gradients' reduction.
+ * recipe leaves out is printed with the estimate that it follows from; `train.gradientReduction: auto` is printed as the
+ * value that it stands for, with the reason.
  */
 
 import type { Command } from 'commander'
@@ -31,7 +32,7 @@ export function registerConfig(program: Command): void {
 
 type Resolved = Pick<LoadedRecipe['config'], 'value' | 'origins'>
 
-/** Puts what `train.gradientReduction` auto stands for in its place, with the reason. */
+/** Replaces `train.gradientReduction: auto` by the value that it stands for, with the reason as its origin. */
 function withReduction({ value: config, origins }: Resolved): Resolved {
   const { value, origin } = resolvedReduction(config)
   if (origin === undefined) return { value: config, origins }

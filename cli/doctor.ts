@@ -100,7 +100,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
     'parts',
     () =>
       optionalParts()
-        .map(([name, there]) => `${name}: ${there ? 'there' : `troupe setup ${name}`}`)
+        .map(([name, there]) => `${name}: ${there ? 'installed' : `missing (troupe setup ${name})`}`)
         .join('; '),
   ],
   [

@@ -77,7 +77,11 @@ export function registerData(program: Command): void {
     )
     .option('--integer', 'keep only problems whose answer is an integer')
     .option('--no-integer', 'keep problems with other answers than integers as well')
-    .option('--seed <n>', `seed of the shuffle (default ${defaultSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
+    .option(
+      '--seed <n>',
+      `seed of the shuffle (default ${defaultSeed} where rows are shuffled)`,
+      wholeNumber(0, 2 ** 31 - 1),
+    )
     .addOption(new Option('--order <order>', 'order of the written rows').choices(['shuffled', 'published']))
     .option('--limit <n>', 'write at most N rows', wholeNumber(1, 1e9))
     .option(

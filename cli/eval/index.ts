@@ -42,7 +42,7 @@ export function registerEval(program: Command): void {
     .option('--temperature <t>', "sampling temperature (default: the paper's)", numberFrom(0))
     .option(
       '--max-tokens <n>',
-      'most tokens of an answer, tool responses not counted (default 30000, or what the context allows)',
+      'most tokens of an answer, tool responses included (default 30000, or what the context allows)',
       wholeNumber(1, 2 ** 24),
     )
     .option(

@@ -6,7 +6,7 @@
  * out  an Effects whose time, timers and ticks all run on simulated time; how far the plane held the clock back
  * Invariant: deadlines, ticks, engines and tools share this clock, so none of them runs ahead of another. A pulse
  * advances the clock by a bounded time, however long the event loop was blocked before it: a busy machine makes the
- * rehearsal longer, but lets no deadline pass.
+ * rehearsal longer, but makes no deadline pass.
  */
 import { type Effects, systemEffects } from '../../runtime/effects'
 

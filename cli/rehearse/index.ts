@@ -53,7 +53,7 @@ export function registerRehearse(program: Command): void {
     .option('--all-stages', 'shorten every stage to --steps steps, so that every change of stage happens')
     .option(
       '--speed <factor>',
-      'highest speed of simulated time, in multiples of real time',
+      `highest speed of simulated time, in multiples of real time, at most ${highestSpeed}`,
       numberFrom(0.1),
       highestSpeed,
     )
@@ -63,7 +63,7 @@ export function registerRehearse(program: Command): void {
       wholeNumber(2, 2 ** 31),
       usualTrainerTokens,
     )
-    .option('--dir <directory>', "keep the rehearsal's log and files here, in a directory that does not exist yet")
+    .option('--dir <directory>', "keep the rehearsal's log and files in this directory, which must be new or empty")
     .option('--json', 'print the report as one line of JSON')
     .action(async (recipe: string, options: Options) => {
       process.exitCode = await run(recipe, options)

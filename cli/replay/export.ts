@@ -43,7 +43,7 @@ export function registerExport(replay: Command): void {
     )
     .option('--all', 'export every trajectory of the run')
     .option('--out <path>', 'file to write; for pages of several trajectories a directory (default: stdout)')
-    .option('--kept', 'export only trajectories that an optimizer step trained on')
+    .option('--kept', 'export only trajectories that an optimizer step trained on (has no effect on a fixture)')
     .option('--min-reward <r>', 'sft: take only trajectories with at least this reward', finiteNumber, 1)
     .option(
       '--max-tool-errors <n>',

@@ -26,7 +26,7 @@ export function registerFork(replay: Command): void {
       'share the first turns of a trajectory and continue live with another seed, temperature, policy, tool or tool result',
     )
     .requiredOption('--from-turn <k>', 'share the turns before this one (0-based); all: fork at every turn', turn)
-    .option('--times <n>', 'number of forks of each turn', wholeNumber(1, 1024), 1)
+    .option('--times <n>', 'number of forks at each turn', wholeNumber(1, 1024), 1)
     .option('--seed <n>', "seed of the forks (default: derived from the parent's)", wholeNumber(0, 2 ** 31 - 1))
     .option('--temperature <t>', "sample at this temperature (default: the parent's)", numberFrom(0))
     .option(
@@ -35,7 +35,7 @@ export function registerFork(replay: Command): void {
     )
     .option(
       '--policy <version>',
-      'continue with this policy version (default: the one that sampled the turn)',
+      "continue with this policy version (default: the one that sampled the turn's last token, or the nearest on disk)",
       wholeNumber(0, 2 ** 31),
     )
     .option('--model <dir>', 'continue with the weights in this directory')
@@ -83,7 +83,7 @@ function reportPlan({ parent, parts, run }: ForkPlan, changed: readonly ChangedC
   process.stderr.write(`run ${run}: ${parent.id} forked at ${at.join('; ')}\n`)
   for (const { turn, call, recorded: was, now } of changed) {
     process.stderr.write(
-      `turn ${turn}, call ${call} of the notebook has another output now: ${brief(was)} → ${brief(now)}; forks continue from the new one\n`,
+      `turn ${turn}, call ${call} of the notebook has another output now: ${brief(was)} → ${brief(now)}; the forks' notebook has the new state, the model is shown the recorded output\n`,
     )
   }
 }

@@ -22,10 +22,10 @@ export function registerLearn(replay: Command): void {
   const command = replay
     .command('learn [step]')
     .description('recompute an optimizer step from its recorded batch, and compare it with the record')
-    .option('--all', 'recompute every step from the oldest checkpoint on disk')
+    .option('--all', 'recompute every completed step after the oldest checkpoint on disk')
     .option(
       '--check <relative>',
-      'largest allowed relative difference of loss and gradient norm (default: 1e-6; on another device 1e-3, in another dtype 0.02)',
+      'largest allowed relative difference of loss and gradient norm (default: 1e-6; on another device, or for a run on several hosts, 1e-3; in another dtype 0.05)',
       numberFrom(0),
     )
     .option('--device <device>', "torch device (default: the run's)")

@@ -26,7 +26,7 @@ export function registerLs(replay: Command): void {
     .option('--limit <n>', 'print at most this many trajectories', wholeNumber(0, most), 50)
     .option('--status <status>', 'list only trajectories with this status: running, answered, truncated or failed')
     .option('--purpose <purpose>', 'list only trajectories for this purpose: train, eval, fork or chat')
-    .option('--reward <test>', "list only trajectories with such a reward: '>0', '<0.5', '=1', 'none'")
+    .option('--reward <test>', "list only trajectories whose reward passes this test: '>0', '<0.5', '=1', 'none'")
     .option('--step <n>', 'list only trajectories that were requested for this optimizer step', wholeNumber(0, most))
     .option(
       '--policy <version>',
@@ -42,8 +42,8 @@ export function registerLs(replay: Command): void {
       '--text <text>',
       'list only trajectories with this text in the task, a turn, a call or its result; case does not matter',
     )
-    .option('--since <when>', 'list only trajectories requested since then: 90s, 15m, 2h, 3d ago, or a date', when)
-    .option('--until <when>', 'list only trajectories requested until then: 90s, 15m, 2h, 3d ago, or a date', when)
+    .option('--since <when>', 'list only trajectories requested since 90s, 15m, 2h or 3d ago, or since a date', when)
+    .option('--until <when>', 'list only trajectories requested until 90s, 15m, 2h or 3d ago, or until a date', when)
   withRun(command).action(ls)
 }
 

@@ -3,8 +3,8 @@
  *
  * in   facts as the replay folds them; lines from a terminal or a pipe
  * out  each stop, and the answers to commands
- * Invariant: when the input has ended (a pipe), the replay continues without waiting and still prints every break, so
- * it works in scripts. Printed facts are escaped.
+ * Invariant: when a pipe has ended, the replay continues without waiting and still prints every break, so it works in
+ * scripts; the end of a terminal's input stops the replay. Printed facts are escaped.
  */
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'

@@ -1,5 +1,5 @@
 /**
- * Filters the rows of a published set into the problems that a recipe trains on.
+ * Filters the rows of a published set into the problems that a recipe trains or evaluates on.
  *
  * in   rows, filters        out  problems in their order, and the number of rows by outcome
  * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows, filters and seed decide the

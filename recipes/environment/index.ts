@@ -90,7 +90,7 @@ export const environment = defineRecipe({
     environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
   /**
    * Returns problems with their answers, for a cold start on the format or for the tokenizer of a model with random
-   * weights; no problem if the recipe has neither.
+   * weights; an empty list if the recipe has neither.
    */
   async demonstrations(config) {
     const data = parseConfig(environmentData, config.data, `data of recipe ${config.name}`)

@@ -46,7 +46,8 @@ const gsm8k = {
   },
   limits: { contextTokens: 2048, responseTokens: 1024, turns: 4, callsPerTurn: 1, toolTimeoutMs: 4000 },
   rollout: { groupSize: 16, groupsPerStep: 64, sampling: { temperature: 1 } },
-  // The strict rule. `replay rescore --place last-number` scores the same responses by the lenient one.
+  // GSM8K's strict rule: only the number after `####` counts. `replay rescore --place last-number` applies the lenient
+  // rule to the same responses.
   reward: { name: 'math', place: 'hashes', literal: true },
   train: {
     ...{ steps: 230, learningRate: 1e-6, warmupSteps: 10, lossNorm: 'group-tokens', clipLow: 0.2, clipHigh: 0.28 },
@@ -92,7 +93,7 @@ const at4b = {
   },
   engine: { ...vllm, maxSequences: 128 },
   limits: { contextTokens: 10_240, promptTokens: 2048, responseTokens: 8192, turns: 8, toolTimeoutMs: 4000 },
-  // A turn of an evaluation may sample 16K tokens.
+  // turnTimeoutMs: a turn of an evaluation may sample 16K tokens.
   rollout: { groupSize: 16, groupsPerStep: 32, sampling: { temperature: 1 }, turnTimeoutMs: 1_800_000 },
   selection: { variant: 'paper', keep: 8, minPositive: 2, minNegative: 2, refillShare: 0 },
   reward: { name: 'math', place: 'answer-tag', literal: true },

@@ -2,8 +2,9 @@
  * Recipes rstar2…: the paper's numbers (arXiv 2508.20722 §4, §5.1) for Qwen3-14B-Base on 64 GPUs, the same for 8 GPUs, the paper's
  * numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/recipes.md compares both).
  *
- * Non-reasoning SFT on a mixture of function calling, instruction following and chat comes first, then three stages of GRPO-RoC.
- * `troupe data` makes the files that the recipes name from published sets.
+ * `rstar2` and `rstar2-8gpu`: non-reasoning SFT on a mixture of function calling, instruction following and chat, then three
+ * stages of GRPO-RoC. `rstar2-32b` has the first two stages and no SFT; `rstar2-release` has neither SFT nor stages. `troupe
+ * data` makes the files that the recipes name from published sets.
  */
 import { join } from 'node:path'
 import type { Recipe, RecipeInput } from '../../config'
@@ -72,11 +73,11 @@ const paper = {
     system,
     prefix,
   },
-  // Servers of a host; their KV cache is what hardware.engineMemoryShare leaves.
+  // `count`: servers on each host. Their KV cache takes what the weights leave of hardware.engineMemoryShare.
   engine: { kind: 'vllm', launch: {}, count: 8, dtype: 'bfloat16', maxSequences: 128 },
   // Stage 1 has 8K response tokens, set below. T (turns) is 10, and 15 in stage 3 (§5.1).
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
-  // A turn of an evaluation may sample 30K tokens at the speed of a full engine, and a rollout 12K tokens.
+  // The deadlines (`patience`) allow a turn of an evaluation 30K tokens, and a training rollout 12K, on a full engine.
   rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 }, ...patience },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
   // `literal`: an expression that restates the problem is no answer, since all problems have integer answers.
@@ -158,7 +159,10 @@ const at32b = {
   hardware: { ...mi300x, tensorParallel: 2 },
 } as const satisfies RecipeInput
 
-/** Settings of the public code's script for 8 GPUs: fewer prompts, 5 turns, short tool answers, its own selection, temperature 0. */
+/**
+ * Settings of the public code's script for 8 GPUs: fewer prompts, 5 turns, short tool answers, its own selection,
+ * evaluations at temperature 0.
+ */
 const release = {
   name: 'rstar2-release',
   seed: 1,

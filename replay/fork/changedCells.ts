@@ -2,8 +2,8 @@
  * Reruns the notebook cells of a trajectory to be forked, because the sandbox session that held their state is gone.
  *
  * in   a trajectory, the turn to fork at        out  cells whose output now differs from the recorded one
- * The fork continues from today's cell state; the caller warns the user about every cell that differs from the
- * parent's.
+ * The fork's notebook has the state that the cells make now, while the model is shown the recorded output; so the caller
+ * warns the user about every cell whose output differs.
  */
 import { openRunTools } from '../../actors/tools/runTools'
 import { toolResultText, truncateMiddle } from '../../kernels'

@@ -13,8 +13,8 @@ import { runForks } from './runForks'
 
 export interface ForkObserver {
   /**
-   * Receives the plan before any fork starts, with the notebook cells whose output now differs from the recorded one;
-   * forks continue from the new output.
+   * Receives the plan before any fork starts, with the notebook cells whose output now differs from the recorded one:
+   * the forks' notebook has the state of the new run of these cells, while the model is shown the recorded output.
    */
   readonly onPlanned?: (plan: ForkPlan, changed: readonly ChangedCell[]) => void
   /** Receives the number of forks that have ended, and the number of all forks. */

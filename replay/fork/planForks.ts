@@ -75,7 +75,8 @@ const maxToolResultBytes = 256 * 1024
 export async function planForks(recorded: RecordedRun, asked: string, options: ForkOptions): Promise<ForkPlan> {
   const id = resolveId(asked, await trajectoriesOf(recorded))
   const [parent] = await readTrajectories(recorded, t => t === id)
-  if (parent === undefined || turnsOf(parent) === 0) throw refused('no_turn', `${id} has no finished turn to fork at`)
+  if (parent === undefined || turnsOf(parent) === 0)
+    throw replayError('no_turn', `${id} has no finished turn to fork at`, '`troupe replay ls` shows the turns of each')
   const code = recipeCode(await configOf(recorded), options.recipe)
   const tools = await toolsOf(parent, code, options.recipe)
   const turns = options.fromTurn === 'all' ? parent.texts.map((_, k) => k) : [options.fromTurn]
@@ -151,7 +152,7 @@ async function weightsOf(
   }
   const directory = resolve(model)
   if (!existsSync(join(directory, 'config.json')))
-    throw refused('no_weights', `${directory} contains no config.json; expected a model directory`)
+    throw replayError('no_weights', `${directory} contains no config.json`, 'give a model directory: --model DIR')
   return { directory, version: policyVersion(policy ?? 0), digest: '' }
 }
 
@@ -161,10 +162,7 @@ function readToolResult(file: string): string {
     if (statSync(file).size <= maxToolResultBytes) return readFileSync(file, 'utf8')
     text = `${file} is over ${maxToolResultBytes / 1024} KiB, the limit for an edited tool result`
   } catch (thrown) {
-    throw refused('cannot_read', `${file} cannot be read: ${asError(thrown).message}`)
+    throw replayError('cannot_read', `${file} cannot be read: ${asError(thrown).message}`, 'give a readable text file')
   }
-  throw refused('too_large', text)
+  throw replayError('too_large', text, 'shorten the text')
 }
-
-const refused = (code: string, message: string) =>
-  replayError(code, message, '--model DIR continues with the weights of any directory')

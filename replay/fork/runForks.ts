@@ -2,7 +2,7 @@
  * Runs planned forks: a new run whose trajectories begin in the middle and continue with a real engine, real tools and
  * a real verifier.
  *
- * in   the facts that the forks share with their parent, weights        out  how every fork ended
+ * in   the facts that the forks share with their parent, weights        out  the facts of the new run
  * Invariant: the parent's run is not changed. The coordinator rebuilds its state from the shared facts as it does after
  * a crash, and asks for what has no answer, so a fork continues exactly where a resumed run would.
  */
@@ -38,7 +38,7 @@ export interface ForkedRunOptions {
    * first resumes the run.
    */
   readonly parts: readonly ForkPart[]
-  /** `run.started` of the parent's run. Its tokenizer must be today's: token ids mean nothing to another tokenizer. */
+  /** `run.started` of the parent's run. Its tokenizer must be that of the forks' model, since they share token ids. */
   readonly parent: RunStarted
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
@@ -51,7 +51,7 @@ const graceMs = 30_000
 /**
  * Runs the forks. Resolves when every fork has a reward, has no reward because judging failed, or has failed; or when
  * the user has stopped the run.
- * @throws TroupeError config.other_tokenizer when today's tokenizer is not the parent run's; replay.forks_late when
+ * @throws TroupeError config.other_tokenizer when the model's tokenizer is not the parent run's; replay.forks_late when
  * forks are still open after their deadline
  */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {

@@ -21,7 +21,10 @@ export interface RecordedStep {
   readonly reset: StageReset | undefined
 }
 
-/** Reads the `learner` topic. Checkpoints keep the log's order; `removed` has the names of those that are gone. */
+/**
+ * Reads the `learner` topic. `checkpoints`: those saved after whole steps, in the log's order. `removed`: names of the
+ * checkpoints that the run removed.
+ */
 export async function learnerLog(recorded: RecordedRun) {
   const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
   const checkpoints: CheckpointSaved[] = []

@@ -1,8 +1,8 @@
 /**
- * Folds (adds up) a run's facts into progress figures, step by step. The fold is pure, so a live run and its replayed
- * log give the same reports.
+ * Folds (adds up) a run's facts into progress figures, step by step. The fold reads no clock, only the times in the
+ * facts, so a live run and its log give the same rates; rollouts that end after their step are in the log's report only.
  *
- * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
+ * in   a run's facts and engine statuses        out  a report for each completed step and evaluation, and the summary
  */
 import { errorRate } from '../../actors/curriculum/errorRate'
 import type { EngineTelemetry } from '../../messages/commands'

@@ -57,7 +57,7 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
   said.set(recorded, told)
   if (!told.has(wanted))
     recorded.notice(
-      `the weights of version ${wanted} are no longer on disk; using version ${nearest.version}, the nearest`,
+      `the weights of version ${wanted} are not on this machine; using version ${nearest.version}, the nearest`,
     )
   told.add(wanted)
   return nearest

@@ -48,7 +48,7 @@ export interface CheckedStep {
 }
 
 /**
- * Recomputes `wanted`: one step, or with `all` every completed step, one after another from the checkpoint.
+ * Recomputes `wanted`: one step, or with `all` every completed step after the oldest checkpoint on disk.
  * @throws TroupeError replay.no_step when `wanted` names no completed step; replay.no_checkpoint when none from before
  * it is on disk; config.invalid; errors of the trainer's process
  */
@@ -79,7 +79,7 @@ export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOpti
   return isOther ? 1e-3 : 1e-6
 }
 
-/** Number of the oldest checkpoint's step on disk; 0 if there is none. */
+/** Step of the oldest checkpoint that is on disk; 0 if none is. */
 function oldestOnDisk(recorded: RecordedRun, saved: readonly CheckpointSaved[]): number {
   const steps = saved.filter(c => isOnDisk(recorded, c)).map(c => c.step)
   return steps.length === 0 ? 0 : Math.min(...steps)

@@ -1,7 +1,7 @@
 /**
  * Folds a recorded run into the figures of its steps and evaluations, the same that `train --json` prints.
  *
- * in   a recorded run        out  a report for each finished step, and each evaluation
+ * in   a recorded run        out  a report for each completed step, and each evaluation
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'

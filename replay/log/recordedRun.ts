@@ -59,7 +59,7 @@ export interface RecordedRun {
    * partition ended.
    */
   scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
-  /** Like `scan`, for the records at `places` only: partition by partition, offsets ascending. */
+  /** Like `scan`, for the records at `places` only. The caller sorts `places` by partition, then by offset. */
   pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take, want?: Want): Promise<void>
   /** Offset at which reading of a partition ends, exclusive. */
   endOf(topic: TopicName, partition: number): Promise<number>
@@ -166,7 +166,7 @@ function reader(
       throw new TroupeError('replay.run_empty', {
         boundary: 'replay',
         retriable: false,
-        message: `run '${run}' has no run.started: it ended before it began`,
+        message: `the log of run '${run}' has no run.started: its process ended before it wrote one`,
       })
     },
     close: () => bus.close(),

@@ -67,10 +67,10 @@ const notCopied = new Set(['log', 'index'])
 export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promise<Salvaged> {
   const run = runNamed(name)
   const directory = directoryOf(bus)
-  if (!bus.startsWith('lmdb:')) throw impossible(name, `${bus} is no directory of a log`, 'give --bus lmdb:DIR')
+  if (!bus.startsWith('lmdb:')) throw impossible(name, `${bus} is not an lmdb log`, 'give --bus lmdb:DIR')
   if (!runsOf(directory).includes(name)) throw noRun(directory, name)
   const target = to ?? `lmdb:${join(resolve(directory), 'salvaged')}`
-  if (!target.startsWith('lmdb:')) throw impossible(name, `${target} is no directory of a log`, 'give --to lmdb:DIR')
+  if (!target.startsWith('lmdb:')) throw impossible(name, `${target} is not an lmdb log`, 'give --to lmdb:DIR')
   const files = runDirectory(directory, run)
   const found = salvagePages(join(files.log, 'data.mdb'))
   if (found === undefined) throw impossible(name, 'both meta pages of its log are lost', 'restore the log from a copy')
@@ -87,7 +87,7 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     let until = Number.POSITIVE_INFINITY
     for (const [part, { isCut, lastAt }] of ends) {
       if (!isCut && !part.isSuspect) continue
-      // Where the older snapshot is whole, all up to its last fact is known of every partition, also of an empty one.
+      // If the older snapshot is whole, it shows every partition, an empty one too, as it was at the snapshot's last fact.
       const known = !isCut && found.isOlderWhole && !strays.mayHide(idOf(part)) ? olderAt(facts) : lastAt
       if (known === undefined) {
         const why = `all facts of ${part.name}:${part.partition} may be lost`
@@ -173,8 +173,8 @@ function partsOf(
 const idOf = ({ topic, partition }: Part): number => topic.id * 65_536 + partition
 
 /**
- * Finds chunks of which no topic is known. A damaged one may have stood in the partition before it, under another key:
- * `mayHide` is then true of the partitions between.
+ * Finds chunks whose topic is unknown. If such a chunk is damaged, its key may be wrong too: it may belong to any
+ * partition from the last known one before it up to its own, and for these partitions `mayHide` returns true.
  */
 function straysOf(topics: readonly StoredTopic[], { chunks }: FoundPages) {
   const ids = new Set(topics.map(topic => topic.id))

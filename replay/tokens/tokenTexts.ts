@@ -25,7 +25,7 @@ export async function modelDirectories(recorded: RecordedRun): Promise<readonly 
   return [recorded.files.model, ...(typeof model?.path === 'string' ? [model.path] : []), ...weights]
 }
 
-/** Uses the first directory whose tokenizer has a vocabulary by name; without one, every text is undefined. */
+/** Uses the first directory whose tokenizer.json maps texts to ids; without one, every text is undefined. */
 export function tokenTexts(directories: readonly string[]): TokenTexts {
   for (const directory of directories) {
     const path = join(directory, 'tokenizer.json')

@@ -32,6 +32,7 @@ interface TokenRow {
    */
   readonly top: number
   readonly sampled: number
+  /** Mean value of the token's occurrences among the top, nats. */
   readonly meanValue: number
   /** Number of top occurrences among the first `afterToolTokens` tokens after a tool response. */
   readonly afterTool: number

@@ -14,7 +14,10 @@ import { type TrajectorySummary, trajectorySummaries, withText } from './summari
 export interface TrajectoryFilter {
   readonly status?: TrajectorySummary['status']
   readonly purpose?: 'train' | 'eval' | 'fork' | 'chat'
-  /** Comparison with the reward, as text: `>0`, `<0.5`, `>=1`, `=1`; `none` accepts trajectories without a reward. */
+  /**
+   * Comparison with the reward, as text: one of `<`, `<=`, `>`, `>=`, `=` before a number, such as `>0`; a number alone
+   * means `=`. `none` accepts trajectories without a reward.
+   */
   readonly reward?: string
   /** Optimizer step that the rollout was requested for. */
   readonly step?: number

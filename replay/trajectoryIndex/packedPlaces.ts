@@ -9,7 +9,7 @@ import type { Places } from './rows'
 
 /**
  * Packs pairs as variable-length integers with 7 bits in each byte: a flag for a changed partition, the partition if it
- * changed, and the difference to the last offset.
+ * changed, and the difference to the previous offset.
  */
 export function packPlaces(places: Places): Uint8Array {
   const bytes: number[] = []

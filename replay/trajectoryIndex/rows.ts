@@ -13,7 +13,7 @@ import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
 
 /**
- * State of a trajectory in the log. unasked: the log has later facts of the trajectory, but no request. unread: its
+ * State of a trajectory in the log. unasked: the log has later facts of the trajectory, but no valid request. unread: its
  * request cannot be read. running: it has no `rollout.finished`. Otherwise the outcome of its `rollout.finished`.
  */
 export type RowState = 'unasked' | 'unread' | 'running' | 'answered' | 'truncated' | 'failed'

@@ -118,7 +118,7 @@ async function checkBlobs(directory: string): Promise<{ checked: number; faults:
       const found = await sha256Of(file)
       checked++
       if (found === expected) continue
-      faults.push({ file, expected, found, message: `${file} has the digest ${short(found)}, which its name is not` })
+      faults.push({ file, expected, found, message: `${file} has the digest ${short(found)}, not that of its name` })
     }
   }
   return { checked, faults }

@@ -5,7 +5,7 @@
 import type { RunId, TrajectoryId } from '../../messages/ids'
 
 export interface Problem {
-  /** Position of the record: topic:partition:offset. */
+  /** Position of the record, topic:partition:offset; for a damaged blob, the path of its file. */
   readonly place: string
   /** Kind of the problem, a word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, … */
   readonly kind: string
@@ -18,7 +18,7 @@ export interface CheckedFiles {
   /** Directories of published weights. */
   readonly weights: number
   readonly blobs: number
-  /** Checkpoints and published weights that are no longer on disk, as retention removes them. */
+  /** Checkpoints and published weights that are not on disk; retention removes old ones. */
   readonly removed: number
   /**
    * Checkpoints and weights on disk for which the log has no digest of the manifest, as in old logs: their files were

@@ -2,7 +2,8 @@
  * Explains a group's selection: which members each selection would keep, and with which advantages.
  *
  * in   a recorded group
- * out  the result of `paper`, `release`, `none` and `dynamic` over the same rollouts, and the recorded decision
+ * out  the recorded decision, and what `paper`, `release`, `none` and `dynamic` select from the same rollouts
+ *
  * `dynamic` is dynamic sampling alone (DAPO, arXiv 2503.14476 §3.2): it keeps a group of unequal rewards whole.
  */
 import type { RecipeConfig } from '../../config'

@@ -65,8 +65,8 @@ export async function openRecordedGrader(
       if (grader !== undefined) return grader(ask, signal)
       throw replayError(
         'cannot_rescore',
-        `the reward '${ask.task.reward}' is not in the run's recipe; give --recipe FILE or --grader FILE`,
-        'name the recipe or a grader: troupe replay rescore G --recipe FILE',
+        `the task asks for the reward '${ask.task.reward}', which the recipe '${options.recipe ?? recorded.name}' does not define`,
+        'name the recipe that defines it, or a grader: --recipe FILE or --grader FILE',
       )
     },
     async close() {

@@ -5,8 +5,8 @@
  * in   recorded trajectories, limits in place of theirs
  * out  which trajectories end earlier and which would need a new generation; rewards of the changed responses, by the
  * run's own graders; selection and advantages of each group
- * Invariant: a group is not decided if one of its members is still running or would need a new generation, because its
- * selection is unknown, or if the run did not decide it.
+ * Invariant: a group gets no selection here if a member is still running or would need a new generation, since that
+ * member's end is unknown, or if the run itself did not decide the group.
  */
 import type { RecipeConfig } from '../../config'
 import { type SelectionOptions, selectGroup } from '../../kernels'

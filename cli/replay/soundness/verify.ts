@@ -1,5 +1,6 @@
 /**
- * `troupe replay verify`: checks the log of a run and prints the result; exits with 1 when the log has a problem.
+ * `troupe replay verify`: checks the log and the files of a run and prints the result; exits with 1 when it finds a
+ * problem.
  */
 import type { Command } from 'commander'
 import type { Verification } from '../../../replay/verify/verification'
@@ -49,7 +50,7 @@ function filesLine({ files }: Verification): string {
   if (files === null) return 'files: not checked'
   const { checkpoints, weights, blobs, removed, withoutDigest } = files
   const unknown = withoutDigest === 0 ? '' : `, ${withoutDigest} of them without a digest in the log`
-  return `files: ${checkpoints} checkpoints, ${weights} published weights, ${blobs} blobs checked${unknown}; ${removed} no longer on disk`
+  return `files: ${checkpoints} checkpoints, ${weights} published weights, ${blobs} blobs checked${unknown}; ${removed} not on disk`
 }
 
 const paint = painter(process.stdout)

@@ -146,5 +146,5 @@ const refused = ({ text, refusal }: JudgeReply) =>
     retriable: false,
     message:
       refusal ??
-      `the judge's reply ends without one of the verdicts [[A>>B]] … [[B>>A]]: ${JSON.stringify(text.slice(-120))}`,
+      `the judge's reply must hold exactly one of the verdicts [[A>>B]] … [[B>>A]]; it ends: ${JSON.stringify(text.slice(-120))}`,
   })

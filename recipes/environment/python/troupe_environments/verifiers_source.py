@@ -19,7 +19,7 @@ import verifiers
 from verifiers.types import State
 
 
-# Matches special tokens, as kernels/grading/answerText.ts does: a chat server removes them from the text that a reward
+# Matches special tokens, as kernels/grading/answerExtraction.ts does: a chat server removes them from the text that a reward
 # sees.
 _special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
