@@ -177,14 +177,14 @@ export interface EngineStatus {
   readonly waiting: number
   /**
    * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, those that this process requested
-   * since it connected. The fields up to `busyMs` are totals since then.
+   * since it connected. The fields up to `preemptions` are totals since then.
    */
   readonly generatedTokens: number
   readonly prefilledTokens: number
   readonly preemptions: number
-  /** Milliseconds during which at least one request ran. */
+  /** Milliseconds during which at least one request ran; on a server, only requests of this process count. */
   readonly busyMs: number
-  /** CPU time of the engine's process, ms, and its peak memory, bytes; 0 when this machine cannot see the process. */
+  /** CPU time of a local engine's process, ms, and its peak memory, bytes; 0 from any other engine. */
   readonly cpuMs: number
   readonly maxRssBytes: number
 }

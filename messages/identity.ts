@@ -9,9 +9,10 @@ import type { Fact } from './facts'
 import type { Message } from './topics'
 
 /**
- * Returns the derived key of a fact: `group/member#turn#kind#call`, without the parts that its type does not have. A
- * fact that can happen more than once (a run resumes twice, an engine comes back) has its time in the key, and a claim
- * (of a role or a partition by a process) the process's name; only these keys differ between two deterministic runs.
+ * Returns the derived key of a fact. A fact about a rollout has `group/member#turn#type#call#attempt`, without the parts
+ * that its type does not have; the key of any other fact begins with its group, step, engine, partition, …. A fact that
+ * can happen more than once (a run resumes twice, an engine comes back) has its time in the key, and a claim (of a role
+ * or a partition by a process) the process's name; only these keys differ between two deterministic runs.
  */
 export function factKey(fact: Fact): string {
   switch (fact.type) {

@@ -1,7 +1,7 @@
 /**
  * MessageError: the fault of a record or a message. A consumer decides by `code` what to do with the record; a person
  * finds the cause by `where`.
- * Invariant: the codec throws nothing else, whatever bytes it is given.
+ * Invariant: `decode` throws nothing else, whatever bytes it is given.
  */
 export type MessageErrorCode =
   /** The record has no type or no valid version header: this codec did not write it. */

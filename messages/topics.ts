@@ -27,7 +27,7 @@ export interface TopicSpec {
   readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
   /** Milliseconds after which the bus may drop a record; null: never. */
   readonly retentionMs: number | null
-  /** True: one partition, since one owner must see every record in order. False: as many as the run was started with. */
+  /** True: one partition, so that readers see all records in one order. False: as many as the run was started with. */
   readonly single: boolean
   /**
    * Allows a topic that the user created to have more partitions than one. A role that needs one partition then refuses

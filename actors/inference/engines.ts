@@ -4,8 +4,8 @@
  *
  * in   the recipe's engine, the model's directory
  * out  for each engine its name, how to start it, its restart policy
- * Invariant: a server that does not answer when the run begins, or does not match the model, ends the run with the
- * reason. If a server goes away later, the run waits for it while the other engines go on.
+ * Invariant: a server of `engine.urls` that does not answer when the run begins, or does not match the model, ends the run
+ * with the reason. If such a server goes away later, the run waits for it while the other engines go on.
  */
 
 import type { Engine } from '../../backends/engines/engine'

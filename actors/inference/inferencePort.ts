@@ -159,7 +159,7 @@ export function inferencePort(
         const taken: PublishedWeights = isAdapter ? adapterOf(request.weights, adapter) : request.weights
         // The update takes its turn before its weights are fetched: a sleep that is requested meanwhile runs after it.
         const isTaken = await inTurn(async () => {
-          // An update is skipped if another one was requested while it waited or was fetched.
+          // An update is skipped if a later one was requested before its turn came or while its weights were fetched.
           if (turn < updates) return false
           const directory = await weightsHere(taken, { signal, ...fetching })
           if (turn < updates) return false

@@ -2,8 +2,8 @@
  * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
- * Invariant: engine.joined is in the log before the engine is driven. `leave` writes engine.left after the engine's
- * last turn; `close` does not write it. An engine joins again after a pause if the scheduler removed it (it was silent,
+ * Invariant: engine.joined is in the log before the engine is driven. `leave` aborts the engine's turns, then writes
+ * engine.left; `close` does not write it. An engine joins again after a pause if the scheduler removed it (it was silent,
  * slow or behind, or turn after turn failed) or it could not load new weights. The caller owns the engine: this file
  * neither watches nor closes it.
  */

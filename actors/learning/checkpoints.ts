@@ -2,7 +2,7 @@
  * Writes what a step leaves on disk: the weights that engines load, and checkpoints, which are written beside training.
  *
  * in   the trainer after a step; the checkpoints that the log knows
- * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; files that are no longer kept are gone
+ * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; removes files that are no longer kept
  * Invariant: at most one checkpoint is being written. A checkpoint that fails is written again before the next step begins,
  * while the trainer still has that state; if it fails again, the error is thrown. After one that fails later, the next step
  * has a checkpoint, whatever its number. The third failure in a row is thrown. Weights whose files a checkpoint, kept or in
@@ -26,7 +26,7 @@ export interface CheckpointsOptions {
   readonly servedAt?: (directory: string) => string
   /** Number of newest published versions whose weights stay on disk. */
   readonly keepVersions: number
-  /** Makes a call of the trainer. Failures in a row of one kind of call end the run. */
+  /** Makes a call of the trainer. The third failure in a row of one kind of call ends the run. */
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
   /** Appends the fact of a checkpoint that was completed beside training. */
   readonly append: (fact: CheckpointSaved) => Promise<void>
@@ -50,9 +50,9 @@ export function checkpoints(options: CheckpointsOptions) {
   const { directory, fx, log } = options
   /** The checkpoint in progress; `ended` never rejects. */
   let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
-  /** State whose checkpoint could not be written, until one of it or of a later state is. */
+  /** Latest state whose checkpoint could not be written; undefined once a checkpoint of it or of a later state is. */
   let failed: Failed | undefined
-  /** Error after which no checkpoint is tried again. */
+  /** Error of the third failure in a row, after which no checkpoint is tried again. */
   let final: Error | undefined
 
   // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
@@ -97,7 +97,10 @@ export function checkpoints(options: CheckpointsOptions) {
       return { resume: pathOf(name), ...(manifest === undefined ? {} : { resumeManifest: manifest }) }
     },
 
-    /** Publishes the trainer's weights. Removes the version `keepVersions` before them, unless a checkpoint shares its files. */
+    /**
+     * Publishes the trainer's weights. Removes the weights of the version that is older by `keepVersions`, unless a
+     * checkpoint shares their files.
+     */
     async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
       const { step, version, epoch } = reached
       const weights = join(directory, 'weights', under(versionName(version), epoch))

@@ -9,8 +9,9 @@ import type { CheckpointSaved, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 
 /**
- * Returns the names of the other checkpoints of its step, and of those of later steps and in the middle of them. `from`: undefined ignores none. @throws
- * TroupeError config.no_checkpoint if the log has no checkpoint `from`, or it was removed
+ * Returns the names of the checkpoints to ignore so that the run goes on from `from`: any other checkpoint of the same
+ * step, and all of later steps, those written in the middle of a later step included; none if `from` is undefined.
+ * @throws TroupeError config.no_checkpoint if the log has no checkpoint `from`, or it was removed
  */
 export function ignoredCheckpoints(facts: Iterable<Fact>, from: string | undefined): ReadonlySet<string> {
   const saved = new Map<string, CheckpointSaved>()

@@ -4,7 +4,7 @@
  * in   the checkpoints in the order in which they were saved, those that a step needs, how many are kept
  * out  the checkpoints to remove, oldest first
  * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the base of an open step, of
- * the steps since the newest checkpoint, and of the last completed step. A stage's reference policy is part of every
+ * the steps since the newest checkpoint, and of the last finished step (completed or rejected). A stage's reference policy is part of every
  * checkpoint that was saved in the stage.
  */
 import type { PolicyVersion } from '../../messages/ids'

@@ -129,7 +129,7 @@ export function turnAsked(
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
 /**
- * Builds the facts and the command of the next attempt of the tool call at `index`. For a call that cannot be executed
+ * Builds the fact and the command of the next attempt of the tool call at `index`. For a call that cannot be executed
  * (malformed, unknown tool), builds its `tool.completed` instead.
  */
 export function toolAsked(

@@ -3,6 +3,7 @@
  *
  * in   render requests
  * out  context.appended, under the epoch (offset of its claim) of the coordinator that asked
+ * Invariant: all responses of a turn are rendered in one call, with the next generation prompt after them.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -59,8 +59,8 @@ export interface ProcessActor<P extends Living> {
   readonly name: string
   make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
   /**
-   * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`, with an
-   * error that no restart can help, or with `process.closed`.
+   * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`,
+   * `process.failed_repeatedly` or `process.closed`, or with an error that no restart can help.
    */
   current(): Promise<P>
   /** Rejects the pending calls of `current`, because the child is being stopped. */

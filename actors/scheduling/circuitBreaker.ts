@@ -1,10 +1,11 @@
 /**
- * Circuit breaker for each engine: opens when the engine's turns fail one after another, or when it is silent or slow.
+ * Circuit breaker for each engine: opens when the engine's turns fail one after another, or when fleet.ts sends the engine
+ * to rest (it is silent, slow, or without the newest weights).
  *
- * in   turns completed or interrupted, engines that are silent or slow, engines that recovered
+ * in   turns completed or interrupted, engines sent to rest, engines that recovered
  * out  engines that have to rest (take no turns), and for how long
  * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine,
- * and when it is silent or slow. Each rest is twice as long as the one before, up to a bound; a turn that the engine
+ * and when fleet.ts says so. Each rest is twice as long as the one before, up to a bound; a turn that the engine
  * completes while it is neither silent nor slow makes the next rest short again.
  */
 import type { TurnCompleted, TurnInterrupted } from '../../messages/facts'

@@ -118,7 +118,7 @@ function decideByRules({ answer, truth, units, isSameText }: Pair): Verdict | un
     return { correct: false, how: 'text', why: 'products of different letters: upper and lower case differ' }
   const length = Math.max(answer.length, truth.length)
   if (length > maxChars) {
-    return { correct: false, how: 'too-long', why: `${length} characters; math-verify is asked up to ${maxChars}` }
+    return { correct: false, how: 'too-long', why: `${length} characters: math-verify is not asked above ${maxChars}` }
   }
   if (!hasAdjacentNumbers(answer) && !hasAdjacentNumbers(truth)) return undefined
   const correct = equalIgnoringBlanks(answer, truth)

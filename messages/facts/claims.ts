@@ -1,6 +1,6 @@
 /**
- * Claims in the `trajectories` topic: a process took over a part that exists once. What the former owner writes after a
- * claim is ignored.
+ * Claims in the `trajectories` topic: a process took over a partition, the scheduler's role, or the curriculum's. Readers
+ * ignore decisions of a partition's former owner, and requests of a former curriculum, that come after the claim.
  */
 import type { Epoch } from '../ids'
 

@@ -75,7 +75,7 @@ export interface RolloutRequested {
   /** Number of rollouts in the group: in training with RoC 2G, twice the number that is trained on. */
   readonly groupSize: number
   readonly purpose: Purpose
-  /** Optimizer step that the rollout is meant for; for an evaluation, the step after which it is made. */
+  /** Optimizer step that the rollout is meant for; for an evaluation or a measurement, the step after which it is made. */
   readonly step: number
   /**
    * Start order in the run; smaller is older. It is also the priority that the rollout's requests have on an engine.

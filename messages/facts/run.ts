@@ -1,6 +1,7 @@
 /**
  * Facts of the `runs` topic: the start and end of a run, its engines, its evaluations, its curriculum, its alarms.
- * Only these facts record the recipe, code, seeds and versions under which the rest of the run's log was written.
+ * `run.started` alone records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record the
+ * digest of the code.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
@@ -43,7 +44,7 @@ export interface RunFinished {
   readonly run: RunId
   readonly outcome: 'done' | 'stopped' | 'failed'
   readonly reason: string
-  /** Total number of optimizer steps of the run. */
+  /** Number of steps that were over when the run ended, rejected ones included. */
   readonly steps: number
   /** Figures of the run, by name; a live run writes none. */
   readonly summary: Readonly<Record<string, unknown>>
@@ -155,8 +156,8 @@ export interface CurriculumAdvanced {
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
   /**
-   * Number of tasks taken from the task source for this purpose so far, those skipped for a too long prompt included;
-   * the next draw begins at this index.
+   * Index of the task after the last one that the draw took, those skipped for a too long prompt included. train: the next
+   * draw begins there. measure: an index among the stage's measured problems. eval: every evaluation begins at 0.
    */
   readonly cursor: number
   /** Start order of the next rollout to be requested. */

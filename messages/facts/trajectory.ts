@@ -75,9 +75,9 @@ export interface TurnCompleted {
   readonly finish: 'stop' | 'length'
   /** Policy versions that sampled the tokens, as ranges in order. */
   readonly segments: readonly PolicySegment[]
-  /** Number of context tokens that the engine found in its KV cache. */
+  /** Number of context tokens that the engine found in its KV cache; 0 if the engine does not report it. */
   readonly cachedTokens: number
-  /** Number of times that the engine dropped the generation's KV and recomputed it. */
+  /** Number of times that the engine dropped the generation's KV and recomputed it; 0 if the engine does not report it. */
   readonly preemptions: number
   readonly timing: TurnTiming
 }
@@ -159,8 +159,9 @@ export interface ContextAppended {
 }
 
 /**
- * Outcome of a rollout. answered: the model ended by itself. truncated: out of tokens or turns. failed: an engine's
- * fault, or the group was closed before the end; it never counts as a negative.
+ * Outcome of a rollout. answered: the model ended by itself. truncated: out of tokens or turns. failed: no engine could
+ * generate a turn (faults, or a context too long for every engine), or the group was closed before the rollout's end; a
+ * failed rollout never counts as a negative.
  */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
@@ -208,7 +209,7 @@ export interface RewardFailed {
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly attempt: number
-  /** Kind of fault in one word: `raised`, `timeout`, … */
+  /** Kind of fault: one word (`raised`, `timeout`, …), or the code or name of the judge's error. */
   readonly how: string
   readonly why: string
 }
@@ -240,20 +241,24 @@ export interface DroppedMember {
   readonly penalty: number
 }
 
-/** RoC selected the members of a group to train on. With the recipe, the fact suffices to repeat the decision. */
+/**
+ * RoC selected the members of a group to train on. Seed, rewards and penalties, with the recipe's options, suffice to make
+ * the same choice again; the advantages also need the rollouts' lengths if the recipe has `train.overlong`.
+ */
 export interface GroupSelected {
   readonly type: 'group.selected'
   readonly at: number
   readonly group: GroupId
   readonly epoch: Epoch
   readonly step: number
-  /** Variant of the selection: `paper`, `release` or `none`. */
+  /** Variant of the selection: `paper`, `release`, `none` or `all`. */
   readonly selection: string
   /** Name of the random generator, and its seed. */
   readonly generator: string
   readonly seed: number
   /**
-   * True: every rewarded member was kept, because exactly G have a reward, or both sides would fall below their floor.
+   * True: every rewarded member was kept, because exactly G have a reward, because positives and negatives would both fall
+   * below their floor, or because the variant is `all`.
    */
   readonly whole: boolean
   readonly kept: readonly KeptMember[]

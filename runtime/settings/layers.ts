@@ -3,7 +3,7 @@
  *
  * in   two objects        out  one: objects are merged field by field, everything else is replaced
  * Invariant: neither input is changed. An object that is a branch of a union (its field `from` names the branch) is
- * replaced if the upper layer has another branch; a section that the upper layer sets to null is removed.
+ * replaced if the upper layer has another branch; a top-level field that the upper layer sets to null is removed.
  */
 export type PlainObject = { readonly [key: string]: unknown }
 

@@ -32,7 +32,7 @@ export interface Recording {
   close(): Promise<void>
 }
 
-const topicsOf = (run: string) => `troupe.${run}.runs`
+const runsTopicOf = (run: string) => `troupe.${run}.runs`
 
 /**
  * Opens the recording. @throws TroupeError config.bad_engine if `text` is not RUN or RUN@BUS; engine.no_recording if
@@ -87,7 +87,7 @@ async function ofDirectory(run: RunId, directory: string, log: Log): Promise<Rec
 async function whole(run: RunId, bus: Bus, blobs: BlobStore, log: Log, place: string): Promise<Recording> {
   try {
     const names = (await bus.listTopics()).map(({ topic }) => topic)
-    if (!names.includes(topicsOf(run))) {
+    if (!names.includes(runsTopicOf(run))) {
       throw noRun(
         run,
         place,

@@ -2,8 +2,8 @@
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is declared lost, once
- * Invariant: a server whose port refuses connections, whose /health reports a dead engine (5xx), or that answers a poll
- * with an unexpected status below 500, is declared lost by the next poll and its repetition. A slow server, or one that
+ * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find that its port refuses
+ * connections, that its /health reports a dead engine (5xx), or an unexpected status below 500. A slow server, or one that
  * answers 5xx on another path, has six polls by default (about a minute), however many requests fail meanwhile. A
  * server that answers "too many requests" is alive. A lost server stays lost: if it comes back, it is another engine.
  */

@@ -3,8 +3,8 @@
  *
  * in   a server, and what the run expects of it
  * out  its models, its decoding of ids, whether its logprobs can be trained on
- * Invariant: no probe changes what the server does for other clients. A server whose answers are not those of an
- * inference server is `engine.failed`; one whose answers do not fit the run is `engine.unfit`.
+ * Invariant: no probe changes what the server does for other clients. Answers that no inference server gives are the
+ * error `engine.failed`; answers that do not fit the run, `engine.unfit`.
  */
 import type { ServerExpectation } from './expectation'
 import type { ServerHttp } from './http'

@@ -23,7 +23,7 @@ import { DamagedPage, PageFile } from './pages/pageFile'
 export type Check = 'whole' | 'branches' | 'unless known'
 
 const longBytes = 32 * 1024 * 1024
-/** A file that changed so recently, ms, could change again without another time: its state is not kept. */
+/** Milliseconds after a file's last change in which its state is not kept: another change could leave the same times. */
 const settledMs = 100
 
 export function checkFile(directory: string, mode: 'write' | 'read', check: Check): DamagedPage | undefined {
@@ -54,7 +54,7 @@ export function checkFile(directory: string, mode: 'write' | 'read', check: Chec
   return damage
 }
 
-/** Returns what tells this state of the file from any other; undefined while its meta pages are damaged. */
+/** Returns a text that identifies the file's present state; undefined while its meta pages are damaged. */
 function stateOf(path: string): string | undefined {
   const file = PageFile.open(path)
   try {
@@ -72,7 +72,7 @@ function stateOf(path: string): string | undefined {
 const placeOf = (path: string): string =>
   join(troupeHome(), 'logs', createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32))
 
-/** A state that cannot be read or written costs a whole check and is no error. */
+/** Runs `act`; undefined if it throws. A state that cannot be read or written costs a whole check and is no error. */
 function attempt<T>(act: () => T): T | undefined {
   try {
     return act()

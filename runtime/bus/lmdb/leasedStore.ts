@@ -39,7 +39,7 @@ export class LeasedStore {
 
   /**
    * The log's open tables. Read this property at each use: a repeated transaction opens the log, and its tables, again.
-   * @throws TroupeError bus.reopening while it does
+   * @throws TroupeError bus.reopening while the log is being opened again
    */
   get store(): Store {
     if (!this.#isOpen) throw lmdbErrors.reopening(this.#store.directory)

@@ -18,12 +18,12 @@ export interface CheckOptions {
   readonly entry?: (node: LeafNode, value: Buffer) => void
 }
 
-/** Times that a walk begins anew because a writer committed meanwhile. */
+/** Upper bound on the walks of one check: a walk begins anew when a writer committed meanwhile. */
 const attempts = 5
 
 /**
  * Returns the first damage of the file; undefined when it is sound. While a writer commits, pages change under the
- * walk: it begins anew then, and after 5 times the writer, which opened the file, is believed.
+ * walk, which then begins anew; if all 5 walks are disturbed, the file counts as sound, since a writer could open it.
  */
 export function findDamage(path: string, options: CheckOptions = {}): DamagedPage | undefined {
   let found: DamagedPage | undefined
@@ -62,7 +62,8 @@ function newest(path: string): number | undefined {
 
 function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: CheckOptions): void {
   const { lastPage } = meta
-  // Pages of a damaged meta page may be as many as 2^40: none beyond what trees and lists can name is marked.
+  // A damaged meta page may name up to 2^40 pages, and `used` has a byte for each: a last page more than 4 GiB beyond the
+  // end of the file is refused.
   if (lastPage * file.pageBytes > file.bytes + 2 ** 32) {
     throw new DamagedPage(meta.page, `meta page: its last page is ${lastPage}, the file has ${file.bytes} bytes`)
   }

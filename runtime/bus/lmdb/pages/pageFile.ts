@@ -88,7 +88,7 @@ export class PageFile {
     return undefined
   }
 
-  /** Size of the file in bytes; at least what the meta page that was read last needs. */
+  /** Size of the file in bytes, as it was after the latest read of a meta page. */
   get bytes(): number {
     return this.size
   }

@@ -14,7 +14,7 @@ import { type LeafNode, type WalkOptions, walkTree } from './walkTree'
 export interface FoundChunk {
   readonly key: Buffer
   readonly last: number
-  /** True if the older snapshot has the chunk too. */
+  /** True if the older snapshot has the chunk, alone or beside the newer one. */
   isOlder: boolean
   /** Reads the chunk. @throws DamagedPage */
   bytes(): Buffer
