@@ -1,8 +1,8 @@
-# Troupe in a container: built in one stage, run as another user than root in the next, without compilers or sources.
+# Image of Troupe. One stage builds it; the image itself has no compilers and no sources, and runs as a user other than root.
 #
-#   docker build -t troupe .        or, with everything around it: docker compose up
+#   docker build -t troupe .        or, together with Kafka and the other roles: docker compose up
 #
-# The image holds torch for CPUs. For NVIDIA GPUs, with the torch of PyPI, which is built for CUDA:
+# The default image has torch for CPUs. For NVIDIA GPUs, take torch from PyPI, whose build is for CUDA:
 #
 #   docker build -t troupe:cuda --target cuda --build-arg TORCH_INDEX=https://pypi.org/simple .
 
@@ -16,7 +16,7 @@ RUN apt-get update \
 ENV TROUPE_VENV=/opt/venv TROUPE_HOME=/tmp/home TROUPE_PIP_ARGS="--extra-index-url ${TORCH_INDEX}"
 WORKDIR /src
 COPY . .
-# Packages, the venv, the code of policy.proto; then what the package ships, where it will run.
+# Installs npm packages and the venv and generates the code of policy.proto; then unpacks the package where it will run.
 RUN node cli/setup.js && npm pack --pack-destination /tmp \
   && mkdir -p /opt/troupe && tar -xzf /tmp/troupe-*.tgz -C /opt/troupe --strip-components=1
 WORKDIR /opt/troupe
@@ -24,15 +24,15 @@ RUN cp /src/package-lock.json /src/.npmrc . && npm ci --omit=dev --ignore-script
   && node cli/setup.js --python-only && rm -rf /root/.npm
 
 FROM ${NODE_IMAGE} AS runtime
-# python3-venv: `setup environments` makes a venv of its own.
+# python3-venv is for `setup environments`, which makes a venv.
 RUN apt-get update \
   && apt-get install -y --no-install-recommends python3 python3-venv libgomp1 \
   && rm -rf /var/lib/apt/lists/* \
   && useradd --create-home --uid 10001 troupe \
   && install -d -o troupe -g troupe /runs
 COPY --from=build /opt /opt
-# What the user adds (`setup environments`, fetched weights) lies in the volume, which all containers of a run see; runs
-# lie beside it, in /runs/runs.
+# Parts that the user installs later (`setup environments`, downloaded weights) go to /runs/home, in the volume that all
+# containers of a run share; the runs themselves are in /runs/runs.
 ENV NODE_ENV=production TROUPE_VENV=/opt/venv TROUPE_HOME=/runs/home PYTHONDONTWRITEBYTECODE=1
 USER troupe
 WORKDIR /runs
@@ -40,10 +40,10 @@ VOLUME /runs
 ENTRYPOINT ["node", "/opt/troupe/cli/bin.js"]
 CMD ["doctor"]
 
-# For the learner on NVIDIA GPUs. A torch for CPUs would train on the CPU without a word, so it fails the build.
+# Image of the learner on NVIDIA GPUs. The build fails with a torch for CPUs, which would train on the CPU without a warning.
 FROM runtime AS cuda
 RUN /opt/venv/bin/python -c "import torch; assert torch.version.cuda, f'torch {torch.__version__} is for CPUs: give TORCH_INDEX'"
-# The driver's libraries that NVIDIA's container toolkit puts into the container.
+# Driver libraries that NVIDIA's container toolkit mounts into the container.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM runtime AS cpu

@@ -1,4 +1,7 @@
-/** The grouper with RoC over rollouts and rewards of your own: of eight, four are kept and get their advantages. */
+/**
+ * Runs the grouper (RoC) on rollouts and rewards of your own: of each group of eight it keeps four and prints their
+ * advantages; it rejects a group whose rewards are all equal.
+ */
 const { grouper, oldestOpenGroup, rewardedRollout } = require('troupe/actors')
 const { openTroupe } = require('troupe/runtime')
 

@@ -1,8 +1,8 @@
-// The sandbox alone: untrusted Python in an isolated process of its own for each call. No bus, no actors.
+// Runs untrusted Python in the sandbox, each call in its own isolated process. Needs no bus and no actors.
 import { openSandbox, runBatch } from 'troupe/sandbox'
 
 const text = bytes => Buffer.from(bytes).toString()
-const sandbox = await openSandbox({ requireLevel: 'none' }) // 'full' fails where a machine cannot isolate
+const sandbox = await openSandbox({ requireLevel: 'none' }) // 'full' would throw on a machine that cannot isolate
 
 const { status, stdout } = await sandbox.run({ id: 'a', code: 'print(int(input()) * 2)', stdin: '21' })
 console.log(status, text(stdout).trim())

@@ -1,4 +1,4 @@
-/** The scheduler over engines of your own: six turns, two engines that repeat what they read, two turns at once each. */
+/** Runs the scheduler with engines of your own: it assigns six turns to two engines, each of which runs two at once. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { joinEngine, scheduler } from 'troupe/actors'
 import { engineId, groupId, trajectoryId } from 'troupe/messages'
@@ -6,7 +6,7 @@ import { customEngine, openTroupe } from 'troupe/runtime'
 
 const sizes = { kvTokens: 4096, blockTokens: 16, maxSequences: 2, contextTokens: 512, vocabulary: 128 }
 async function generate({ context, maxTokens }) {
-  await sleep(50) // here your model would think
+  await sleep(50) // stands for the time in which your model generates
   const tokens = context.slice(-maxTokens)
   return { tokens, logprobs: new Float32Array(maxTokens), text: String.fromCharCode(...tokens), finish: 'stop' }
 }

@@ -1,4 +1,4 @@
-/** The tool executor on topics of your own: calls go in on `acme.calls`, results come out on `acme.results`. */
+/** Runs the tool executor on topics of your own: it reads calls from `acme.calls` and writes results to `acme.results`. */
 import { pythonToolIn, toolExecutor, toolKey, toolPort } from 'troupe/actors'
 import { epoch, executorId, groupId, trajectoryId } from 'troupe/messages'
 import { openTroupe } from 'troupe/runtime'

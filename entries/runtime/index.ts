@@ -1,6 +1,6 @@
 /**
- * Exports of the package's entry `troupe/runtime`: the runtime, and the backends, which older programs import from here
- * because `troupe/backends` did not exist yet.
+ * Exports of the package's entry `troupe/runtime`: the runtime, and also the backends, since programs written before
+ * `troupe/backends` existed import them from here.
  */
 export * from '../../backends'
 export * from '../../runtime'

@@ -1,8 +1,10 @@
 /**
- * A second process for the bus tests: `write DIR` appends until it is killed and prints each acknowledged offset;
- * `hold DIR` opens for writing and waits; `tail DIR` reads along and prints the beginning of each value; `check DIR…`
- * opens each for reading and for writing and says what came of it. `full DIR` appends until the
- * disk is full, makes room by removing DIR/filler, and goes on; `stall DIR` blocks all writers for 20 s. An error is printed as `error CODE MESSAGE`.
+ * A second process for the tests of the lmdb bus. Usage: busChild.ts TASK DIR. Errors are printed as `error CODE MESSAGE`.
+ *
+ * write: appends until it is killed, and prints each acknowledged offset. hold: opens the log for writing and waits. tail:
+ * follows the log and prints the first characters of each value. check DIR…: opens each log for reading, then for writing,
+ * and prints the outcome. full: appends until the disk is full, removes DIR/filler to make room, and continues. stall: blocks
+ * all writers for 20 s.
  */
 import { rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -32,7 +34,7 @@ async function check(): Promise<void> {
   }
 }
 
-/** Keeps lmdb's lock of the one writing transaction. */
+/** Holds lmdb's write lock for 20 s. */
 function stall(): void {
   const root = openLmdb({ path: directory, noSubdir: false, overlappingSync: false })
   root.transactionSync(() => {

@@ -1,5 +1,5 @@
 /**
- * A parent of a renderer and an engine, for the test that kills it: prints their pids, then generates without end.
+ * The parent process of a renderer and an engine, which a test kills. Prints their pids, then generates for ever.
  * Usage: engineParent.ts MODEL_DIRECTORY
  */
 

@@ -1,7 +1,8 @@
 /**
- * One host of a run over two: `near` with everything but engines and tools, `far` with those. Arguments: near|far, the
- * bus's address, a directory. Near says on stdout each fact that a test waits for, by its type, and at last what the log came
- * to, as JSON. Both end when the run is over.
+ * One of the two hosts of a run: `far` has engines and tools, `near` everything else. Usage: hostChild.ts near|far BUS DIR
+ *
+ * `near` prints the type of each fact that a test waits for, and at the end the audit of the log, as JSON. Both processes end
+ * when the run is over.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,9 +26,9 @@ import { steppedEngine, turnOf } from '../support/steppedEngines'
 
 const run = 'hosts'
 const partitions = 2
-/** A token of every sequence. */
+/** Milliseconds between two steps of an engine; a step gives each running sequence one token. */
 const stepMs = 5
-/** An engine that is silent for so long is gone, on near's clock. */
+/** Milliseconds without a status, on near's clock, after which the scheduler removes an engine. */
 const silentMs = 3000
 const toolMs = 50
 

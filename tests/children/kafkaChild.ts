@@ -1,4 +1,7 @@
-/** A member of group g that says what it takes, and tries to commit when its partition is taken away. Argument: address. */
+/**
+ * A consumer of group g that prints each record it gets, and tries to commit when its partition is revoked.
+ * Usage: kafkaChild.ts BUS
+ */
 import { openBus, type Subscription } from '../../runtime/bus'
 
 async function main(address: string): Promise<void> {

@@ -1,4 +1,4 @@
-/** Starts a server that has a child of its own, prints both pids, and waits to be killed. */
+/** Starts a server program that has a child process, prints the pids of server and child, and waits until it is killed. */
 import { startServerProcess } from '../../backends/engines/launch/serverProcess'
 
 void (async () => {

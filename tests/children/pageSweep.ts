@@ -1,9 +1,9 @@
 /**
- * Damages a log page by page in a process of its own, and prints what verify, show and a writer make of each.
+ * Damages copies of a log, and prints how `replay verify`, `replay show` and a writer take each damage.
  *
- * in   a directory with the run `history`; all | a number of random damages and a seed
- * out  a line for each damage before it is tried, then one for each use: {page, how, use, result}; result is same,
- * named CODE, or wrong with the text. A death by a signal leaves its damage as the last line.
+ * in   a directory with the run `history`; `all` pages, or a number of random damages and a seed
+ * out  a line for each damage before it is tried, then a line {page, how, use, result} for each use. result: `same` as on the
+ * sound log, `named CODE` for an error, or `wrong` with the text. If a damage kills the process, its line is the last one.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

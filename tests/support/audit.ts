@@ -1,8 +1,9 @@
 /**
- * What a run's log comes to, counted by the fold itself: which turns, rollouts and steps count, how often, and what does not.
+ * Audits a run's log: counts the turns, rollouts and steps that the coordinator's fold accepts, and those that it ignores.
  *
- * in   a run's journal        out  counts, and by name what was counted twice, lost, or out of order
- * It is read after the run, whatever died during it; a stray answer or a fenced decision is ignored, not an error.
+ * in   the journal of a run that has ended
+ * out  counts; the ids of turns that were accepted twice and of rollouts that never finished; steps in the log's order
+ * A late answer or a decision of a replaced owner is counted as ignored or fenced, not as an error.
  */
 
 import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors/ownership/fencing'
@@ -13,20 +14,20 @@ import type { Entry, Journal } from '../../runtime/journal/journal'
 
 export interface Audit {
   readonly turnsCounted: number
-  /** Answers to an attempt that was not the last one asked for, or said twice. */
+  /** Number of `turn.completed` that the fold ignored: answers to an older attempt, or repeated answers. */
   readonly turnsIgnored: number
-  /** `group/member#turn`, of turns that the fold took more than once. */
+  /** Turns, as `group/member#turn`, of which the fold accepted more than one answer. */
   readonly turnsTwice: readonly string[]
   readonly rollouts: number
-  /** Asked for, and never counted as finished. */
+  /** Requested rollouts without an accepted `rollout.finished`. */
   readonly lost: readonly TrajectoryId[]
-  /** Ended by a fault of ours. */
+  /** Number of rollouts that finished as `failed`. */
   readonly failed: number
-  /** Decisions of owners, and of learners, that had been fenced. */
+  /** Number of facts that owners, learners and curricula wrote after another had replaced them. */
   readonly fenced: number
-  /** Steps that count as completed or rejected, in the log's order. */
+  /** Steps that completed or were rejected, in the log's order, without facts of replaced learners. */
   readonly steps: readonly number[]
-  /** `step.started` that count, by step: each has one batch. */
+  /** Steps of the `step.started` facts, in the log's order, without facts of replaced learners. */
   readonly started: readonly number[]
   readonly deadLetters: number
 }

@@ -1,8 +1,9 @@
 /**
- * Chaos: a quickstart of many processes, and faults at random moments until it ends.
+ * Chaos test: runs the quickstart in many processes, and kills and stops them and the broker at random moments.
  *
- * in   a broker, a directory, a seed, how many steps      out  which faults there were, and what the run's log came to
- * Invariant: which fault comes next follows from the seed; when it comes depends on the machine. Nothing is left running.
+ * in   a broker, a directory, a seed, the learner's settings      out  the number of faults by kind; an audit of the run's log
+ * Invariant: the seed decides the order and kind of the faults; their moments depend on the machine. When `chaos` ends, none
+ * of its processes runs.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Role } from '../../actors/run/run'
@@ -16,25 +17,25 @@ export interface ChaosOptions {
   readonly directory: string
   readonly run: string
   readonly seed: number
-  /** Of the train command of a learner. */
+  /** Arguments that the `train` command of a learner gets besides its own. */
   readonly settings: readonly string[]
-  /** No more faults after this; the run then ends undisturbed. 0: none at all. */
+  /** Time in which faults happen, ms; afterwards the run ends undisturbed. 0: no faults. */
   readonly faultsForMs: number
-  /** Between two faults, ms, on average. */
+  /** Mean time between two faults, ms. */
   readonly everyMs: number
-  /** From the last fault to the run's end, ms. */
+  /** Deadline for the run's end, counted from the last fault, ms. */
   readonly endWithinMs: number
   readonly say?: (text: string) => void
 }
 
 export interface ChaosResult {
-  /** How often, by what was done to what: `kill learner`, `stop coordinator`, … */
+  /** Number of faults by kind: `kill learner`, `stop coordinator`, … */
   readonly faults: ReadonlyMap<string, number>
   readonly audit: Audit
   readonly outcome: string
-  /** In the order of the run. */
+  /** Evaluations in the log's order. */
   readonly evaluations: readonly EvaluationCompleted[]
-  /** How often a learner took its part of the run. */
+  /** Number of `learner.claimed` facts. */
   readonly learners: number
 }
 
@@ -52,7 +53,7 @@ const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
   ['verifier', 'verifier'],
 ]
 
-/** Numbers in [0, 1) that follow from the seed (mulberry32). */
+/** Generator of random numbers in [0, 1), by mulberry32. */
 function randomOf(seed: number): () => number {
   let state = seed >>> 0
   return () => {
@@ -96,7 +97,7 @@ export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
   }
 }
 
-/** Kills and starts again, stops and lets go on, one process or the broker at a time. */
+/** Kills and restarts, or stops and continues, one process or the broker at a time. Returns the faults by kind. */
 async function torment(
   { kafka, seed, faultsForMs, everyMs, say = () => {} }: ChaosOptions,
   processes: RoleProcesses,

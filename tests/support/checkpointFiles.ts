@@ -1,4 +1,4 @@
-/** Directories like a trainer's checkpoints: files of every kind with a manifest, without a trainer. */
+/** Writes directories in the form of a trainer's checkpoints, with every kind of file and a manifest, without a trainer. */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,7 +8,10 @@ export const sha256 = (content: string | Uint8Array): string => createHash('sha2
 const kinds = ['model.safetensors', 'config.json', 'tokenizer.json', 'chat_template.jinja']
 const ofTrainer = ['training/.metadata', 'training/__0_0.distcp', 'reference/__0_0.distcp']
 
-/** Writes a checkpoint, or without `trainer` published weights. Returns the two digests that a fact has. */
+/**
+ * Writes a checkpoint; with `trainer: false`, published weights. Returns the digests of weights and manifest, which
+ * `checkpoint.saved` and `weights.published` record.
+ */
 export function writeCheckpoint(directory: string, { trainer = true }: { readonly trainer?: boolean } = {}) {
   const files: Record<string, { sha256: string; bytes: number }> = {}
   for (const name of [...kinds, ...(trainer ? ofTrainer : [])]) {

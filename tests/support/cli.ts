@@ -1,4 +1,4 @@
-/** The `troupe` command as a user runs it, from the checkout, and a reader of what it left in a run's log. */
+/** Runs the `troupe` command of this checkout in a process, as a user does, and reads the logs of its runs. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,20 +20,20 @@ export interface Finished {
 export interface Running {
   readonly process: ChildProcess
   readonly done: Promise<Finished>
-  /** What it has written to stderr so far. */
+  /** Text that the process has written to stderr so far. */
   said(): string
 }
 
 const bin = join(__dirname, '../../cli/bin.js')
 
-/** @param input all of its standard input; default: none */
+/** Starts the command. @param input the whole standard input; default: no standard input */
 export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd?: string, input?: string): Running {
   const child = spawn(process.execPath, [bin, ...args], {
     ...(cwd === undefined ? {} : { cwd }),
     env: { ...process.env, TROUPE_LOG: 'warn', ...env },
     stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   })
-  child.stdin?.on('error', () => {}) // it may end before it has read all
+  child.stdin?.on('error', () => {}) // the process may end before it has read its whole input
   child.stdin?.end(input)
   let stdout = ''
   let stderr = ''
@@ -49,7 +49,7 @@ export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd
   return { process: child, done, said: () => stderr }
 }
 
-/** Kills those that a failed test left behind. */
+/** Kills the processes that a failed test left running, and waits for their end. */
 export async function endAll(started: Running[]): Promise<void> {
   for (const run of started.splice(0)) {
     run.process.kill('SIGKILL')
@@ -57,12 +57,12 @@ export async function endAll(started: Running[]): Promise<void> {
   }
 }
 
-/** All messages of a run's topic, partition 0, while or after it runs. */
+/** Reads the messages of partition 0 of a topic, during or after the run; none while the log is being created. */
 export async function messagesOf(directory: string, run: string, topic: TopicName): Promise<Message[]> {
   const log = runDirectory(directory, runId(run)).log
   if (!existsSync(join(log, 'data.mdb'))) return []
   const bus = await openLmdbBus({ directory: log, mode: 'read' }).catch((error: TroupeError) => {
-    if (error.code === 'bus.not_a_log') return undefined // it is being made at this moment
+    if (error.code === 'bus.not_a_log') return undefined // the run is creating the log at this moment
     throw error
   })
   if (bus === undefined) return []
@@ -80,7 +80,7 @@ export async function messagesOf(directory: string, run: string, topic: TopicNam
   }
 }
 
-/** Processes that descend from one, while it lives. */
+/** Pids of all descendants of a living process. */
 export function descendantsOf(pid: number): number[] {
   const parents = new Map<number, number>()
   for (const name of readdirSync('/proc')) {
@@ -89,7 +89,7 @@ export function descendantsOf(pid: number): number[] {
       const stat = readFileSync(`/proc/${name}/stat`, 'utf8')
       parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]))
     } catch {
-      // It ended between the listing and the reading.
+      // The process ended between the listing and the reading.
     }
   }
   const found = [pid]

@@ -1,9 +1,10 @@
 /**
- * The compose files as Compose would read them: variables put in, files merged, services of other profiles left out.
+ * Reads the compose files as Compose does: substitutes variables, merges files, leaves out services of inactive profiles.
  *
- * in   a text in the form of .env: variables, COMPOSE_FILE, COMPOSE_PROFILES; by default none, as without an .env
- * out  services, volumes, the variables that the files read
- * Invariant: a variable without a value, a default or a message (`:?`) is an error, as is a required one without a value.
+ * in   the text of an .env file: variables, COMPOSE_FILE, COMPOSE_PROFILES; default: empty, and then all profiles are active
+ * out  services, volumes, the variables that the files use
+ * Invariant: every variable in the files has a default (`:-`) or is required (`:?`); anything else throws, as does a required
+ * variable without a value.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -47,7 +48,7 @@ export interface ComposeService {
 export interface ComposeFile {
   readonly services: Readonly<Record<string, ComposeService>>
   readonly volumes: Readonly<Record<string, unknown>>
-  /** Names of the variables that have a default, with it. */
+  /** Defaults of the variables that have one, by name. */
   readonly variables: ReadonlyMap<string, string>
   /** Names of the variables that must be set. */
   readonly required: ReadonlySet<string>
@@ -55,7 +56,7 @@ export interface ComposeFile {
 
 export const composeRoot = join(__dirname, '../..')
 
-/** Variables that Compose itself reads. */
+/** Names of the variables that Compose itself reads. */
 export const composeOwn = ['COMPOSE_FILE', 'COMPOSE_PROFILES'] as const
 
 export function variablesIn(text: string): Readonly<Record<string, string>> {
@@ -82,7 +83,7 @@ export function composeFile(env = ''): ComposeFile {
   const files = (values.COMPOSE_FILE ?? 'docker-compose.yml').split(':')
   const whole = files.map(file => parse(read(file), { merge: true })).reduce((a, b) => merged(a, b)) as ComposeFile
   const active = values.COMPOSE_PROFILES?.split(',')
-  // Without profiles in the variables, those of all profiles are there.
+  // Without COMPOSE_PROFILES the services of all profiles are returned.
   const services = Object.entries(whole.services).filter(
     ([, { profiles }]) =>
       active === undefined || profiles === undefined || profiles.some(each => active.includes(each)),
@@ -90,7 +91,7 @@ export function composeFile(env = ''): ComposeFile {
   return { services: Object.fromEntries(services), volumes: whole.volumes, variables, required }
 }
 
-/** Merges a later file over an earlier one: mappings key by key, lists one after the other, but commands as a whole. */
+/** Merges a later file over an earlier one: mappings key by key, lists concatenated, but a later `command` replaces. */
 function merged(earlier: unknown, later: unknown, key = ''): unknown {
   if (Array.isArray(earlier) && Array.isArray(later)) return key === 'command' ? later : [...earlier, ...later]
   if (!isMapping(earlier) || !isMapping(later)) return later
@@ -103,7 +104,7 @@ function merged(earlier: unknown, later: unknown, key = ''): unknown {
 const isMapping = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** What a service sees of the host and of volumes: source, path in the container, whether it may write there. */
+/** Mount of a host path or a volume in a service. `source`: path or volume; `target`: path in the container. */
 export interface ComposeMount {
   readonly source: string
   readonly target: string

@@ -1,7 +1,7 @@
-"""A trainer that computes nothing: it answers each call with the options that it was given, as the real one reads them.
+"""A trainer that computes nothing: it parses command line and options by the real trainer's code, and returns them.
 
-In: the command line of troupe_policy.server. Out: in Describe's `model` the parsed command line, in the error of Sft and Step the
-options, as JSON.
+In: the command line of troupe_policy.server. Out, as JSON: the parsed command line in Describe's `model`, the parsed options in
+the error message of Sft and Step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Echo(rpc.TrainerServicer):
 
 
 def main() -> None:
-    # after the two words that name the module
+    # the first two arguments name the module, as in `-m troupe_policy.server`
     given = arguments(sys.argv[3:])
     die_with_parent(given.parent)
     server = grpc.server(ThreadPoolExecutor(max_workers=2))

@@ -1,4 +1,4 @@
-/** A test that is a program of its own: ends with the code that its `main` resolves with, or with 1 and what was thrown. */
+/** Runs `main` of a test program: the process exits with the code that it resolves with; after an error with 1, and prints it. */
 export function exitWith(main: () => Promise<number>): void {
   main().then(
     code => {

@@ -1,4 +1,4 @@
-/** Facts with sensible values, for tests to change where it matters. */
+/** Makes facts with valid default values; a test overrides the fields that it is about. */
 import type { CurriculumPlan } from '../../actors/curriculum/curriculum'
 import type { Message } from '../../messages'
 import type { GenerateTurn } from '../../messages/commands'
@@ -15,7 +15,7 @@ export const published = (version: number): WeightsPublished => ({
   ...{ url: 'file:///w', digest: 'd', bytes: 1 },
 })
 
-/** Two steps of two groups each, nothing drawn anew. */
+/** Plan of two steps of two groups each, without evaluations. */
 export const plan: CurriculumPlan = {
   run: runId('r'),
   steps: 2,

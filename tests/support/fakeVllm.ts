@@ -1,6 +1,6 @@
 /**
- * A small server that answers as vLLM 0.32 does, and strictly: a generation without a field is refused. Each reply can be
- * replaced by one that a real server does not give when asked. Paused, it generates nothing until it is told to go on.
+ * A small server that answers as vLLM 0.32 does, but strictly: it refuses a generation request that lacks a field. A test can
+ * replace each reply, also by faults that a real server cannot be made to show. While paused it generates nothing.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -17,7 +17,7 @@ vllm:generation_tokens_total{engine="0",model_name="m"} 77.0
 vllm:cache_config_info{block_size="128",cache_dtype="a \\"quoted\\" one",enable_prefix_caching="True",engine="0",num_gpu_blocks="364"} 1.0
 `
 
-/** How the server of a test answers a generation that streams; `default` goes on like vLLM. */
+/** Writes the answer to a streaming generation in place of vLLM's. */
 export type Streaming = (reply: ServerResponse, body: Record<string, unknown>) => void
 
 export const event = (value: unknown) => `data: ${typeof value === 'string' ? value : JSON.stringify(value)}\n\n`
@@ -45,7 +45,7 @@ export interface FakeVllm {
   readonly asked: { readonly path: string; readonly body: Record<string, unknown> }[]
   streaming: Streaming
   paused: boolean
-  /** Overrides the reply to a path; undefined leaves it as it is. */
+  /** Returns the reply to a path in place of vLLM's; undefined keeps vLLM's. */
   override: (path: string, body: Record<string, unknown>) => { status: number; body: string } | undefined
   close(): Promise<void>
 }

@@ -1,8 +1,9 @@
 /**
- * What transformers says of tokens, in float32: the reference that engines are held against. And other weights for a model.
+ * Computes reference log-probabilities with transformers in float32, which engines' log-probabilities are compared with; and
+ * makes copies of a model with other weights.
  *
- * in   a model directory, contexts and what followed them        out  log p of each token, by one forward pass each
- * Invariant: nothing of troupe_policy takes part: only transformers, torch and safetensors.
+ * in   a model directory, contexts and the tokens that follow them        out  log p of each token, one forward pass a context
+ * Invariant: the reference uses transformers and torch only, no code of troupe_policy.
  */
 import { execFileSync } from 'node:child_process'
 import { pythonPath } from '../../runtime/python'
@@ -57,11 +58,11 @@ for name, each in weights.items():
 save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
 `
 
-/** A copy of a model with noise of \`share\` of each tensor's own deviation in it. */
+/** Copies a model and adds noise to each tensor, with `share` times the tensor's own standard deviation. */
 export function perturbModel(source: string, target: string, share: number): void {
   execFileSync(pythonPath(), ['-c', perturb, source, target, String(share)], { timeout: 240_000 })
 }
 
-/** The largest distance of two lists of logprobs, in nats. */
+/** Returns the largest difference between two lists of logprobs, in nats; infinity if their lengths differ. */
 export const farthest = (a: Float32Array, b: Float32Array): number =>
   a.length === b.length ? Math.max(0, ...a.map((x, i) => Math.abs(x - b[i]!))) : Number.POSITIVE_INFINITY

@@ -1,10 +1,10 @@
 /**
- * Writes what the smoke run of a device showed as a page: its name and versions, and a row for each figure.
+ * Formats the results of the smoke run on a device as a Markdown page: the device and its versions, a row for each figure.
  *
  * in   lines of policy/smoke        out  Markdown
  */
 
-/** First line: the device and what the figures depend on. */
+/** First line of the smoke run: the device, the versions of torch and CUDA, and the shape of the model. */
 export interface DeviceLine {
   readonly shape: string
   readonly device: string
@@ -15,7 +15,7 @@ export interface DeviceLine {
   readonly threads: number
 }
 
-/** A figure, or why there is none (`why`). `ok`: null when the check was not run. */
+/** A measured figure, or the reason why it was not measured (`why`). `ok`: null when the check was not run. */
 export interface FigureLine {
   readonly check: string
   readonly figure: string

@@ -1,9 +1,9 @@
 /**
- * A language model of a few lines, for servers in tests: a chain of hashes over its weights and all tokens before.
+ * A language model for servers in tests: its state is a hash of the weights and of all tokens before.
  *
- * in   a directory's weights, tokens        out  a distribution over the vocabulary, and the state that is its KV cache
- * Invariant: a state depends on the weights and on every token before it, so a cache that outlives its weights shows in the
- * logprobs. Nothing is drawn at random here.
+ * in   a directory's weights, tokens        out  a distribution over the vocabulary; the state, which a KV cache would hold
+ * Invariant: the state depends on the weights and on every token before it, so an engine that keeps its cache beyond a change
+ * of weights returns other logprobs. Everything is deterministic.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ import type { Continued } from './forward'
 
 export const vocabulary = 320
 
-/** The seed of the weights in a directory. Throws where there are none, or they say that they are broken. */
+/** Returns the weights of a directory as one number. Throws if it has no weights, or a file that begins with `broken`. */
 export function weightsOf(directory: string): number {
   const files = readdirSync(directory).filter(name => name.endsWith('.safetensors'))
   if (files.length === 0) throw new Error(`Cannot find any model weights with \`${directory}\``)
@@ -38,12 +38,12 @@ function mix(a: number, b: number): number {
   return (x ^ (x >>> 16)) >>> 0
 }
 
-/** A number in [0, 1) of a seed and a position. */
+/** Returns a pseudorandom number in [0, 1) that follows from a seed and a position. */
 export const drawAt = (seed: number, position: number): number => mix(mix(seed >>> 0, 17), position) / 2 ** 32
 
 export const stateAfter = (weights: number, state: number, token: number): number => mix(mix(state, weights), token)
 
-/** [vocabulary] log p at a temperature. */
+/** Returns log p of every token, [vocabulary], in nats, at a temperature. */
 export function logprobsAt(state: number, temperature: number): Float64Array {
   const logits = Float64Array.from({ length: vocabulary }, (_, v) => ((mix(state, v) / 2 ** 32) * 6) / temperature)
   const top = Math.max(...logits)
@@ -59,7 +59,10 @@ export interface SamplingRule {
   readonly minP: number
 }
 
-/** The token at a draw in [0, 1), the likeliest first, and its log p at the temperature: before top-p, top-k and min-p. */
+/**
+ * Samples a token. `draw` in [0, 1) chooses among the tokens that the rule keeps, ordered from the likeliest on. The returned
+ * log p is that of the temperature alone, before top-p, top-k and min-p.
+ */
 export function sampleAt(state: number, rule: SamplingRule, draw: number): { token: number; logprob: number } {
   const greedy = rule.temperature < 1e-6
   const logprobs = logprobsAt(state, greedy ? 1 : rule.temperature)
@@ -82,7 +85,7 @@ export function sampleAt(state: number, rule: SamplingRule, draw: number): { tok
   return { token, logprob: logprobs[token]! }
 }
 
-/** The reference that engines over this model are held against: everything computed anew. */
+/** Computes the reference logprobs that engines over this model are compared with, without any cache. */
 export function hashForward(directory: string, continued: readonly Continued[]): readonly Float32Array[] {
   const weights = weightsOf(directory)
   return continued.map(({ context, tokens, temperature }) => {

@@ -1,4 +1,4 @@
-/** Saved histories, as runs on a log of their own: tests read them as a user reads a run. */
+/** Writes saved histories (fixtures of recorded runs) to logs, so that tests read them as a user reads a run. */
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { encode } from '../../messages/codec'
@@ -9,7 +9,7 @@ import type { Bus, NewRecord } from '../../runtime/bus/bus'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import { runDirectory } from '../../runtime/runDirectory'
 
-/** Three steps of the quickstart, groups of 8, two engines, one step ahead: 2 checkpoints, refills, tool errors. */
+/** Three steps of the quickstart: groups of 8, two engines, staleness 1, two checkpoints, refills, tool errors. */
 export const quickstartHistory = (): Fixture =>
   unpackFixture(readFileSync(join(__dirname, '../histories/quickstart.v1.jsonl.gz')))
 
@@ -26,7 +26,7 @@ export async function writeHistory(bus: Bus, fixture: Fixture, extra: readonly N
   for (let at = 0; at < records.length; at += 500) await bus.append(records.slice(at, at + 500))
 }
 
-/** The records of a history, to be appended to empty topics. */
+/** Returns the records of a history, for appending to empty topics. */
 export function recordsOf({ run, records }: Fixture): readonly NewRecord[] {
   return records.map(({ topic, partition, message }) => {
     const { key, headers, value } = encode(message, { run })
@@ -34,7 +34,7 @@ export function recordsOf({ run, records }: Fixture): readonly NewRecord[] {
   })
 }
 
-/** A run's directory with this history; `--bus lmdb:${directory} --run ${fixture.run}` reads it. */
+/** Writes the history as a run on an lmdb bus; `--bus lmdb:${directory} --run ${fixture.run}` reads it. */
 export async function saveHistory(directory: string, fixture: Fixture, extra?: readonly NewRecord[]): Promise<void> {
   const { log } = runDirectory(directory, runId(fixture.run))
   mkdirSync(log, { recursive: true })
@@ -43,7 +43,7 @@ export async function saveHistory(directory: string, fixture: Fixture, extra?: r
   await bus.close()
 }
 
-/** The history with some of its messages changed, or left out. */
+/** Returns the history with each message replaced by what `change` returns for it; null leaves the message out. */
 export function changed(fixture: Fixture, change: (message: Message, index: number) => Message | null): Fixture {
   const records = fixture.records.flatMap((record, i) => {
     const message = change(record.message, i)

@@ -1,7 +1,7 @@
 /**
- * A user's empty project with the package in it: the tarball of `npm pack`, unpacked where `npm install` would put it,
- * beside the dependencies that it declares and no others, without a registry.
- * Invariant: packing rebuilds dist, so one test file packs at a time; a lock whose process is gone is nobody's.
+ * Installs the package into an empty project, as a user would: unpacks the tarball of `npm pack` into node_modules and
+ * links the dependencies that the package declares, and no others. No registry is used.
+ * Invariant: one test file packs at a time, since packing rebuilds dist; a lock file whose process is dead is removed.
  */
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -13,7 +13,7 @@ const root = join(__dirname, '../..')
 
 export interface InstalledPackage {
   readonly project: string
-  /** Runs in the project, in an environment without this checkout's variables. Throws unless it exits with 0 in time. */
+  /** Runs a command in the project without this checkout's environment variables. Throws unless it exits with 0 in time. */
   run(command: string, args: readonly string[], timeoutMs?: number): SpawnSyncReturns<string>
   remove(): void
 }
@@ -25,7 +25,7 @@ export function installPackage(): InstalledPackage {
   const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
     readonly dependencies: Readonly<Record<string, string>>
   }
-  // The declared dependencies and no others: one that is used but not declared cannot be found from here.
+  // Only declared dependencies are linked, so that using an undeclared one fails.
   for (const name of [...Object.keys(dependencies), '@types/node', 'undici-types']) {
     mkdirSync(dirname(join(modules, name)), { recursive: true })
     symlinkSync(join(root, 'node_modules', name), join(modules, name))
@@ -50,7 +50,7 @@ function runIn(cwd: string, project: string, command: string, args: readonly str
   return reply
 }
 
-/** Waits for the test file that packs now. Synchronous: a test file has nothing else to do meanwhile. */
+/** Runs `work` while no other test file packs. Blocks the process, since a test file has nothing else to do meanwhile. */
 function alone(work: () => void): void {
   const lock = join(tmpdir(), `troupe-pack-${createHash('sha256').update(root).digest('hex').slice(0, 16)}.lock`)
   const deadline = performance.now() + 200_000
@@ -75,7 +75,7 @@ function taken(lock: string): boolean {
   }
 }
 
-/** The pid, or 0 for a lock that is being written, which every process may signal: it counts as alive. */
+/** Returns the pid in the lock file; 0 while the file is being written, and then `isAlive` returns true. */
 function holderOf(lock: string): number {
   try {
     return Number(readFileSync(lock, 'utf8'))

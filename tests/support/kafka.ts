@@ -1,8 +1,9 @@
 /**
- * A real Kafka cluster on loopback: one broker, or several with a quorum, each a process with a directory of its own.
+ * Starts a real Kafka cluster on loopback: one or more brokers, each a process with its own directory.
  *
- * in   how many, more properties      out  its address, and brokers that can be killed, stopped and started again
- * Invariant: every broker ends with this process, however that ends: a shell between them kills it when its stdin closes.
+ * in   the number of brokers, their properties      out  the address; brokers that can be killed, stopped and started again
+ * Invariant: the brokers end when this process ends, also by SIGKILL: the parent of each is a shell that kills it when the
+ * shell's stdin closes.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -18,23 +19,23 @@ const { libsOf, isComplete, checkJava } = require('../../cli/setup/kafka') as {
 }
 const { places } = require('../../cli/setup/places') as { places(): unknown }
 
-/** The first compiler alone and the simplest collector: up in 2 s instead of 8. */
+/** JVM flags with which a broker starts in 2 s instead of 8: the first compiler only, and the serial collector. */
 const jvm = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Djava.awt.headless=true']
 const clusterId = 'MkU3OEVBNTcwNTJENDM2Qk'
 const startTimeoutMs = 60_000
 
 export interface KafkaOptions {
   readonly brokers?: number
-  /** Over the usual ones. */
+  /** Broker properties that override the defaults below. */
   readonly properties?: Readonly<Record<string, string>>
-  /** For StorageTool: --add-scram and the like. */
+  /** Further arguments of StorageTool, such as --add-scram. */
   readonly format?: readonly string[]
   readonly heapMb?: number
-  /** As in listener.security.protocol.map, of the listener that clients use. */
+  /** Security protocol of the clients' listener, as in listener.security.protocol.map. Default: PLAINTEXT. */
   readonly protocol?: 'PLAINTEXT' | 'SASL_PLAINTEXT' | 'SSL'
-  /** Of a single broker: another way to it, for clients that find it elsewhere. Each is HOST:PORT. */
+  /** Second listener of a single broker: the HOST:PORT where it listens, and the HOST:PORT that it advertises. */
   readonly way?: { readonly listens: string; readonly advertised: string }
-  /** Where a single broker runs, when that is not here: its address, and what to put before its command. */
+  /** Host of a single broker: its IP address, and the command prefix that runs a process there. Default: this host. */
   readonly host?: { readonly ip: string; readonly prefix: readonly string[] }
 }
 
@@ -42,7 +43,7 @@ interface KafkaBroker {
   readonly port: number
   readonly pid: () => number
   kill(signal: NodeJS.Signals): void
-  /** Starts it again over the data that it left. */
+  /** Starts the broker again on its own data. */
   start(): Promise<void>
 }
 
@@ -96,7 +97,7 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
         'group.initial.rebalance.delay.ms': '0',
         'group.min.session.timeout.ms': '1000',
         'auto.create.topics.enable': 'false',
-        // A broker that is killed must be missed soon.
+        // Short timeouts, so that the cluster notices a killed broker soon.
         'broker.session.timeout.ms': '3000',
         'broker.heartbeat.interval.ms': '500',
         'replica.lag.time.max.ms': '3000',
@@ -141,7 +142,7 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   }
 }
 
-/** Whether somebody listens on a port of the network that a process is on, which need not be ours. */
+/** Returns true if a process listens on the port in the network namespace of process `pid`. */
 function listens(pid: number, port: number): boolean {
   const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `
   return ['tcp', 'tcp6'].some(file =>

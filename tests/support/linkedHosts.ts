@@ -1,8 +1,9 @@
 /**
- * A broker on one host, and another host that reaches it over a link: by namespaces where there are any, else by a proxy.
+ * Simulates two hosts: a broker on `near`, and `far`, which reaches the broker over a link that a test can cut. The hosts are
+ * network namespaces; where those are not allowed, the link is a proxy.
  *
- * in   how a client is to be set        out  for each host its bus's address and how to start a process there; the link
- * Invariant: a link that is cut is silent both ways, on either kind. Brokers listen on loopback or in their namespace alone.
+ * in   the query part of the bus's address        out  for each host its bus address and command prefix; the link
+ * Invariant: a cut link passes nothing in either direction and closes no connection, on either kind.
  */
 import { freePorts, startKafka } from './kafka'
 import { silentProxy } from './silentProxy'
@@ -10,13 +11,13 @@ import { twoHosts } from './twoHosts'
 
 export interface LinkedHost {
   readonly bus: string
-  /** Put before a command, which then runs on this host. */
+  /** Command prefix that runs a command on this host. */
   readonly prefix: readonly string[]
 }
 
 export interface LinkedHosts {
   readonly kind: 'namespaces' | 'proxy'
-  /** The broker's. */
+  /** Host of the broker. */
   readonly near: LinkedHost
   readonly far: LinkedHost
   cut(): void
@@ -24,7 +25,7 @@ export interface LinkedHosts {
   close(): Promise<void>
 }
 
-/** `kind`: default the first that this machine has. */
+/** Starts the hosts. `kind`: kind of the link. Default: namespaces if this machine allows them, else proxy. */
 export async function linkedHosts(query: string, kind?: LinkedHosts['kind']): Promise<LinkedHosts> {
   const hosts = kind === 'proxy' ? undefined : await twoHosts()
   if (hosts !== undefined) {
@@ -42,7 +43,7 @@ export async function linkedHosts(query: string, kind?: LinkedHosts['kind']): Pr
       },
     }
   }
-  if (kind === 'namespaces') throw new Error('this kernel, or who may what here, allows for no network namespaces')
+  if (kind === 'namespaces') throw new Error('this kernel or this user may not make network namespaces')
   const [through, behind] = (await freePorts(2)) as [number, number]
   const way = { listens: `127.0.0.1:${behind}`, advertised: `127.0.0.1:${through}` }
   const kafka = await startKafka({ way })

@@ -1,12 +1,12 @@
 /**
- * What a bus holds at one moment: a digest of every record of every topic, in its place.
+ * Takes an image of a bus: the digest of every record of every topic, so that a test can check that records only were added.
  *
- * in   a bus        out  digests by topic and partition, and where another image is not its continuation
+ * in   a bus        out  digests by topic and partition; the first record in which a later image does not continue an earlier
  */
 import { createHash } from 'node:crypto'
 import type { Bus } from '../../runtime/bus'
 
-/** `topic/partition` → a digest a record, from the first on. */
+/** Digests of the records by `topic/partition`, from the oldest record on. */
 export type LogImage = ReadonlyMap<string, readonly string[]>
 
 export async function logImage(bus: Pick<Bus, 'listTopics' | 'offsets' | 'read'>): Promise<LogImage> {
@@ -34,7 +34,7 @@ export async function logImage(bus: Pick<Bus, 'listTopics' | 'offsets' | 'read'>
   return image
 }
 
-/** Undefined where every record of `before` is in `after`, in its place; else the first that is not. */
+/** Returns the first record of `before` that `after` lacks or has changed; undefined if there is none. */
 export function notExtended(before: LogImage, after: LogImage): string | undefined {
   for (const [place, digests] of before) {
     const now = after.get(place) ?? []

@@ -1,6 +1,6 @@
 /**
- * An MCP server for tests: tools that answer, fail, die, or are late. `MODE=deaf` never answers at all, nor does one that
- * begins while the file DEAF_WHILE is there.
+ * An MCP server for tests, with tools that answer, fail, end the process, or answer late. With `MODE=deaf`, or if the file
+ * that DEAF_WHILE names exists when the server starts, the server never answers.
  */
 const { existsSync } = require('node:fs')
 const { McpServer } = require('@modelcontextprotocol/sdk/server/mcp.js')

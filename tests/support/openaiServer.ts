@@ -1,8 +1,9 @@
 /**
- * A strict server of OpenAI's completions for tests: its own fields and nothing else, text in and text out.
+ * A strict server of OpenAI's completions API for tests: accepts only documented fields, takes and returns only text.
  *
- * in   HTTP on loopback        out  text of a model of hashes, streamed; `violations`: what OpenAI's reference does not have
- * Invariant: no ids, no logprobs, no stop text in an answer. Source of every rule: OpenAI's API reference, "Create
+ * in   HTTP requests on loopback
+ * out  text of the hash model (hashModel.ts), streamed if asked; `violations`: requests that OpenAI's reference does not allow
+ * Invariant: an answer has no token ids, no logprobs and no stop text. Source of every rule: OpenAI's API reference, "Create
  * completion" (parameters, ranges, the completion object and its stream), "List models".
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -11,7 +12,7 @@ import { drawAt, sampleAt, stateAfter, textOf, vocabulary, weightsOf } from './h
 
 export interface OpenaiServerOptions {
   readonly directory: string
-  /** Without it /v1/completions is not there: a chat-only server. */
+  /** false: /v1/completions answers 404, as on a server with chat completions only. Default true. */
   readonly completions?: boolean
   readonly maxModelLen?: number
 }
@@ -20,7 +21,7 @@ export interface OpenaiServer {
   readonly url: string
   readonly violations: string[]
   readonly asked: Readonly<Record<string, unknown>>[]
-  /** Changes a stream's events before they are sent; undefined: the server says nothing more. */
+  /** Changes each event of a stream before it is sent; returns undefined to send nothing more. */
   mangle: ((line: string, n: number) => string | undefined) | undefined
   kill(): Promise<void>
 }

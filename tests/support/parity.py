@@ -1,4 +1,4 @@
-"""A reward that an unschooled model gets half of the time, so that its groups are mixed and its gradients are not 0."""
+"""A reward of 1 for responses of odd length: an untrained model gets it half of the time, so its groups have a gradient."""
 
 
 def reward(answer, task):

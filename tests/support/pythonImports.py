@@ -1,7 +1,7 @@
-"""Lists what Python sources import of one another, by their syntax trees.
+"""Lists the imports between given Python sources, from their syntax trees.
 
 In: JSON on stdin, {"files": {path: source}, "roots": [folder]}; a module's name is its path below a root. Out: JSON on stdout,
-{path: [{"target": path, "line": n, "late": bool, "reason": bool}]}, imports of given files alone.
+{path: [{"target": path, "line": n, "late": bool, "reason": bool}]}; imports of other modules are left out.
 late: the import stands inside a function. reason: a comment `# late: …` stands above it. Imports under TYPE_CHECKING count.
 """
 
@@ -11,7 +11,7 @@ import sys
 
 
 def modules(files, roots):
-    """{dotted name: path}; a package is its __init__.py."""
+    """Returns {dotted name: path}; a package's path is that of its __init__.py."""
     names = {}
     for path in files:
         for root in roots:
@@ -22,7 +22,7 @@ def modules(files, roots):
 
 
 def targets(node, package, names):
-    """Paths of the given files that an import statement names."""
+    """Returns the paths of the given files that an import statement names."""
     if isinstance(node, ast.Import):
         wanted = [alias.name for alias in node.names]
     else:

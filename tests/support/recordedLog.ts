@@ -1,4 +1,7 @@
-/** Logs for tests of what answers from them: turns of a model of hashes, as a coordinator and an engine would have written them. */
+/**
+ * Makes logs for tests of the recorded engine: facts as coordinator and engine write them, with turns of the hash model
+ * (hashModel.ts).
+ */
 import { createHash } from 'node:crypto'
 import type { Message } from '../../messages'
 import type { TurnAsked, TurnCompleted } from '../../messages/facts'
@@ -11,7 +14,7 @@ import { plainSampling } from '../backends/engines/contract'
 import { claim, completed, requested } from './facts'
 import { drawAt, sampleAt, stateAfter, textOf } from './hashModel'
 
-/** A log in memory, with these facts in it. */
+/** Opens a journal in memory that holds these facts. */
 export async function recordedJournal(facts: readonly Message[], run = 'recorded'): Promise<Journal> {
   const journal = openJournal(await openMemoryBus(), memoryBlobs(), runId(run))
   await journal.create(1)

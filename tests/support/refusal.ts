@@ -1,4 +1,4 @@
-/** What was thrown where something should be refused. Nothing thrown fails the test. */
+/** Returns the error that a call throws (`failure`) or rejects with (`refused`); the test fails if there is none. */
 import { TroupeError } from '../../runtime/errors'
 
 export function failure(act: () => unknown): TroupeError {

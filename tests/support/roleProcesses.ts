@@ -1,8 +1,8 @@
 /**
- * The processes of a run with roles, as they would stand on several hosts that share a directory.
+ * Starts the processes of a run with roles, as on several hosts that share a directory.
  *
- * in   a broker's address, a directory        out  processes by name, to be killed, stopped and started again; the run's journal
- * Invariant: `end` leaves none of them, nor any of their children.
+ * in   a broker's address, a directory        out  processes by name, which a test signals and starts again; the run's journal
+ * Invariant: after `end` none of the processes runs, nor any of their descendants.
  */
 import type { Role } from '../../actors/run/run'
 import { runId } from '../../messages/ids'
@@ -16,14 +16,14 @@ import { until } from './until'
 
 export interface RoleProcesses {
   start(name: string, role: Exclude<Role, 'all'>, ...args: readonly string[]): void
-  /** SIGKILL kills its children too, as the end of a machine would. */
+  /** Sends a signal to the process alone; its children end with it. A process killed by SIGKILL is no failure for `check`. */
   signal(name: string, signal: NodeJS.Signals): void
-  /** Undefined while it lives. */
+  /** Exit code of the process; null if a signal ended it, undefined while it runs. */
   exitCode(name: string): number | null | undefined
   done(name: string): Promise<Finished>
-  /** Fails with what a process said, when one ended that was not killed. */
+  /** Throws, with the end of its stderr, if a process ended with an error and without being killed by `signal`. */
   check(): Promise<void>
-  /** Waits as `until`; a wait that fails says what every process has said last. */
+  /** Waits until `what` resolves with true; an error also has the end of each process's stderr. */
   happens(what: () => Promise<boolean>, timeoutMs?: number): Promise<void>
   /** Opens the run's journal once its topics are there. */
   journal(): Promise<Journal>
@@ -87,7 +87,7 @@ export function roleProcesses(address: string, directory: string, run: string): 
       const children = [...all.values()].flatMap(({ running }) => descendantsOf(running.process.pid!))
       for (const { running } of all.values()) {
         running.process.kill('SIGKILL')
-        running.process.kill('SIGCONT') // one that is stopped
+        running.process.kill('SIGCONT') // lets a stopped process end
         await running.done
       }
       await until(() => !children.some(isAlive), 20_000, 50)

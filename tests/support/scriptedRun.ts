@@ -1,8 +1,8 @@
 /**
- * Everything of a training run but its engines, tools and scheduler, over any bus, with a trainer and prompts of a test's own.
+ * Starts the hosts of a training run except engines, tools and scheduler, on any bus: verifier, owner, curriculum, learner.
  *
- * in   an open embedding, a plan, a trainer        out  rollouts asked for, led, judged, grouped, and trained on
- * Invariant: behaviours and ports are those of a run; what is scripted are prompts, answers of tools, and grades.
+ * in   an open embedding, a plan, the test's grader and trainer        out  the hosts, whose facts go to the embedding's log
+ * Invariant: behaviours and ports are those of a real run. Prompts, rendered tool responses, tasks and checkpoints are fixed.
  */
 
 import { type CurriculumPlan, curriculum } from '../../actors/curriculum/curriculum'
@@ -35,7 +35,7 @@ export interface ScriptedRunOptions {
   readonly grader: Grader
 }
 
-/** Neither is reached in a test: what ends a wait there is what it waits for. */
+/** Timeout in ms that no test reaches. */
 const never = 1e9
 
 export async function hostScripted(

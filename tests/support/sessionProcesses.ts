@@ -1,4 +1,4 @@
-/** The processes of a sandbox's sessions, below those of their zygotes that hold the namespaces; each with what it does. */
+/** Lists the processes of a sandbox's sessions: the children of each namespace's first process, whose parent is a zygote. */
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Sandbox } from '../../sandbox'
 
@@ -6,7 +6,7 @@ type Zygotes = Sandbox & { readonly zygotePids?: readonly number[] }
 
 export interface SessionProcess {
   readonly pid: number
-  /** R, S, T, … as /proc has it. */
+  /** State as in /proc: R runs, S sleeps, T is stopped, …; X: the process has ended. */
   readonly doing: string
 }
 
@@ -14,7 +14,7 @@ export function processesOf(sandbox: Zygotes): readonly SessionProcess[] {
   return children(sandbox).flatMap(init => below(init))
 }
 
-/** Namespaces and descriptors of the zygotes. */
+/** Returns the number of the zygotes' child processes, then the number of open descriptors of each zygote. */
 export function heldBy(sandbox: Zygotes): readonly number[] {
   const descriptors = (sandbox.zygotePids ?? []).map(pid => readdirSync(`/proc/${pid}/fd`).length)
   return [children(sandbox).length, ...descriptors]
@@ -33,6 +33,6 @@ function read(path: string): string {
   try {
     return readFileSync(path, 'latin1')
   } catch {
-    return '' // it has gone
+    return '' // the process has ended
   }
 }

@@ -1,7 +1,7 @@
 /**
- * A real SGLang server on loopback, on this machine's CPU, from the venv of `troupe setup sglang`.
+ * Starts a real SGLang server on loopback, on this machine's CPU, from the venv of `troupe setup sglang`.
  *
- * in   a model directory, how to start it        out  its address, and a process that can be killed
+ * in   a model directory, options of the server        out  the server's address, and a process that can be killed
  */
 import { join } from 'node:path'
 import { type ServerProcess, startServerProcess } from './serverProcess'
@@ -15,7 +15,7 @@ const { places } = require('../../cli/setup/places') as { places(): unknown }
 
 export interface SglangProcessOptions {
   readonly modelDirectory: string
-  /** --context-length; SGLang keeps six tokens of it for itself. */
+  /** Value of --context-length; six of these tokens cannot be used by a request. */
   readonly contextTokens: number
   readonly kvTokens?: number
   readonly maxSequences?: number

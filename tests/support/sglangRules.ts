@@ -1,8 +1,8 @@
 /**
- * What SGLang's HTTP API takes, field by field: a body is either all documented and in range, or refused with the reason.
+ * Checks request bodies against SGLang's documented HTTP API: every field must be documented and in range.
  *
- * in   a body as it came        out  undefined, or what is wrong with it
- * Invariant: nothing passes that sgl-project/sglang does not document. The real server forgives more: it ignores unknown fields.
+ * in   a path, a body        out  undefined, or the first fault
+ * Invariant: a body that sgl-project/sglang does not document is refused. The real server accepts more: it ignores unknown fields.
  * Sources: [io] python/sglang/srt/managers/io_struct.py, [sp] python/sglang/srt/sampling/sampling_params.py (fields and
  * `verify`), [rl] docs/advanced_features/sglang_for_rl.md, [doc] docs/basic_usage/sampling_params.md, [http]
  * python/sglang/srt/entrypoints/http_server.py, [tok] .../openai/protocol.py, [tm] python/sglang/srt/managers/tokenizer_manager.py.
@@ -38,7 +38,7 @@ const oneOf =
   value =>
     values.includes(value) ? undefined : `is none of ${values.join(', ')}`
 
-/** [sp] class SamplingParams and `verify`; names that `verify` does not look at by their type alone. */
+/** Fields of [sp] SamplingParams with the ranges that its `verify` checks; the others are checked by type only. */
 const samplingFields: Fields = {
   max_new_tokens: int(0),
   min_new_tokens: int(0),
@@ -56,17 +56,17 @@ const samplingFields: Fields = {
   skip_special_tokens: bool,
   spaces_between_special_tokens: bool,
   no_stop_trim: bool,
-  sampling_seed: int(0), // [sp]; it acts only under --enable-deterministic-inference
+  sampling_seed: int(0), // [sp]; has an effect only with --enable-deterministic-inference
   stream_interval: int(1), // [sp], newer versions
   logit_bias: value => {
     if (typeof value !== 'object' || value === null) return 'is no dict'
     const beyond = Object.keys(value).find(key => !(Number(key) >= 0 && Number(key) < vocabulary))
-    // [sp] verify, word for word what the vocabulary is read from
+    // The message of [sp] verify, word for word: the engine reads the vocabulary's size from it.
     return beyond === undefined ? undefined : `logit_bias must has keys in [0, ${vocabulary - 1}], got ${beyond}.`
   },
 }
 
-/** [io] GenerateReqInput. */
+/** Fields of [io] GenerateReqInput. */
 const generateFields: Fields = {
   input_ids: ids,
   sampling_params: value => (typeof value === 'object' && value !== null ? undefined : 'is no dict'),
@@ -88,11 +88,11 @@ export interface Endpoint {
 const get: Endpoint = { methods: ['GET'], fields: {}, required: [] }
 const post = (fields: Fields, ...required: readonly string[]): Endpoint => ({ methods: ['POST'], fields, required })
 
-/** [http]: the routes and their methods. */
+/** Routes of [http], with their methods and the checks of their bodies. */
 export const endpoints: Readonly<Record<string, Endpoint>> = {
   '/ping': get,
   '/server_info': get,
-  '/get_server_info': get, // deprecated, still there
+  '/get_server_info': get, // deprecated, but still served
   '/model_info': get,
   '/get_model_info': get,
   '/v1/models': get,
@@ -118,16 +118,16 @@ export const endpoints: Readonly<Record<string, Endpoint>> = {
     },
     'model_path',
   ),
-  '/flush_cache': { ...post({}), methods: ['GET', 'POST'] }, // its timeout is in the query
+  '/flush_cache': { ...post({}), methods: ['GET', 'POST'] }, // the timeout is in the query
   '/release_memory_occupation': { ...post({ tags }), methods: ['GET', 'POST'] }, // [rl] "Release Memory"
   '/resume_memory_occupation': { ...post({ tags }), methods: ['GET', 'POST'] }, // [rl] "Resume Memory"
   '/detokenize': post({ tokens: ids, skip_special_tokens: bool, model: text }, 'tokens'), // [tok] DetokenizeRequest
 }
 
 export interface Verdict {
-  /** What is wrong. */
+  /** The fault in words. */
   readonly reason: string
-  /** Nobody who knows the API would send it; else the server's own answer to what it documents as refused. */
+  /** true: the API does not document such a body. false: the API documents that the server refuses it, with this reason. */
   readonly undocumented: boolean
 }
 

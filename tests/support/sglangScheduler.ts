@@ -1,9 +1,9 @@
 /**
- * What happens behind SGLang's HTTP server: a waiting queue, a running batch, a radix cache and weights that change in place.
+ * SGLang's scheduler for the test server: a waiting queue, a running batch, a prefix cache, and weights that change in place.
  *
- * in   tokenized requests, aborts, pauses, weights        out  one output a step and request, to whoever waits for it
- * Invariant: cached states are those of the weights that computed them, so only a flush makes a prefix new. A real
- * scheduler's rules, each at its place: sgl-project/sglang, python/sglang/srt/managers/scheduler.py and schedule_batch.py.
+ * in   tokenized requests, aborts, pauses, weights        out  for each running request one output a step
+ * Invariant: a cached state stays as the old weights computed it until the cache is flushed, as in SGLang. Source of the rules:
+ * sgl-project/sglang, python/sglang/srt/managers/scheduler.py and schedule_batch.py.
  */
 import { drawAt, type SamplingRule, sampleAt, stateAfter, weightsOf } from './hashModel'
 
@@ -36,7 +36,7 @@ export interface SglangRequest {
   readonly emit: (finish: SglangFinish | null, inQueue: boolean) => void
 }
 
-/** The end of text that the model's files name. */
+/** End-of-text token that the model's files name. */
 export const modelEos = 5
 
 export class SglangScheduler {
@@ -65,7 +65,10 @@ export class SglangScheduler {
     this.#wake()
   }
 
-  /** By prefix: Scheduler.abort_request. A request of the queue ends at once, a running one after its next step. */
+  /**
+   * Aborts the requests whose id begins with `rid` (Scheduler.abort_request). A waiting request ends at once, a running one
+   * after its next step.
+   */
   abort(rid: string, all: boolean): void {
     const meant = (request: SglangRequest) => all || request.rid.startsWith(rid)
     for (const request of this.waiting.filter(meant)) {
@@ -76,7 +79,7 @@ export class SglangScheduler {
     this.#wake()
   }
 
-  /** io_struct.py, PauseGenerationReqInput: retract puts what runs back into the queue, in_place leaves it where it is. */
+  /** Pauses. retract: running requests return to the queue; in_place: they stay (io_struct.py, PauseGenerationReqInput). */
   pause(mode: 'retract' | 'in_place'): void {
     this.paused = true
     if (mode === 'in_place') return
@@ -93,7 +96,7 @@ export class SglangScheduler {
     this.#wake()
   }
 
-  /** Nothing runs: a cache that is referred to cannot be flushed. Requests that were retracted refer to nothing. */
+  /** Flushes the cache. Returns false, and does nothing, while requests use it; retracted requests do not. */
   flush(): boolean {
     if (this.running.length > 0 || (this.waiting.length > 0 && !this.paused)) return false
     this.#cache = []
@@ -105,7 +108,7 @@ export class SglangScheduler {
     if (label !== undefined) this.label = label
   }
 
-  /** Without --enable-weights-cpu-backup what was in the memory is gone. */
+  /** Forgets the weights, as a released GPU memory does without --enable-weights-cpu-backup. */
   dropWeights(): void {
     this.#weights = undefined
   }
@@ -167,7 +170,10 @@ export class SglangScheduler {
     }
   }
 
-  /** Req.check_finished: an abort first, then the length, then stop tokens, which ignore_eos switches off altogether. */
+  /**
+   * Samples a request's next token. The end is checked in the order of Req.check_finished: abort, length, then stop tokens,
+   * all of which ignore_eos switches off.
+   */
   #decode(request: SglangRequest, weights: number): SglangFinish | null {
     if (request.toAbort) return { type: 'abort', message: 'Aborted' }
     if (request.maxNewTokens === 0) return { type: 'length', length: 0 }

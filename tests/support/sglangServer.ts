@@ -1,9 +1,10 @@
 /**
- * A strict SGLang server for tests: it takes what SGLang documents, in the order that it documents, and writes down the rest.
+ * A strict SGLang server for tests: it accepts documented requests in the documented order, and records all others.
  *
- * in   HTTP on loopback        out  tokens of a model of hashes, streamed; `violations`: what no SGLang server should be sent
- * Invariant: where the real server would only ignore, this one refuses; where the real one would end, this one ends.
- * It is no SGLang: what it shows is that the engine keeps to the documents. Sources: sglangRules.ts, and at each rule.
+ * in   HTTP requests on loopback
+ * out  tokens of the hash model (hashModel.ts), streamed; `violations`: requests that SGLang's documents do not allow
+ * Invariant: it refuses what the real server would ignore, and ends where the real server would end. It proves only that the
+ * engine keeps to the documents. Sources: sglangRules.ts, and at each rule.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -13,38 +14,41 @@ import { type SglangFinish, type SglangRequest, SglangScheduler } from './sglang
 
 export interface SglangServerOptions {
   readonly directory: string
-  /** 'older': no spans of weights, no stream_interval, get_ names, /get_load. Default 'current'. */
+  /**
+   * Version to imitate. older: answers have no spans of weight versions, `stream_interval` is unknown, and the routes are
+   * /get_server_info, /get_model_info and /get_load. Default: current.
+   */
   readonly age?: 'current' | 'older'
-  /** Events give new tokens only: --incremental-streaming-output. Default false: each repeats all before it. */
+  /** true: an event has only the new tokens (--incremental-streaming-output); false: all tokens so far. Default false. */
   readonly incremental?: boolean
   readonly contextTokens?: number
   readonly stepMs?: number
-  /** SGLANG_RETURN_ORIGINAL_LOGPROB. */
+  /** true: logprobs before temperature, as with SGLANG_RETURN_ORIGINAL_LOGPROB. */
   readonly rawLogprobs?: boolean
   readonly token?: string
   /** Milliseconds from a request's arrival to its dispatch to the scheduler. Default 0. */
   readonly dispatchMs?: number
   readonly serverArgs?: Readonly<Record<string, unknown>>
-  /** Ids that the server says it has. */
+  /** Size of the vocabulary that the server reports. */
   readonly vocabulary?: number
   readonly textOf?: (tokens: readonly number[]) => string
   readonly missing?: readonly string[]
-  /** What a gateway before a server that is busy says, with 503; undefined: it lets the request pass. */
+  /** Returns the text that a gateway before a busy server answers, with status 503; undefined to let the request pass. */
   readonly instead?: (path: string, body: { readonly sampling_params?: object }) => string | undefined
 }
 
 export interface SglangServer {
   readonly url: string
   readonly violations: string[]
-  /** Paths asked, in order, with the bodies of POST. */
+  /** Requests in the order of their arrival: path, and body of a POST. */
   readonly asked: { readonly path: string; readonly body: Readonly<Record<string, unknown>> }[]
-  /** Changes a stream's events before they are sent; undefined: the server says nothing more, and keeps the connection. */
+  /** Changes each event of a stream before it is sent; returns undefined to send nothing more and keep the connection. */
   mangle: ((line: string, n: number) => string | undefined) | undefined
   /** Number of tokens sampled so far. */
   readonly sampled: number
-  /** Does what it is asked at this path, once, and breaks the connection in the middle of its answer. */
+  /** Path whose next request is carried out, but whose connection breaks in the middle of the answer. */
   dropped: string | undefined
-  /** What kill -9 does to its connections. */
+  /** Closes the server and breaks its connections, as SIGKILL does. */
   kill(): Promise<void>
 }
 
@@ -57,7 +61,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
   const violations: string[] = []
   const asked: SglangServer['asked'] = []
   const streams = new Set<ServerResponse>()
-  /** rid_to_state of the tokenizer manager: also those that wait before a pause, which the scheduler does not know. */
+  /** Open requests (rid_to_state of the tokenizer manager); some wait for the end of a pause, unknown to the scheduler. */
   const known = new Map<string, SglangRequest & { isDispatched: boolean; isAbortSent: boolean }>()
   const state = { isPause: false, readers: 0, writing: false, asleep: new Set<string>(), seeds: 1 }
   const older = new Set(['/get_server_info', '/get_model_info', '/get_load'])
@@ -178,7 +182,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
         return generate(body, reply)
       case '/abort_request': {
         const { rid = '', abort_all: all = false } = body as { rid?: string; abort_all?: boolean }
-        // tokenizer_manager.py, abort_request: an empty rid is ignored, and so is one that is not known (any more)
+        // tokenizer_manager.py, abort_request: an empty or unknown rid is ignored
         if (rid === '' && !all) violate('/abort_request without a rid')
         if (all) scheduler.abort('', true)
         else abortOnce(rid)
@@ -217,7 +221,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     }
   }
 
-  /** ReqState.abort_sent: of the aborts of a request only the first reaches the scheduler, which may not know it yet. */
+  /** Sends the first abort of a request to the scheduler, which may not have the request yet (ReqState.abort_sent). */
   function abortOnce(rid: string): void {
     const request = known.get(rid)
     if (request === undefined || (request.isAbortSent && age === 'current')) return
@@ -234,7 +238,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     max_running_requests: maxRunning,
   })
 
-  /** tokenizer_manager.py, pause_generation: `abort` goes on aborting until nobody holds the lock. */
+  /** Pauses; `abort` repeats aborting until no request holds the lock (tokenizer_manager.py, pause_generation). */
   async function pause(mode: 'abort' | 'retract' | 'in_place', reply: ServerResponse): Promise<void> {
     if (state.isPause) violate('/pause_generation twice')
     state.isPause = true
@@ -248,7 +252,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     json(reply, 200, { message: 'Generation paused successfully.', status: 'ok' })
   }
 
-  /** tokenizer_manager.py, update_weights_from_disk; scheduler: flush_cache_after_weight_update asserts. */
+  /** Loads weights (tokenizer_manager.py, update_weights_from_disk); ends the server if the cache cannot be flushed. */
   async function update(
     body: { readonly model_path: string; readonly weight_version?: string; readonly flush_cache?: boolean },
     reply: ServerResponse,
@@ -288,7 +292,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     }
     if (refusal !== undefined) {
       if (!stream) return bad(reply, refusal)
-      // http_server.py, stream_results: a ValueError is an event of a stream that began
+      // http_server.py, stream_results: the error is an event of a stream with status 200
       reply.writeHead(200, { 'content-type': 'text/event-stream' })
       return void reply.end(`data: ${JSON.stringify({ error: { message: refusal } })}\n\ndata: [DONE]\n\n`)
     }
@@ -308,7 +312,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       if (!stream) return json(reply, 200, event)
       const line = self.mangle === undefined ? event : self.mangle(event, events++)
       if (line === undefined) return
-      // in two packets: an event is no packet
+      // Sends the event in two packets: a client must not take a packet for an event.
       const data = `data: ${line}\n\n`
       reply.write(data.slice(0, data.length >> 1))
       reply.write(data.slice(data.length >> 1))
@@ -353,8 +357,8 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
   }
 
   /**
-   * _handle_batch_output, and _handle_abort_req for a request that is aborted in the queue. Only the last event has the
-   * spans of weights (output_streamer.py); any other has the label that the tokenizer manager holds when it sends it.
+   * Makes meta_info as _handle_batch_output does, or _handle_abort_req for a request aborted in the queue. Only the last event
+   * has the spans of weight versions (output_streamer.py); others have the version that is current when they are sent.
    */
   function meta(
     request: SglangRequest & { top?: number },
@@ -394,7 +398,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     }
   }
 
-  /** An assertion in the scheduler ends the whole server: SIGQUIT to the process tree. */
+  /** Ends the server, as a failed assertion in SGLang's scheduler does: SIGQUIT to the process tree. */
   function die(why: string): void {
     violate(`ended by an assertion: ${why}`)
     void self.kill()

@@ -1,14 +1,14 @@
 /**
- * A way to a port that can fall silent: a proxy that takes connections and bytes, and for as long as it is cut passes none on.
+ * A TCP proxy that simulates a cut link: between `cut` and `heal` it accepts connections but passes no bytes on.
  *
- * in   the port behind it        out  its own port; `cut` and `heal`
- * Invariant: nothing is reset or closed by it while it is cut. What was under way arrives when it is healed, as what TCP
- * sends again does.
+ * in   the port to listen on, the port behind it        out  the proxy's port; `cut` and `heal`
+ * Invariant: a cut closes and resets no connection; `heal` delivers the bytes that were held back, as TCP's retransmission
+ * would.
  */
 import { connect, createServer, type Socket } from 'node:net'
 
 export interface SilentProxy {
-  /** On 127.0.0.1. */
+  /** Port of the proxy on 127.0.0.1. */
   readonly port: number
   cut(): void
   heal(): void

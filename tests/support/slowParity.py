@@ -1,4 +1,4 @@
-"""As parity.py, one every 0.15 s: a run with it takes as long on a quick machine, for faults to come in time."""
+"""The reward of parity.py after a wait of 0.15 s, so that a run lasts long enough for faults on a fast machine too."""
 
 import time
 

@@ -1,9 +1,9 @@
 /**
- * Engines whose time is a count of steps: in each, every sequence that runs gets one token, and a test says when.
+ * Engines that a test advances by steps: each call of `step` gives every running sequence its next token.
  *
- * in   what a sequence will say, as a function of its seed        out  engines, `step`, and how many tokens there were
- * Invariant: a turn's tokens follow from its seed alone, whichever engine samples them and however often it is interrupted;
- * weights that are loaded in the middle of it begin a new segment. So what a run should come to is known without running it.
+ * in   a function from a turn's seed to the turn's tokens and text        out  engines
+ * Invariant: a turn's tokens follow from its seed alone, whichever engine samples them and however often the turn is
+ * interrupted; weights that are loaded during a turn begin a new segment. So a test knows a run's result without running it.
  */
 
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../backends/engines/engine'
@@ -13,13 +13,13 @@ import { answer, toolCall } from './facts'
 import { drawAt } from './hashModel'
 
 export interface Script {
-  /** All tokens of a turn, if nothing cuts it short. */
+  /** All tokens of the turn, if no limit ends it earlier. */
   readonly tokens: Int32Array
   readonly text: string
 }
 
 export interface SteppedEngine extends Engine {
-  /** One token for each sequence that runs. */
+  /** Gives each running sequence its next token. */
   step(): void
 }
 
@@ -34,7 +34,7 @@ interface Running {
 const timing = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 const steppedLogprob = -0.5
 
-/** A turn of this many tokens that calls a tool in a third of the cases, and else answers right in half of them. */
+/** Makes a turn of `length` tokens. By seed, a third of the turns call a tool; of the others half answer right. */
 export function turnOf(seed: number, length: number): Script {
   const tokens = Int32Array.from({ length }, (_, at) => 100 + Math.floor(60_000 * drawAt(seed, at + 3)))
   return { tokens, text: drawAt(seed, 1) < 1 / 3 ? toolCall('2+2') : answer(drawAt(seed, 2) < 0.5 ? '4' : '5') }

@@ -1,10 +1,10 @@
 /**
- * A whole run in one process whose time is the engines' steps: every behaviour and port of a training run over a bus in
- * memory, with engines and a trainer that a test can read.
+ * A whole training run in one process whose clock counts the engines' steps: real behaviours and ports on a bus in memory,
+ * with stepped engines (steppedEngines.ts), fixed tool answers, and a trainer that only records its batches.
  *
- * in   a plan, engines, what a training step takes        out  the run's log, and every batch as the trainer was given it
- * Invariant: the engines go on only when everything that follows from their last step is in the log, so that which rollout
- * ends first is decided by lengths and not by the machine. Facts are dated by steps: `at` is 1000 and the steps so far.
+ * in   a plan, engines, the duration of a training step        out  the run's log; the trainer's batches
+ * Invariant: the engines step only when everything that follows from their last step is in the log, so lengths decide which
+ * rollout ends first, not the machine's speed. A fact's `at` is 1000 plus the number of steps so far.
  */
 import { type Joined, joinEngine } from '../../actors/inference/joinEngine'
 import { scheduler } from '../../actors/scheduling/scheduler'
@@ -26,7 +26,7 @@ import type { SteppedEngine } from './steppedEngines'
 export interface SteppedRunOptions extends ScriptedRunOptions {
   readonly engines: readonly SteppedEngine[]
   readonly partitions: number
-  /** Steps of the engines that one of the trainer takes. */
+  /** Duration of one training step, in steps of the engines. */
   readonly trainingSteps: number
   /** Called after each step, when all that follows from it is in the log. */
   readonly onStep?: (n: number, run: SteppedRun) => Promise<void>
@@ -34,20 +34,20 @@ export interface SteppedRunOptions extends ScriptedRunOptions {
 
 interface SteppedRun {
   readonly troupe: Embedded
-  /** By engine, as joined last. */
+  /** The engines' latest joins. */
   readonly joined: ReadonlyMap<SteppedEngine, Joined>
-  /** After it has left. */
+  /** Joins an engine again that has left. */
   rejoin(engine: SteppedEngine): Promise<void>
-  /** What the trainer was given, a batch a step. */
+  /** Batches that the trainer got, one for each training step. */
   readonly batches: (readonly TrainSequence[])[]
 }
 
-/** Steps without an end of the run after which it has stalled. */
+/** Upper bound on the engines' steps; a run that has not ended by then throws. */
 const mostSteps = 100_000
-/** Turns of the event loop without an append after which nothing more follows. */
+/** Number of turns of the event loop without an append after which the run counts as settled. */
 const quietTurns = 30
 
-/** Runs to the end; resolves with the facts of `topic` in the order of their partitions. */
+/** Runs to the end. The result's `factsOf` reads facts of a type, partition by partition; `close` ends the run's parts. */
 export async function steppedRun(options: SteppedRunOptions) {
   const { engines } = options
   let appends = 0
@@ -99,7 +99,7 @@ export async function steppedRun(options: SteppedRunOptions) {
   })
   await hostScripted(troupe, options, trainer)
 
-  /** Until nothing is appended any more. */
+  /** Waits until nothing is appended any more. */
   async function settle(): Promise<void> {
     for (let quiet = 0, last = -1; quiet < quietTurns; ) {
       await new Promise(resolve => setImmediate(resolve))

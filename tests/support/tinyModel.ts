@@ -1,4 +1,4 @@
-/** A llama of a few thousand parameters with a tokenizer of its own, made in a second. */
+/** Makes a llama model of a few thousand random parameters, with its own tokenizer. */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -6,13 +6,13 @@ import { policyDirectory, pythonPath } from '../../runtime/python'
 
 export interface TinyModel {
   readonly seed?: number
-  /** Fields of its config, instead of those below. */
+  /** Fields of the model's config that override those below. */
   readonly config?: Readonly<Record<string, unknown>>
-  /** Default: the model has none. */
+  /** Text of the chat template. Default: the model has no template. */
   readonly chatTemplate?: string
 }
 
-/** @param out a directory that is made; the files that it is made from lie beside it, as `out.corpus` and `out.jinja` */
+/** Makes the model in the new directory `out`; writes its sources beside it, as `out.corpus` and `out.jinja`. */
 export function makeTinyModel(out: string, { seed = 3, config = {}, chatTemplate }: TinyModel = {}): void {
   mkdirSync(join(out, '..'), { recursive: true })
   const corpus = `${out}.corpus`

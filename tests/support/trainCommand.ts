@@ -1,4 +1,4 @@
-/** Reads the words of a `train` command line by the command's own parser. */
+/** Parses the arguments of a `troupe` command line that begins with `train`, by the command's own parser, and runs nothing. */
 import { Command } from 'commander'
 import { registerTrain, type TrainOptions } from '../../cli/train'
 

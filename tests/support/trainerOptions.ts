@@ -1,4 +1,4 @@
-/** A trainer on one CPU thread, and the options of its steps, as a recipe that says nothing else has them. */
+/** Options of a trainer on one CPU thread and of its steps; fields that a test leaves out have the recipe's defaults. */
 import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
 import { type RecipeInput, recipeSchema } from '../../config'
 

@@ -1,15 +1,15 @@
 /**
- * Two hosts and the link between them, on one machine: network namespaces that a switch joins.
+ * Makes two hosts and a link between them on one machine: network namespaces that a bridge joins.
  *
- * in   nothing        out  for each host its address and how to start a process on it; the link, to be cut and healed
- * A link that is cut takes packets and loses them, as a dead switch does: no reset, no carrier lost, nothing to notice but
- * silence. Invariant: nothing of the machine's own network is touched, and nothing is left when the holders' stdin closes.
+ * out  for each host its IP address and the command prefix that runs a process on it; `cut` and `heal` of the link
+ * A cut link drops packets, as a dead switch does: no connection is reset and no carrier is lost.
+ * Invariant: the machine's own network is not changed; the namespaces end when the stdin of their holder processes closes.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 
 export interface Host {
   readonly ip: string
-  /** Put before a command, which then runs on this host. */
+  /** Command prefix that runs a command on this host. */
   readonly prefix: readonly string[]
 }
 
@@ -21,10 +21,10 @@ export interface TwoHosts {
   close(): Promise<void>
 }
 
-/** Of a network that nobody is connected to. */
+/** IP addresses of the hosts, in a private network that exists only between the namespaces. */
 const addresses = { near: '10.77.0.1', far: '10.77.0.2' } as const
 
-/** Undefined where this kernel, or who may what here, does not allow for it. */
+/** Returns undefined if the kernel does not allow the namespaces, or this user may not make them. */
 export async function twoHosts(): Promise<TwoHosts | undefined> {
   const isRoot = process.getuid?.() === 0
   const holders: ChildProcess[] = []
@@ -35,7 +35,7 @@ export async function twoHosts(): Promise<TwoHosts | undefined> {
     for (const one of holders) one.stdin?.end()
     await Promise.all(ended)
   }
-  /** A namespace lives as long as a process in it. */
+  /** Starts a process that keeps a new namespace alive. Returns the process's pid. */
   const hold = async (command: readonly string[]): Promise<number> => {
     const [program, ...args] = [...command, 'sh', '-c', 'echo $$; read -r _']
     const holder = spawn(program!, args, { stdio: ['pipe', 'pipe', 'ignore'] })

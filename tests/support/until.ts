@@ -1,4 +1,4 @@
-/** Waits until something holds; fails the test when it does not come true in time. */
+/** Waits until `holds` returns true, checked every `everyMs`; throws after `timeoutMs`. */
 export async function until(holds: () => Promise<boolean> | boolean, timeoutMs = 10_000, everyMs = 10): Promise<void> {
   const deadline = performance.now() + timeoutMs
   while (!(await holds())) {

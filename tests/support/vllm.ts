@@ -1,7 +1,7 @@
 /**
- * A real vLLM server on loopback, from the venv of `troupe setup vllm`.
+ * Starts a real vLLM server on loopback, from the venv of `troupe setup vllm`.
  *
- * in   a model directory, how to start it        out  its address, and a process that can be killed
+ * in   a model directory, options of the server        out  the server's address, and a process that can be killed
  */
 import { join } from 'node:path'
 import { type ServerProcess, startServerProcess } from './serverProcess'
@@ -15,16 +15,16 @@ export interface VllmServerOptions {
   readonly modelDirectory: string
   readonly contextTokens: number
   readonly dtype?: 'float32' | 'bfloat16'
-  /** On a GPU the server can free its memory (sleep). Default cpu. */
+  /** Device of the server. cuda also enables sleep, in which the server frees GPU memory. Default cpu. */
   readonly device?: 'cpu' | 'cuda'
-  /** Without it: no pause, no new weights. Default true. */
+  /** true: enables the development endpoints, which pause and new weights need. Default true. */
   readonly development?: boolean
-  /** Without it: raw logprobs, first come first served, no count of cached tokens. Default true. */
+  /** true: processed logprobs, scheduling by priority, counts of cached tokens. false: vLLM's defaults. Default true. */
   readonly forTraining?: boolean
-  /** It loads adapters of at most this rank while it runs. */
+  /** Largest rank of the LoRA adapters that the server loads while it runs. Default: the server loads none. */
   readonly adapterRank?: number
   readonly maxSequences?: number
-  /** Of torch. Servers that are bound to cores, as they are by themselves, would share one. Default 2. */
+  /** Number of torch's threads. They are not bound to cores: by vLLM's default two servers would bind to one. Default 2. */
   readonly threads?: number
   readonly flags?: readonly string[]
 }

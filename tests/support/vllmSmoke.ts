@@ -1,9 +1,9 @@
 /**
- * The vLLM part of the smoke run: a real server on the device, with SmolLM2-135M.
+ * Measures a real vLLM server with SmolLM2-135M on a device: the vLLM part of the smoke run.
  *
- * in   cpu or cuda        out  figures: log-probabilities against transformers, tokens a second, sleep, wake, new weights
- * Invariant: a part that is not installed is a figure that was not run, with the command that installs it. A CPU server
- * pauses for sleep but frees nothing, so freed memory is a figure of GPUs alone.
+ * in   cpu or cuda        out  figures: log-probabilities compared with transformers', tokens a second, sleep, wake, new weights
+ * Invariant: if vLLM or the model is not installed, the only figure says so, with the command that installs it. A CPU server
+ * frees no memory when it sleeps, so freed memory is measured on a GPU only.
  */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
@@ -26,7 +26,10 @@ type SmokeDevice = 'cpu' | 'cuda'
 const check = 'vllm'
 const contextTokens = 1024
 const sequences = 16
-/** Largest distance of a log-probability from transformers in float32, nats: rounding of bfloat16 grows over 30 layers. */
+/**
+ * Largest allowed difference, in nats, of a log-probability from transformers' in float32. The GPU's bound is larger, since
+ * the server computes in bfloat16 there, and rounding grows over 30 layers.
+ */
 const tolerance = { cpu: 2e-3, cuda: 0.3 } as const
 const question = 'Write down the first ten prime numbers, and say of each why it is one. '
 

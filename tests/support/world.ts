@@ -1,6 +1,6 @@
 /**
- * A world without a bus: behaviours over one log in memory, and answerers that a test scripts. Answers come in an order
- * that the test chooses, so that every interleaving can be tried.
+ * Runs one behaviour without a bus, on a log in memory. The test itself answers the open commands and requests, in an order
+ * that it chooses, so that every interleaving can be tried.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { Command } from '../../messages/commands'
@@ -12,20 +12,23 @@ type Decided<R> = Decision & { readonly requests?: readonly R[] }
 
 export interface World<S, R> {
   readonly log: readonly Fact[]
-  /** Open ones; a test takes out what it answers, or loses it. */
+  /** Open commands and requests. A test removes one to answer it, or to lose it. */
   readonly commands: Command[]
   readonly requests: R[]
   state(): S
   /** Appends facts, folds them, and lets the behaviour decide, until nothing more follows. */
   append(...facts: readonly Fact[]): void
-  /** Takes the i-th open command or request away. */
+  /** Removes and returns the open command or request with this index. */
   takeCommand(index: number): Command
   takeRequest(index: number): R
-  /** Time passes as for a host: it looks again and again. */
+  /** Advances the clock as under a host: the behaviour gets a tick every 1000 ms. */
   tick(ms: number): void
-  /** Time passes at once, as for a process that was stopped, by its clock that was set meanwhile. */
+  /**
+   * Advances the clocks without ticks, as for a process that was stopped: elapsed time by `ms`, the time of day by `clockMs`,
+   * which differs if the clock was set meanwhile.
+   */
   nap(ms: number, clockMs?: number): void
-  /** A new process: refolds the log and asks what is pending. `claim` is appended first. */
+  /** Restarts the process: appends `claim`, refolds the log, drops open commands and requests, and asks what is pending. */
   restart(claim?: Fact): void
 }
 
@@ -46,14 +49,14 @@ export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
 
   function emit(decision: Decided<R>): void {
     commands.push(...decision.commands)
-    // The host performs one request of a kind at a time.
+    // A host does not perform a request twice at the same time.
     for (const asked of decision.requests ?? [])
       if (!requests.some(open => isDeepStrictEqual(open, asked))) requests.push(asked)
     append(...decision.facts)
   }
 
   function append(...facts: readonly Fact[]): void {
-    // As on a bus: all of a decision's facts are in the log before any of them is folded.
+    // All facts of a decision are appended before the first of them is folded, as on a bus.
     const from = log.length
     log.push(...facts)
     for (let offset = from; offset < from + facts.length; offset++) {

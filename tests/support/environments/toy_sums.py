@@ -1,4 +1,4 @@
-"""A `verifiers` environment for the tests: sums, two weighted rewards, and what goes wrong on demand."""
+"""A `verifiers` environment for tests: additions, two weighted rewards, and faults that the argument `fault` selects."""
 
 import os
 import subprocess
