@@ -12,6 +12,7 @@ import { coldStartSection } from './sections/coldStart'
 import { engineFaults, engineSection, isLaunched, isServer, schedulerSection } from './sections/engine'
 import { evaluationSection } from './sections/evaluation'
 import { hardwareSection } from './sections/hardware'
+import { logSection } from './sections/log'
 import { modelSection } from './sections/model'
 import { count } from './sections/numbers'
 import { rewardFaults, rewardSection } from './sections/reward'
@@ -41,6 +42,7 @@ const fields = z.strictObject({
   alarms: z.array(alarmSection).default([]),
   hardware: hardwareSection.optional(),
   timeouts: timeoutsSection.optional(),
+  log: logSection.prefault({}),
 })
 
 type Fields = z.output<typeof fields>

@@ -30,6 +30,8 @@ export interface EmbedOptions {
   readonly topics?: TopicsOnBus
   /** Number of partitions of new topics that may have several. Default 1. */
   readonly partitions?: number
+  /** Time for which new command topics keep a record, ms. Default: 24 h. */
+  readonly commandRetentionMs?: number
   /**
    * Store for values larger than a record. Default: files in `blobs` below an lmdb log's directory, or in memory for a
    * memory bus; required for Kafka and for an open durable bus.
@@ -95,7 +97,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   let journal: Journal
   try {
     journal = openJournal(bus, options.blobs ?? (await blobsOf(options.bus)), run, options.topics)
-    await journal.create(options.partitions ?? 1)
+    await journal.create(options.partitions ?? 1, options.commandRetentionMs)
   } catch (thrown) {
     if (given === undefined) await bus.close()
     throw thrown

@@ -44,7 +44,9 @@ export async function joinElection(
 ): Promise<Election> {
   const { name: topicName, retentionMs } = topicOf[name]
   const topic = topicOnBus(run, topicName)
-  await bus.createTopics([{ topic, partitions: 1, retentionMs }])
+  // An existing topic has the retention that its run was started with, which may be shorter than the table's.
+  const exists = (await bus.listTopics()).some(config => config.topic === topic)
+  if (!exists) await bus.createTopics([{ topic, partitions: 1, retentionMs }])
   let isElected = false
   let released = false
   const member: Subscription = await bus.subscribe(

@@ -56,8 +56,12 @@ export interface Following {
 
 export interface Journal {
   readonly run: RunId
-  /** Creates the run's missing topics. @param partitions number of partitions of each topic that may have several */
-  create(partitions: number): Promise<void>
+  /**
+   * Creates the run's missing topics; existing ones keep their settings.
+   * @param partitions number of partitions of each topic that may have several
+   * @param commandRetentionMs time for which command topics keep a record. Default: that of the topic table, 24 h
+   */
+  create(partitions: number, commandRetentionMs?: number): Promise<void>
   partitionsOf(topic: TopicName): Promise<number>
   /** Appends messages; resolves with their positions once all are durable. */
   append(messages: readonly Message[]): Promise<readonly Position[]>

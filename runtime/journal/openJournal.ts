@@ -127,7 +127,7 @@ export function openJournal(
 
   const journal: Journal = {
     run,
-    async create(partitions) {
+    async create(partitions, commandRetentionMs) {
       const there = new Map((await bus.listTopics()).map(config => [config.topic, config]))
       const wanted = Object.values(topics).map(t => ({
         topic: onBus(t.name),
@@ -137,7 +137,7 @@ export function openJournal(
           partitions,
           names[t.name] === undefined ? undefined : there.get(onBus(t.name))?.partitions,
         ),
-        retentionMs: t.retentionMs,
+        retentionMs: t.holds === 'commands' ? (commandRetentionMs ?? t.retentionMs) : t.retentionMs,
       }))
       await bus.createTopics(wanted)
     },

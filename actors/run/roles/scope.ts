@@ -156,6 +156,7 @@ export async function openRunScope(options: RunOptions) {
   const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
   const troupe = await openTroupe({
     ...{ bus, blobs, run, partitions, fx, log, onFailed: fail, onLife: status.onLife, ...metrics },
+    commandRetentionMs: options.config.log.commandRetentionMs,
   })
   const supervisor = await supervise(troupe, { plan: rootPlan, escalate: fail, log })
   status.start(troupe.journal)

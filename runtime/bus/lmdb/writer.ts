@@ -39,6 +39,8 @@ interface Partition {
   next: number
   /** Records of the transaction that is being built. */
   staged: StampedRecord[]
+  /** True while expired chunks of the partition are being dropped. */
+  trimming: boolean
 }
 
 interface Topic {
@@ -69,7 +71,7 @@ export interface LmdbWriterOptions {
 const maxWaitingBytes = 256 * 1024 * 1024
 const maxTransactionBytes = 16 * 1024 * 1024
 const trimEveryMs = 60_000
-/** Upper bound on the chunks that one trim drops from a partition, so that it stays short; the next trim continues. */
+/** Upper bound on the chunks of a partition that one transaction drops, so that appends need not wait long for it. */
 const trimChunks = 256
 
 export class LmdbWriter implements PartitionedLog {
@@ -87,6 +89,7 @@ export class LmdbWriter implements PartitionedLog {
   private running: Promise<void> | undefined
   private broken: TroupeError | undefined
   private trimmedAt: number
+  private closing = false
   private listener: (topic: string, partition: number) => void = () => {}
 
   constructor(
@@ -169,6 +172,7 @@ export class LmdbWriter implements PartitionedLog {
   }
 
   async close(): Promise<void> {
+    this.closing = true
     while (this.running) await this.running
     clearInterval(this.heartbeat)
     const released = this.broken === undefined && (await releaseLease(this.store, this.epoch))
@@ -181,7 +185,7 @@ export class LmdbWriter implements PartitionedLog {
   private add(stored: StoredTopic): void {
     const partitions = Array.from({ length: stored.partitions }, (_, partition): Partition => {
       const id = stored.id * 65_536 + partition
-      return { topic: stored.topic, partition, id, ...boundsOf(this.store, id), staged: [] }
+      return { topic: stored.topic, partition, id, ...boundsOf(this.store, id), staged: [], trimming: false }
     })
     const { topic, retentionMs } = stored
     this.byName.set(topic, { stored, config: { topic, partitions: stored.partitions, retentionMs }, partitions })
@@ -267,34 +271,46 @@ export class LmdbWriter implements PartitionedLog {
     }
   }
 
-  /** Drops expired chunks of topics with a retention. A chunk that cannot be dropped now is dropped next time. */
+  /** Starts to drop expired chunks of topics with a retention. */
   private trim(): void {
     const now = this.options.effects.now()
     this.trimmedAt = now
     for (const { config, partitions } of this.byName.values()) {
       if (config.retentionMs === null) continue
-      for (const partition of partitions) this.trimPartition(partition, now - config.retentionMs)
+      for (const partition of partitions) void this.trimPartition(partition, now - config.retentionMs)
     }
   }
 
-  private trimPartition(partition: Partition, before: number): void {
+  /** Drops all expired chunks of a partition, some in each transaction. After a failed one the next trim tries again. */
+  private async trimPartition(partition: Partition, before: number): Promise<void> {
+    if (partition.trimming) return
+    partition.trimming = true
+    try {
+      while ((await this.trimOnce(partition, before)) === trimChunks);
+    } catch {
+      // The disk is full or failing, or the bus is closing: waiting appends report it.
+    } finally {
+      partition.trimming = false
+    }
+  }
+
+  /** Drops expired chunks in one transaction; resolves with their number. */
+  private async trimOnce(partition: Partition, before: number): Promise<number> {
+    if (this.closing) return 0
     const keys: Buffer[] = []
     for (const { key, value } of chunksFrom(this.store, partition.id, partition.oldest)) {
       if (keys.length === trimChunks || chunkTimestamp(value) >= before) break
       keys.push(key)
     }
     const last = keys[keys.length - 1]
-    if (!last) return
+    if (!last) return 0
     const oldest = offsetOf(last) + 1
-    this.write(0, () => {
+    await this.write(0, () => {
       for (const key of keys) this.writes.push({ table: 'records', key, value: undefined })
       this.writes.push({ table: 'meta', key: oldestKey(partition.id), value: oldest })
-    }).then(
-      () => {
-        partition.oldest = oldest
-      },
-      () => {}, // the disk is full or failing: waiting appends report it
-    )
+    })
+    partition.oldest = oldest
+    return keys.length
   }
 }
 

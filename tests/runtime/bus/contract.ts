@@ -33,9 +33,9 @@ export const record = (topic: string, key: string, text: string, partition?: num
 export const textOf = (record: BusRecord): string => Buffer.from(record.value).toString()
 
 /** Waits until `holds`, or fails after `timeoutMs`. */
-export async function until(holds: () => boolean, what: string, timeoutMs = 10_000): Promise<void> {
+export async function until(holds: () => boolean | Promise<boolean>, what: string, timeoutMs = 10_000): Promise<void> {
   const end = Date.now() + timeoutMs
-  while (!holds()) {
+  while (!(await holds())) {
     if (Date.now() > end) throw new Error(`still not so after ${timeoutMs} ms: ${what}`)
     await new Promise(resolve => setTimeout(resolve, 2))
   }

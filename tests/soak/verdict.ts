@@ -1,0 +1,111 @@
+/**
+ * Judges the samples of a soak: what may not grow, what may grow only with the log, what may not happen at all.
+ *
+ * in   samples with their hours since the start, and the end of the warm-up        out  a row a series; faults
+ * A series grows if its slope is above 0 for certain (trend.ts) and it rose by more than a tolerance after the warm-up.
+ * Invariant: every fault names its series and its figures.
+ */
+import type { Sample } from './sample'
+import { blocksOf, type Point, type Trend, trendOf } from './trend'
+
+export interface TimedSample {
+  readonly hours: number
+  readonly sample: Sample
+}
+
+export interface Row {
+  readonly series: string
+  readonly trend: Trend
+  /** Growth after the warm-up that is not yet a fault. */
+  readonly tolerance: number
+  readonly grows: boolean
+}
+
+export interface Verdict {
+  readonly rows: readonly Row[]
+  readonly faults: readonly string[]
+}
+
+/** Samples of a block; at one a minute, 4 minutes. */
+const blockSamples = 4
+const mib = 1024 * 1024
+
+interface Rule {
+  readonly pattern: RegExp
+  readonly reduce: 'least' | 'median'
+  /** The larger of the two: a share of the median, and units of the series. */
+  readonly share: number
+  readonly floor: number
+}
+
+const rules: readonly Rule[] = [
+  { pattern: /^memoryBytes:/, reduce: 'least', share: 0.02, floor: 4 * mib },
+  { pattern: /^heapBytes$/, reduce: 'least', share: 0.05, floor: 4 * mib },
+  { pattern: /^externalBytes$/, reduce: 'least', share: 0.05, floor: 4 * mib },
+  { pattern: /^(descriptors|threads|processes):/, reduce: 'least', share: 0, floor: 1 },
+  { pattern: /^files:(temporary|blobs)$/, reduce: 'least', share: 0, floor: 1 },
+  { pattern: /^bytes:(temporary|blobs)$/, reduce: 'least', share: 0, floor: mib },
+  { pattern: /^directories:/, reduce: 'least', share: 0, floor: 1 },
+  { pattern: /^bytes:run without log$/, reduce: 'least', share: 0.02, floor: mib },
+  // The load goes up and down with the machine's, and these with it.
+  { pattern: /^kept:(?!dead-letters)/, reduce: 'median', share: 0.25, floor: 100 },
+  { pattern: /^decision$/, reduce: 'median', share: 0.25, floor: 0.0001 },
+  { pattern: /^lagSeconds:/, reduce: 'median', share: 0.25, floor: 0.002 },
+  { pattern: /^log bytes a record$/, reduce: 'median', share: 0.05, floor: 1 },
+  { pattern: /^records a step$/, reduce: 'median', share: 0.1, floor: 1 },
+]
+
+/** Topics that are kept for as long as the run: the log grows by them alone. */
+const kept = ['runs', 'trajectories', 'learner', 'telemetry'] as const
+
+export function judge(all: readonly TimedSample[], warmUpHours: number): Verdict {
+  const series = seriesOf(all.filter(({ hours }) => hours >= warmUpHours))
+  const rows = [...series].flatMap(([name, points]) => {
+    const rule = rules.find(({ pattern }) => pattern.test(name))
+    if (rule === undefined) return []
+    const trend = trendOf(blocksOf(points, blockSamples, rule.reduce))
+    const tolerance = Math.max(rule.floor, rule.share * trend.median)
+    return [{ series: name, trend, tolerance, grows: trend.low > 0 && trend.growth > tolerance }]
+  })
+  const faults = rows.filter(({ grows }) => grows).map(({ series, trend }) => `${series} grows by ${trend.growth}`)
+  const last = all.at(-1)!.sample
+  if ((last['kept:dead-letters'] ?? 0) > 0) faults.push(`${last['kept:dead-letters']} dead letters`)
+  const first = all.find(({ hours }) => hours >= warmUpHours)!.sample
+  if (!((last.steps ?? 0) > (first.steps ?? 0))) faults.push('no step was made after the warm-up')
+  return { rows, faults }
+}
+
+function seriesOf(samples: readonly TimedSample[]): ReadonlyMap<string, readonly Point[]> {
+  const series = new Map<string, Point[]>()
+  const add = (name: string, hours: number, value: number) => {
+    const points = series.get(name) ?? []
+    series.set(name, points)
+    points.push({ hours, value })
+  }
+  let before: Sample | undefined
+  for (const { hours, sample } of samples) {
+    for (const [name, value] of Object.entries(sample)) {
+      // A topic that is kept for as long as the run grows with it.
+      if (!kept.some(topic => name === `kept:${topic}`)) add(name, hours, value)
+    }
+    add('bytes:run without log', hours, sample['bytes:run']! - sample['bytes:log']!)
+    if (before !== undefined) {
+      const grown = (name: string) => (sample[name] ?? 0) - (before![name] ?? 0)
+      if (grown('decisions') > 0) add('decision', hours, grown('decisionSeconds') / grown('decisions'))
+    }
+    before = sample
+  }
+  // Over a quarter of an hour, since the file grows by leaps.
+  for (const [at, { hours, sample }] of samples.entries()) {
+    const earlier = samples[at - 15]?.sample
+    if (earlier === undefined) continue
+    const records = kept.reduce((sum, topic) => sum + appended(sample, topic) - appended(earlier, topic), 0)
+    add('log bytes a record', hours, (sample['bytes:log']! - earlier['bytes:log']!) / records)
+    const facts = appended(sample, 'trajectories') - appended(earlier, 'trajectories')
+    const steps = (sample.steps ?? 0) - (earlier.steps ?? 0)
+    if (steps > 0) add('records a step', hours, facts / steps)
+  }
+  return series
+}
+
+const appended = (sample: Sample, topic: string) => sample[`appended:${topic}`] ?? 0
