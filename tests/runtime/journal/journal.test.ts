@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Fact, StageChanged } from '../../../messages/facts'
 import { engineId, groupId, runId, trajectoryId } from '../../../messages/ids'
+import { topics } from '../../../messages/topics'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import type { Bus, BusRecord } from '../../../runtime/bus/bus'
 import { openLmdbBus } from '../../../runtime/bus/lmdb/lmdbBus'
@@ -59,6 +60,14 @@ test('messages go to the topics that the user named, and come back under the nam
   await until(async () => (await bus.offsets('acme.dead', 0)).next === 1)
   const [dead] = await bus.read('acme.dead', 0, 0)
   expect(dead!.headers.origin).toBe('acme.learner:0:1')
+})
+
+test('commands are kept for as long as the run asks, everything else for ever', async () => {
+  const bus = memoryBus()
+  await journalOn(bus).create(1, 300_000)
+  const kept = new Map((await bus.listTopics()).map(({ topic, retentionMs }) => [topic, retentionMs]))
+  for (const { name, holds } of Object.values(topics))
+    expect([name, kept.get(`troupe.r.${name}`)]).toEqual([name, holds === 'commands' ? 300_000 : null])
 })
 
 test("a topic that the user made is taken as it is; one that has to be single is refused where it isn't", async () => {

@@ -1,0 +1,82 @@
+/** The soak's verdict: what grows is found with its figures, and what only goes up and down is not accused. */
+import { pcg32 } from '../../kernels/random'
+import type { Sample } from './sample'
+import { judge, type TimedSample } from './verdict'
+
+const mib = 1024 * 1024
+const minutes = 110
+const warmUpHours = 0.25
+
+/** A run that is steady: memory that a collector takes back, a step a minute, a log that grows by what is kept. */
+function soak(
+  seed: number,
+  change: (sample: Record<string, number>, minute: number) => void = () => {},
+): TimedSample[] {
+  const random = pcg32(seed)
+  const noise = (size: number) => size * (random.below(2001) / 1000 - 1)
+  return Array.from({ length: minutes }, (_, minute) => {
+    // Caches fill in the first minutes, then the heap is a sawtooth.
+    const warm = Math.min(1, minute / 12)
+    const sample: Record<string, number> = {
+      'memoryBytes:train': (150 + 60 * warm + 25 * (random.below(1001) / 1000)) * mib,
+      'memoryBytes:engine': (400 + 30 * warm) * mib + noise(2 * mib),
+      'descriptors:train': 49 + random.below(3),
+      'threads:engine': 12,
+      'files:temporary': 9 + random.below(6),
+      'directories:checkpoints': 4 + random.below(2),
+      'kept:tool-calls': 4000 * warm + noise(500),
+      'kept:dead-letters': 0,
+      'appended:trajectories': minute * 1000,
+      'appended:telemetry': minute * 180,
+      'bytes:log': minute * 1180 * 700 + 20 * mib * warm,
+      'bytes:run': 80 * mib + minute * 1180 * 700 + 20 * mib * warm + noise(mib / 4),
+      'lagSeconds:mean': 0.012 + Math.abs(noise(0.004)),
+      decisions: minute * 900,
+      decisionSeconds: minute * 900 * 0.0001,
+      steps: minute,
+    }
+    change(sample, minute)
+    return { hours: minute / 60, sample: sample as Sample }
+  })
+}
+
+test('a steady run is not accused, whatever its noise', () => {
+  for (let seed = 1; seed <= 40; seed++) expect(judge(soak(seed), warmUpHours).faults).toEqual([])
+})
+
+const plus = (name: string, perMinute: number) => (sample: Record<string, number>, minute: number) => {
+  sample[name] = (sample[name] ?? 0) + minute * perMinute
+}
+
+test.each([
+  ['memory, 20 MiB an hour below a sawtooth of 25 MiB', 'memoryBytes:train', mib / 3],
+  ['memory of a child, 6 MiB an hour', 'memoryBytes:engine', mib / 10],
+  ['a descriptor every 20 minutes', 'descriptors:train', 1 / 20],
+  ['a temporary file every 10 minutes', 'files:temporary', 1 / 10],
+  ['checkpoints that nobody removes', 'directories:checkpoints', 1 / 10],
+  ['commands that are not dropped', 'kept:tool-calls', 60],
+  ['the event loop falls behind', 'lagSeconds:mean', 0.0002],
+] as const)('%s: named', (_, series, perMinute) => {
+  const { faults } = judge(soak(3, plus(series, perMinute)), warmUpHours)
+  expect(faults).toEqual([expect.stringMatching(`^${series} grows by [0-9.e+-]+$`)])
+})
+
+test('a log that grows by more for each record is named, and so are decisions that take longer', () => {
+  const steeper = soak(5, (sample, minute) => {
+    sample['bytes:log']! += 3 * minute ** 2 * 700
+    sample.decisionSeconds! += 900 * 1e-6 * minute ** 2
+  })
+  const { faults } = judge(steeper, warmUpHours)
+  expect(faults.map(fault => fault.split(' grows')[0]).sort()).toEqual(['decision', 'log bytes a record'])
+})
+
+test('a dead letter, or a run that makes no steps, is a fault', () => {
+  const dead = soak(7, sample => {
+    sample['kept:dead-letters'] = 2
+  })
+  expect(judge(dead, warmUpHours).faults).toEqual(['2 dead letters'])
+  const still = soak(7, sample => {
+    sample.steps = 5
+  })
+  expect(judge(still, warmUpHours).faults).toContain('no step was made after the warm-up')
+})
