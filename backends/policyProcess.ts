@@ -153,6 +153,9 @@ function argumentsOf(options: PolicyProcessOptions, socket: string): string[] {
   return list
 }
 
+/** Matches torchrun's report of a rank that SIGKILL ended. */
+const rankKilled = /exitcode\s*: -9\b/
+
 /** Waits for the one line on stdout that says whether the process serves. */
 async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, timeoutMs: number): Promise<void> {
   const lines = createInterface({ input: child.stdout })
@@ -173,8 +176,8 @@ async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, t
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code.startsWith('process.start')) throw thrown
     const message = asError(thrown).message.replace(`the ${serve} process `, '')
-    // Retriable if a signal ended the process: it was killed from outside, so its model may be fine.
-    throw startError(serve, 'process.start_failed', message, child.signalCode !== null)
+    // Retriable if a signal ended the process, or a rank of it: it was killed from outside, so its model may be fine.
+    throw startError(serve, 'process.start_failed', message, child.signalCode !== null || rankKilled.test(message))
   } finally {
     clearTimeout(timer)
     lines.close()

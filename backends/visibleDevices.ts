@@ -11,6 +11,7 @@ import { existsSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { asError, TroupeError } from '../runtime/errors'
 import { pythonPath } from '../runtime/python'
+import { retryKilled } from '../sandbox/retryKilled'
 
 /** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
 const driverFiles = ['/dev/nvidiactl', '/dev/dxg', '/dev/kfd']
@@ -29,7 +30,8 @@ export async function visibleDevices(
   const named = env[visibleVariable(env)]
   if (!hasDriver || named?.trim() === '') return []
   const script = 'import torch; print(torch.cuda.device_count())'
-  const count = await promisify(execFile)(pythonPath(env), ['-c', script], { env, timeout: askMs }).then(
+  const ask = () => promisify(execFile)(pythonPath(env), ['-c', script], { env, timeout: askMs })
+  const count = await retryKilled(ask).then(
     ({ stdout }) => Number(stdout.trim()),
     thrown => {
       throw new TroupeError('process.no_devices', {

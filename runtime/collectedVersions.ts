@@ -4,6 +4,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { version } from '../package.json'
+import { retryKilledSync } from '../sandbox/retryKilled'
 import { pythonPath } from './python'
 
 export function collectedVersions(): Readonly<Record<string, string>> {
@@ -11,7 +12,7 @@ export function collectedVersions(): Readonly<Record<string, string>> {
     'import json, platform, importlib.metadata as m; ' +
     'print(json.dumps({"python": platform.python_version(), **{p: m.version(p) for p in ("torch", "transformers")}}))'
   const python = JSON.parse(
-    execFileSync(pythonPath(), ['-c', program], { timeout: 30_000, encoding: 'utf8' }),
+    retryKilledSync(() => execFileSync(pythonPath(), ['-c', program], { timeout: 30_000, encoding: 'utf8' })),
   ) as Record<string, string>
   return { troupe: version, node: process.version, ...python }
 }

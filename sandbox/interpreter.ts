@@ -10,6 +10,7 @@ import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { SandboxError } from './errors'
+import { retryKilled } from './retryKilled'
 
 export interface Interpreter {
   readonly python: string
@@ -75,7 +76,7 @@ export async function findInterpreter(directory: string, python?: string): Promi
 async function ask(python: string, [program = '', ...rest]: readonly string[]): Promise<string> {
   try {
     const options = { timeout: PROBE_TIMEOUT_MS, env: { PATH: process.env.PATH ?? '', LANG: 'C.UTF-8' } }
-    return (await execute(python, ['-I', '-c', program, ...rest], options)).stdout
+    return (await retryKilled(() => execute(python, ['-I', '-c', program, ...rest], options))).stdout
   } catch (cause) {
     throw new SandboxError('sandbox.no_python', {
       retriable: false,

@@ -18,7 +18,8 @@ import { MAX_STREAM_BYTES } from './limits'
 import { machineMemory } from './machineMemory'
 import { MemoryBudget, processBudget } from './memoryBudget'
 import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
-import type { Sandbox, SandboxLevel } from './sandbox'
+import { retryLost } from './retryLost'
+import type { RunResult, Sandbox, SandboxLevel } from './sandbox'
 import { temporaryDirectory } from './temporaryDirectory'
 import { workerFile } from './workerFile'
 import { controlFrame } from './zygote/frames'
@@ -78,7 +79,7 @@ export interface LevelReport {
 /**
  * Opens a sandbox at `options.level`, else at the highest level that this machine reaches.
  * @throws SandboxError sandbox.level_unmet (no allowed level is reached), sandbox.no_python (no usable interpreter),
- * sandbox.start_failed (a module of `options.preload` cannot be imported), sandbox.unsupported_platform (not Linux),
+ * sandbox.start_failed (a module of `options.preload` cannot be imported, or zygotes are killed as they start), sandbox.unsupported_platform (not Linux),
  * sandbox.bad_option (a number out of its bounds)
  */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
@@ -165,12 +166,21 @@ async function openZygotes(
     base,
   })
   const program = level === 'none' ? "print('contained')" : CHECK[level] + CHECK_EACH
-  const said = await pool.run({ id: 'check', code: program, timeoutMs: CHECK_MS }).then(
-    result => Buffer.from(result.stdout).toString() || Buffer.from(result.stderr).toString() || result.status,
+  const check = { id: 'check', code: program, timeoutMs: CHECK_MS }
+  const said = await retryLost(() => pool.run(check)).then(
+    result => Buffer.from(result.stdout).toString() || Buffer.from(result.stderr).toString() || whyEnded(result),
     (error: Error) => error.message,
   )
   if (said === 'contained\n') return pool
   await pool.close()
+  // Not a lower level instead: a signal from outside says nothing about what this machine can isolate.
+  if (said.includes('exited with SIGKILL')) {
+    throw new SandboxError('sandbox.start_failed', {
+      retriable: true,
+      message: `the zygotes were killed while they started: ${said}`,
+      hint: 'check whether the kernel kills processes for lack of memory (dmesg)',
+    })
+  }
   if (said.includes('preload of')) {
     throw new SandboxError('sandbox.start_failed', {
       retriable: false,
@@ -186,6 +196,8 @@ function budgetOf({ machineMemoryMb, memory }: SandboxOptions): MemoryBudget {
   const most = machineMemoryMb === undefined ? [] : [machineMemoryMb * 2 ** 20]
   return new MemoryBudget(memory ?? machineMemory(), ...most)
 }
+
+const whyEnded = ({ status, reason }: RunResult): string => reason ?? status
 
 /** Returns the reason for which the sandbox has no sessions; undefined if it has them. */
 function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {

@@ -14,6 +14,7 @@ import { contextFaults, positionsOf, type RecipeConfig } from '../../config'
 import type { ChatMessage } from '../../messages/facts'
 import { asError, TroupeError } from '../../runtime/errors'
 import { policyDirectory, pythonPath } from '../../runtime/python'
+import { retryKilled } from '../../sandbox/retryKilled'
 
 export interface ModelOnDisk {
   readonly directory: string
@@ -41,7 +42,8 @@ export async function modelOf(
   await writeFile(spec, JSON.stringify(asked))
   try {
     const args = ['-m', 'troupe_policy.model.init_model', '--out', directory, '--spec', `@${spec}`]
-    await promisify(execFile)(pythonPath(), args, { cwd: policyDirectory(), timeout: initDeadlineMs })
+    const options = { cwd: policyDirectory(), timeout: initDeadlineMs }
+    await retryKilled(() => promisify(execFile)(pythonPath(), args, options))
   } catch (thrown) {
     throw new TroupeError('config.model_not_made', {
       boundary: 'config',

@@ -3,10 +3,12 @@
  *
  * in   the number of worker processes        out  a sandbox for `answerGrader`
  * Invariant: the first answer that needs math-verify opens the sandbox, since most truths are integers and a preloaded
- * math-verify takes a second and 80 MB. If opening fails, that call rejects and the next call tries again.
+ * math-verify takes a second and 80 MB. If opening fails, that call rejects and the next call tries again. A call
+ * whose zygote dies runs again (sandbox/retryLost.ts).
  */
 import { pythonPath } from '../../runtime/python'
 import { openSandbox, type Sandbox } from '../../sandbox'
+import { retryLost } from '../../sandbox/retryLost'
 
 /**
  * Default number of worker processes. A pair of answer and truth that takes until its deadline occupies only one of
@@ -30,7 +32,8 @@ export function graderSandbox(lanes: number = graderLanes): GraderSandbox {
         opening = undefined
         throw thrown
       })
-      return (await opening).run(request, signal)
+      const opened = await opening
+      return retryLost(() => opened.run(request, signal))
     },
     async close() {
       await (await opening?.catch(() => undefined))?.close()

@@ -36,6 +36,8 @@ export interface RewardLane {
   readonly ready: Promise<string | undefined>
   /** Resolves with a description of the end of the process: its exit code or signal, or why it could not be started. */
   readonly ended: Promise<string>
+  /** True once SIGKILL has ended the process, unless `kill` sent it: it came from outside, often for lack of memory. */
+  wasKilled(): boolean
   /** Called with each answer; the owner of the process sets it. */
   onLine: (line: RewardLine) => void
   send(ask: object): void
@@ -61,12 +63,15 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   })
   for (const stream of child.stdio) stream?.on('error', () => {}) // ignored: 'close' reports the end of the process
   let tail = ''
+  let hasKilled = false
   const print = (line: string) => options.onPrinted?.(line)
   linesOf(child.stdout!, print)
   linesOf(child.stderr!, line => {
     tail = `${tail}\n${line}`.slice(-tailChars)
     print(line)
   })
+  // Its child processes hold its pipes, and 'close' would wait for them.
+  child.once('exit', () => killGroup(child))
   const ended = new Promise<string>(done => {
     child.once('error', error => done(error.message))
     child.once('close', (code, signal) => done(signal === null ? `ended with ${code}` : `was ended by ${signal}`))
@@ -86,9 +91,13 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
       void ended.then(() => clearTimeout(timer))
     }),
     ended,
+    wasKilled: () => child.signalCode === 'SIGKILL' && !hasKilled,
     onLine: () => {},
     send: ask => void (child.stdio[3] as Writable).write(`${JSON.stringify(ask)}\n`),
-    kill: () => killGroup(child),
+    kill() {
+      hasKilled ||= child.signalCode === null
+      killGroup(child)
+    },
   }
   return lane
 }

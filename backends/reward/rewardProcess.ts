@@ -4,12 +4,14 @@
  * in   an answer and its task
  * out  a score, or a fault: it raised, timed out, ended its process, returned no number
  * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs
- * or dies costs only its current question; it is killed with all its child processes, and another takes its place. All
- * processes end with this one.
+ * or dies costs only its current question; it is killed with all its child processes, and another takes its place. A
+ * process that SIGKILL from outside ends costs nothing: its question is asked again, its start repeated, up to three
+ * times in all. All processes end with this one.
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
+import { mostTries } from '../../sandbox/retryKilled'
 import { type RewardLane, type RewardLaneOptions, startRewardLane } from './rewardLane'
 
 /**
@@ -43,6 +45,7 @@ interface Ask {
   readonly task: object
   readonly settle: (reply: RewardReply) => void
   readonly reject: (error: Error) => void
+  tries: number
 }
 
 const maxWaiting = 65_536
@@ -63,24 +66,31 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   let ids = 0
   let closed = false
 
-  function open(): RewardLane {
-    const lane = startRewardLane(options)
-    lanes.add(lane)
-    void lane.ready.then(why => {
-      if (why !== undefined) return lane.kill()
-      idle.add(lane)
-      serve()
-    })
-    void Promise.all([lane.ready, lane.ended]).then(([why]) => {
+  /** Starts a process and keeps one in its place. Resolves as `ready` of the last one started. */
+  async function open(): Promise<string | undefined> {
+    for (let starts = 1; ; starts++) {
+      const lane = startRewardLane(options)
+      lanes.add(lane)
+      const why = await lane.ready
+      if (why === undefined) {
+        void lane.ended.then(() => {
+          lanes.delete(lane)
+          idle.delete(lane)
+          if (!closed) void open()
+        })
+        idle.add(lane)
+        serve()
+        return undefined
+      }
+      lane.kill()
+      await lane.ended
       lanes.delete(lane)
-      idle.delete(lane)
-      if (closed) return
-      if (why === undefined) open()
+      if (!closed && lane.wasKilled() && starts < mostTries) continue
       // A failed import is not retried in a loop: waiting questions get the reason, and the next question starts a
       // process again.
-      else if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
-    })
-    return lane
+      if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
+      return why
+    }
   }
 
   function serve(): void {
@@ -92,7 +102,9 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
     }
   }
 
-  function give(lane: RewardLane, { id, answer, task, settle }: Ask): void {
+  function give(lane: RewardLane, ask: Ask): void {
+    const { id, answer, task, settle } = ask
+    ask.tries++
     let over = false
     const end = (reply: RewardReply) => {
       if (over) return
@@ -105,7 +117,16 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
       } else lane.kill()
     }
     const timer = setTimeout(() => end({ fault: 'timeout', why: `no score within ${timeoutMs} ms` }), timeoutMs)
-    void lane.ended.then(how => end({ fault: 'died', why: `its process ${how}` }))
+    void lane.ended.then(how => {
+      if (over || closed || !lane.wasKilled() || ask.tries === mostTries) {
+        end({ fault: 'died', why: `its process ${how}` })
+        return
+      }
+      over = true
+      clearTimeout(timer)
+      waiting.unshift(ask)
+      serve()
+    })
     lane.onLine = ({ id: of, score, fault = 'raised', why }) => {
       if (of !== id) return
       end(score === undefined ? { fault, why: why ?? '' } : { score, ...(why === undefined ? {} : { why }) })
@@ -121,7 +142,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
     await Promise.all(all.map(lane => lane.ended))
   }
 
-  const whys = await Promise.all(Array.from({ length: options.processes ?? 1 }, () => open().ready))
+  const whys = await Promise.all(Array.from({ length: options.processes ?? 1 }, () => open()))
   const why = whys.find(one => one !== undefined)
   if (why !== undefined) {
     await close()
@@ -140,6 +161,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
         }
         signal?.addEventListener('abort', onAbort, { once: true })
         const ask: Ask = {
+          tries: 0,
           id: ids++,
           answer,
           task,
@@ -153,7 +175,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
           },
         }
         waiting.push(ask)
-        if (lanes.size === 0) open()
+        if (lanes.size === 0) void open()
         serve()
       })
     },

@@ -7,6 +7,7 @@
  * take turns, by address and then by connection, so that no client waits for another client's flood.
  */
 import { CALL_BOUNDS, DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
+import { retryLost } from '../retryLost'
 import { isOutOfMemory, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
 import { CallStatistics } from './callStatistics'
 import { cppRequest } from './cppProgram'
@@ -190,10 +191,10 @@ export class Dispatcher {
     }
   }
 
-  /** Runs a call. Runs it again if the machine had no memory for it, which is no fault of the submission. */
+  /** Runs a call. Runs it again if the machine had no memory for it or its zygote died: no faults of the submission. */
   async #result(request: RunRequest, stopped: AbortSignal): Promise<RunResult> {
     for (let attempt = 1; ; attempt++) {
-      const result = await this.sandbox.run(request, stopped)
+      const result = await retryLost(() => this.sandbox.run(request, stopped))
       if (!isOutOfMemory(result) || attempt === MEMORY_ATTEMPTS) return result
     }
   }

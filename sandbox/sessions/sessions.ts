@@ -169,7 +169,9 @@ export class Sessions<Link> {
       cells[cell] = next
       for (const old of cells.slice(0, -KEPT)) this.#releaseState(old)
       this.#evict(id)
-      return notes.length === 0 ? outcome.result : { ...outcome.result, reason: notes.join('; ') }
+      if (notes.length === 0) return outcome.result
+      const { reason } = outcome.result
+      return { ...outcome.result, reason: [...(reason === undefined ? [] : [reason]), ...notes].join('; ') }
     }
   }
 

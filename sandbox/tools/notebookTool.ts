@@ -7,6 +7,7 @@
  * cells first.
  */
 import { notUnicode } from '../escapedText'
+import { retryLost } from '../retryLost'
 import type { Sandbox } from '../sandbox'
 import { type PythonToolLimits, type PythonToolResult, textResult } from './pythonTool'
 
@@ -32,5 +33,5 @@ export async function runNotebookCell(
   // it.
   const history = cell.before.map(code => ({ code: notUnicode(code) ? '' : code }))
   const session = { id: cell.session, cell: history.length, history }
-  return textResult(await sandbox.run({ id, code: cell.code, ...limits, session }, signal))
+  return textResult(await retryLost(() => sandbox.run({ id, code: cell.code, ...limits, session }, signal)))
 }

@@ -7,6 +7,7 @@
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
 import { outOfMemory } from '../refusals'
+import { retryLost } from '../retryLost'
 import { isOutOfMemory, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
 
 /** Description of the tool for a chat template: name, description, JSON schema of the arguments. */
@@ -49,7 +50,8 @@ export async function runPythonTool(
   call: { readonly code: string; readonly input: string },
   { id = 'tool', signal, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  return textResult(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
+  const request = { id, code: call.code, mode: 'cell', stdin: call.input, ...limits } as const
+  return textResult(await retryLost(() => sandbox.run(request, signal)))
 }
 
 /** Returns the result with its streams decoded. @throws SandboxError sandbox.out_of_memory, retriable */

@@ -8,6 +8,7 @@
 import { SandboxError } from '../errors'
 import type { Call } from '../limits'
 import { rejected } from '../refusals'
+import { zygoteDiedReason } from '../retryLost'
 import { MACHINE_OUT_OF_MEMORY } from '../sandbox'
 import type { Outcome as CallOutcome } from '../sessions/outcome'
 import type { Ending, Place } from './frames'
@@ -62,7 +63,7 @@ export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending, outOf
 
 /** Returns the outcome of a call that had begun when its zygote died. */
 export function killedWithZygote(job: Job, reason: string, outOfMemory: boolean): Outcome {
-  const rest = rejected(job.id, outOfMemory ? MACHINE_OUT_OF_MEMORY : `the zygote that ran the call died: ${reason}`)
+  const rest = rejected(job.id, outOfMemory ? MACHINE_OUT_OF_MEMORY : zygoteDiedReason(reason))
   const result = { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt } as const
   return { result, files: false, kept: undefined }
 }

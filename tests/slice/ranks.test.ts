@@ -8,9 +8,11 @@ import { lifeline } from '../../actors/run/lifeline'
 import type { TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import { systemEffects } from '../../runtime/effects'
+import { descendantsOf } from '../support/cli'
 import { refused } from '../support/refusal'
 import { makeTinyModel } from '../support/tinyModel'
 import { grpoOptions, trainerOptions } from '../support/trainerOptions'
+import { until } from '../support/until'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-ranks-test-'))
 const modelDirectory = join(folder, 'model')
@@ -72,6 +74,21 @@ test('two ranks answer as one: the same loss, refusals that leave both in step, 
     await Promise.all([one.close(), two.close()])
   }
   await untilGone(pids)
+}, 300_000)
+
+test('a rank that is killed while it starts is a failure that a new start may mend', async () => {
+  const refusedStart = refused(start())
+  const isRank1 = (pid: number) => {
+    try {
+      return readFileSync(`/proc/${pid}/environ`, 'utf8').includes('\0RANK=1\0')
+    } catch {
+      return false // it has ended
+    }
+  }
+  const rank = () => descendantsOf(process.pid).find(isRank1)
+  await until(() => rank() !== undefined, 120_000, 20)
+  process.kill(rank()!, 'SIGKILL')
+  expect(await refusedStart).toMatchObject({ code: 'process.start_failed', retriable: true })
 }, 300_000)
 
 test('a rank that dies is said by a code, ends the others, and the step is done by those that come after it', async () => {

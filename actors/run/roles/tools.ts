@@ -6,7 +6,7 @@
  */
 import { executorId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
-import { openSandbox } from '../../../sandbox'
+import { openSandbox, SandboxError } from '../../../sandbox'
 import { type JoinedExecutor, joinExecutor } from '../../tools/joinExecutor'
 import { openRunTools } from '../../tools/runTools'
 import { processActor } from '../processActor'
@@ -25,8 +25,8 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
     name: 'sandbox-0',
     stopWithinMs: 20_000,
     // Gives up at once if the sandbox or a tool cannot be opened at the first start: the recipe or the machine is
-    // wrong. A retriable TroupeError is tried again.
-    isFatal: (error, wasUp) => !wasUp && !(error instanceof TroupeError && error.retriable),
+    // wrong. A retriable error is tried again.
+    isFatal: (error, wasUp) => !wasUp && !isRetriable(error),
     start: () => openTools(branch),
     async onUp({ tools, lanes }, context, onFailed) {
       const own = embeddedUnder(troupe, context, onFailed)
@@ -41,6 +41,9 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
   await branch.processes('sandbox', [actor])
   await actor.current()
 }
+
+const isRetriable = (error: Error): boolean =>
+  (error instanceof TroupeError || error instanceof SandboxError) && error.retriable
 
 async function openTools({ options }: Branch) {
   const { config, recipe, log } = options

@@ -44,6 +44,8 @@ const pollMs = 250
 const healthMs = 5000
 /** Milliseconds that the guard has to end the server before the guard is killed. The guard gives the server 10 s. */
 const closeMs = 15_000
+/** Upper bound on the wait for the rest of the output of a guard that has ended, in milliseconds. */
+const drainMs = 2000
 
 /**
  * Starts the server and waits until it serves.
@@ -65,9 +67,11 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
   const output = tailOf(child, log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(ended(name, `could not be run: ${error.message}`, output())))
-    child.once('close', (code, by) =>
-      resolve(ended(name, by === null ? `ended with ${code}` : `was ended by ${by}`, output())),
-    )
+    const report = (code: number | null, by: NodeJS.Signals | null) =>
+      resolve(ended(name, by === null ? `ended with ${code}` : `was ended by ${by}`, output()))
+    child.once('close', report)
+    // A guard that was killed leaves the server's workers, which hold its pipes open.
+    child.once('exit', (code, by) => setTimeout(report, drainMs, code, by).unref())
   })
   let closing: Promise<void> | undefined
   const close = () => {
@@ -88,7 +92,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
   try {
     while (!(await answers(`${url}${healthPath}`, token, signal))) {
       signal.throwIfAborted()
-      if (end !== undefined) throw notStarted(name, 'process.start_failed', end.message, child.signalCode !== null)
+      if (end !== undefined) throw notStarted(name, 'process.start_failed', end.message, wasKilled(child))
       if (systemEffects.elapsed() > until) {
         const what = `did not serve within ${startTimeoutMs} ms; last output:\n${output()}`
         throw notStarted(name, 'process.start_timeout', `the server of ${name} ${what}`, false)
@@ -112,6 +116,9 @@ const answers = (url: string, token: string, signal: AbortSignal): Promise<boole
   )
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>
+
+/** True if a signal ended the guard, or SIGKILL the server: the guard then exits with 128 + 9. */
+const wasKilled = ({ signalCode, exitCode }: Child): boolean => signalCode !== null || exitCode === 137
 
 function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
   let tail = ''

@@ -120,6 +120,30 @@ async def later():
     await until(() => printed.includes('to stderr'), 5000)
   })
 
+  test('a process that is killed from outside costs nothing: its question is asked again, its start repeated, three times at most', async () => {
+    const lives = join(directory, 'lives')
+    writeFileSync(lives, '')
+    const kill = 'os.kill(os.getpid(), 9)'
+    const processes = await processesOf(
+      `
+import os, subprocess
+with open('${lives}', 'a') as file: file.write('x')
+life = os.path.getsize('${lives}')
+if life < 3: ${kill}
+def reward(answer, task):
+    if answer == 'always' or life < 5:
+        subprocess.Popen(['sleep', '600'])
+        ${kill}
+    return life
+`,
+      { timeoutMs: 60_000 },
+    )
+    expect(await processes.judge('x', {})).toEqual({ score: 5 })
+    expect(await processes.judge('always', {})).toEqual({ fault: 'died', why: 'its process was ended by SIGKILL' })
+    expect(await processes.judge('x', {})).toEqual({ score: 8 })
+    await expect(processesOf(`import os\n${kill}`)).rejects.toThrow('was ended by SIGKILL')
+  })
+
   test('one that hangs holds up nobody who has a process of his own, and none is left behind', async () => {
     const processes = await processesOf(
       `

@@ -77,6 +77,18 @@ test('when it ends by itself, its engine hears why and its workers end too', asy
   await until(async () => !isAlive(worker!))
 })
 
+test.each([
+  ['itself', '$$'],
+  ['its guard', '$PPID'],
+])('a start that SIGKILL of %s ends is tried again; one that ends by itself is not', async (_, pid) => {
+  const start = (program: string) => startServerProcess(given({}, () => ['sh', '-c', program] as never))
+  await expect(start(`kill -9 ${pid}; sleep 10`)).rejects.toMatchObject({
+    code: 'process.start_failed',
+    retriable: true,
+  })
+  await expect(start('exit 3')).rejects.toMatchObject({ code: 'process.start_failed', retriable: false })
+})
+
 test('kill -9 of its parent ends the server, its workers and the guard', async () => {
   const file = join(__dirname, '../../../children/launchingParent.ts')
   const parent = spawn(process.execPath, ['-r', join(__dirname, '../../../../cli/register.js'), file, script], {

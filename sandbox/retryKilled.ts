@@ -1,0 +1,37 @@
+/**
+ * Repeats short work whose process was killed from outside (SIGKILL, for instance by the kernel for lack of memory): that
+ * says nothing about the work.
+ *
+ * in   work that starts a process        out  its result, or its error: the last one if it was killed `mostTries` times
+ * Invariant: an error that the process itself caused, and a deadline of execFile, are never repeated.
+ */
+
+/** Upper bound on the times that work is done whose process is killed each time. */
+export const mostTries = 3
+
+/** True for an error of execFile, or of execFileSync, whose process was killed by SIGKILL, but not at execFile's deadline. */
+function wasKilled(thrown: unknown): boolean {
+  const { signal, killed } = thrown as { readonly signal?: unknown; readonly killed?: unknown }
+  return signal === 'SIGKILL' && killed !== true
+}
+
+export async function retryKilled<T>(work: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work()
+    } catch (thrown) {
+      if (tries === mostTries || !wasKilled(thrown)) throw thrown
+    }
+  }
+}
+
+/** As `retryKilled`, for work that blocks. */
+export function retryKilledSync<T>(work: () => T): T {
+  for (let tries = 1; ; tries++) {
+    try {
+      return work()
+    } catch (thrown) {
+      if (tries === mostTries || !wasKilled(thrown)) throw thrown
+    }
+  }
+}
