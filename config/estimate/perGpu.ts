@@ -2,8 +2,8 @@
  * Adds up the memory of each kind of GPU in the device plan (it generates, trains, or does both), and of a host.
  *
  * in   the sizes of a recipe, memory of trainer and engine        out  sums; a fault for each sum that exceeds the memory
- * Assumption: `asleepGib`. A split has GPUs that generate and GPUs that train; a colocated GPU generates and trains in
- * turn; a shared GPU does both at once.
+ * Assumption: the memory that a sleeping engine or a resting trainer keeps on its GPU (`asleepGib`). A split has GPUs that
+ * generate and GPUs that train; a colocated GPU generates and trains in turn; a shared GPU does both at once.
  */
 import { TroupeError } from '../../runtime/errors'
 import { deviceNeeds, devicePlan } from '../devicePlan'

@@ -2,7 +2,7 @@
  * Rollouts and tokens of a step and of the run.
  *
  * in   the sizes of a recipe        out  figures, and the numbers that the estimate of time needs
- * Assumption: the mean share of the response budget that a rollout uses.
+ * Assumption: a rollout uses half of the response budget on average (`meanShareOfBudget`).
  */
 import { keptOfGroup } from '../sections/selection'
 import { count, type Figure, figure } from './figure'

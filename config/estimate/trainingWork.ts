@@ -33,9 +33,12 @@ export interface MicroBatchWork {
   readonly bytes: number
 }
 
-/** FLOPs of forward passes, of which each counts 1; a backward pass counts 2 for the matrices and 2.5 for attention. */
+/**
+ * A number for each kind of product: its FLOPs in one forward pass (`forwardFlops`), or the work of an update as a multiple of
+ * those FLOPs (`updatePasses`).
+ */
 export interface Passes {
-  /** FLOPs of the products with the layers' matrices. */
+  /** Products with the layers' matrices. */
   readonly matrices: number
   readonly attention: number
   readonly head: number
@@ -55,8 +58,9 @@ export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences): Pa
 }
 
 /**
- * Forward and backward passes of an update. The head computes its logits twice; checkpointing computes each layer twice
- * except for its last product, which no gradient needs. LoRA leaves out the gradients of frozen weights.
+ * Work of an update's forward and backward passes, as multiples of one forward pass. A backward pass counts 2 for matrices and
+ * 2.5 for attention. The head computes its logits twice; checkpointing computes each layer twice except for its last product,
+ * which no gradient needs. LoRA leaves out the gradients of frozen weights.
  */
 export function updatePasses({ shape, checkpointing, loraRank }: TrainedHow): Passes {
   const again = checkpointing ? 1 - (shape.hidden * shape.intermediate) / layerMatrices(shape) : 0
@@ -78,8 +82,8 @@ export function microBatchWork(how: TrainedHow, sequences: Sequences): MicroBatc
 }
 
 /**
- * Bytes of memory traffic of a micro-batch, whatever its tokens: a gradient is written, read and added to (12), and bfloat16
- * copies of the weights are made (6) where one process casts its own float32 weights.
+ * Bytes of memory traffic of a micro-batch, whatever its tokens: a gradient is written, read and added to (12 bytes for each
+ * trained parameter), and a single rank with bfloat16 products casts its float32 weights (6 bytes for each).
  */
 export function fixedBytes({ shape, half, loraRank, ranks }: TrainedHow): number {
   const weights = shape.layers * layerMatrices(shape) + (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden
@@ -99,7 +103,10 @@ export function reducedBytes({ shape, loraRank, ranks }: TrainedHow): number {
   return 4 * (loraRank === undefined ? weights : loraParameters(shape, loraRank)) * (1 - 1 / ranks)
 }
 
-/** Bytes of an update on one rank: AdamW reads value, gradient and two moments, writes three of them; the norm reads once. */
+/**
+ * Bytes of an update on one rank, 4 for each number: AdamW reads value, gradient and two moments, and writes value and
+ * moments; the gradient's norm reads the gradient once more.
+ */
 export const updateBytes = (trainable: number, ranks: number): number => (32 * trainable) / ranks
 
 /** Sum of the squared lengths of the rows that attention computes. */

@@ -88,12 +88,12 @@ const known: Readonly<Record<string, Known>> = {
   preemptions: {
     ...{ metric: 'preemptionsPerTurn', above: 0.1, for: 3 },
     means: 'engines run out of KV in the middle of turns',
-    look: 'engine.kvTokens, engine.policy, `simulate --run`',
+    look: 'engine.kvTokens, scheduler.policy, `simulate --run`',
   },
   'recomputed-tokens': {
     ...{ metric: 'recomputedShare', above: 1, for: 3 },
     means: 'engines recompute as many context tokens as they sample',
-    look: 'engine.kvTokens, engine.policy, `simulate --run`; whether the server caches prefixes',
+    look: 'engine.kvTokens, scheduler.policy, `simulate --run`; whether the server caches prefixes',
   },
   'stale-policy': {
     ...{ metric: 'staleness', above: 2, for: 3 },
@@ -136,7 +136,10 @@ export interface Alarm {
   readonly hint?: string
 }
 
-/** Fills in the metric, bounds and number of steps that the alarm leaves out, as its name stands for them. */
+/**
+ * Fills in what the alarm leaves out: metric, bounds and number of steps of the built-in alarm of its name; without such an
+ * alarm, one step.
+ */
 export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
   const preset = known[alarm.name]
   const bounds = alarm.above === undefined && alarm.below === undefined ? preset : alarm

@@ -32,7 +32,7 @@ export const engineSection = z.strictObject({
    * engines.
    */
   urls: z.array(z.string()).max(1000).default([]),
-  /** Starts vLLM or SGLang servers for this run. Not used where `urls` names servers; null: none. */
+  /** Starts vLLM or SGLang servers for this run. Has no effect if `urls` names servers; null: no server is started. */
   launch: launchSection.nullable().optional(),
   /** Reference to the secret that the server expects as its API key (--api-key). */
   apiKey: secretSchema.optional(),

@@ -10,7 +10,8 @@ export const evaluationSection = z.strictObject({
   limits: limitsOverride.optional(),
   temperature: z.number().nonnegative().default(0.6),
   /**
-   * Number of steps between two evaluations, besides those before the first and after the last step; 0: only these two.
+   * Number of steps between two evaluations. 0: only two evaluations, before the first and after the last step; a run with
+   * a number above 0 makes these two as well.
    */
   every: count.default(0),
 })

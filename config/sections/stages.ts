@@ -53,11 +53,11 @@ const problems = z
 
 export const stageSection = z.strictObject({
   name: z.string().min(1),
-  /** Overrides of the recipe's limits, which are the upper bounds of the whole run. */
+  /** Overrides of the recipe's limits. `contextTokens`, `promptTokens` and `responseTokens` may not exceed the recipe's. */
   limits: limitsOverride.optional(),
   /**
-   * Keeps only problems that the policy solves `minSolved` to `maxSolved` times; this is measured when the stage
-   * begins.
+   * Keeps only problems that the policy solves `minSolved` to `maxSolved` times; the run measures this before the stage's
+   * first step.
    */
   problems: problems.optional(),
   /** End of the stage; absent: it lasts until the run is over. */

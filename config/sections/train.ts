@@ -59,7 +59,7 @@ const fields = z.strictObject({
   clipLow: z.number().positive().max(1).optional(),
   clipHigh: z.number().positive().optional(),
   lossNorm: z.enum(lossNorms).optional(),
-  /** Scaling of advantages. std: a group's advantages are divided by their standard deviation. */
+  /** Scaling of advantages. std: a group's advantages are divided by the standard deviation of its rewards; none: not. */
   advantage: z.enum(['std', 'none']).optional(),
   /** Bounds the loss of a token with a negative advantage at this number times the absolute advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
@@ -130,7 +130,7 @@ const fields = z.strictObject({
   innerCheckpointEvery: count.optional(),
   /**
    * Number of newest checkpoints that are kept; `all`: none is removed. A checkpoint from which an open step, or the last
-   * completed step, began is kept as well.
+   * finished step, began is kept as well.
    */
   keepCheckpoints: z.union([positive, z.literal('all')]).default(3),
   /**

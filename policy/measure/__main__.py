@@ -68,7 +68,7 @@ def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, A
         checkpointing=bool(asked.get("checkpointing")), ranks=ranks,
         gradient_reduction=asked.get("gradientReduction") or "micro-batch",
     )  # fmt: skip
-    # The bound on the CPU would cut the batch; the caller chooses the micro-batch.
+    # The trainer's own bound for CPUs would cut the batch further; here only `microBatchTokens` decides.
     trainer.max_micro_tokens = None
     options = step_options(asked["microBatchTokens"])
     batch = sequences(asked["lengths"], trainer.vocabulary)

@@ -1,7 +1,7 @@
 """Processor time of training steps, by micro-batch, in one process that measures several batches in turn.
 
 In: a trainer, batches of sequence lengths with a bound on the tokens of their micro-batches, the number of rounds. Out: for each
-batch the seconds of its micro-batches in order, of its update and of the whole step: the least of all rounds.
+batch the seconds of its micro-batches in order, of its update and of the whole step: for each the least of these rounds.
 Invariants: the batches take turns, so that other work on the machine meets all of them. Processor time of this process with all its
 threads leaves out waiting for a processor and for other ranks.
 """
@@ -20,7 +20,7 @@ def step_seconds(
     trainer: Trainer, batches: list[tuple[list[TrainSequence], GrpoOptions]], rounds: int
 ) -> list[dict[str, Any]]:
     least: list[dict[str, Any]] = [{} for _ in batches]
-    # The first round warms up: memory of this size has not been asked for before.
+    # One more round comes first and does not count: it asks for memory of this size for the first time.
     for turn in range(rounds + 1):
         for at, (sequences, options) in enumerate(batches):
             found = _timed(trainer, sequences, options)

@@ -1,4 +1,4 @@
-"""Models and batches of the smoke checks: random weights in the shape of a published model, made from a seed."""
+"""Models and batches of the smoke checks, made from a seed: random weights in the shape of a published model, or tiny."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def listen(server, given: argparse.Namespace) -> None:
 
 
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
-    """Creates the service that --serve names. on_failure: called when the engine's loop dies."""
+    """Creates the renderer or the engine, as --serve names it. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
         # late: the engine does not need jinja2
         from .render.renderer import Renderer
@@ -193,8 +193,8 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     # GOMP_SPINCOUNT is read when torch is imported: torch's threads spin at every barrier. Spinning too long (the
     # default is milliseconds) starves the awaited thread when tools and Node need the same cores: work of 3 s was not
-    # done after 40 s on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000
-    # tokens/s, 36,000 with this.
+    # done after 40 s on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000 tokens/s
+    # then, and at 36,000 with this count.
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Models come from directories, so no library may access the network.

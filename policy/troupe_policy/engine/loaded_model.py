@@ -80,8 +80,8 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
-    """Compares the logits of six tokens computed at once with those of cached keys: three tokens at once, two more by a
-    decode each, the last over copied blocks. Raises UnsupportedModel if they differ.
+    """Computes the logits of six tokens twice: in one plain forward pass, and over KV blocks (three tokens at once, two by a
+    decode each, the last over copied blocks). Raises UnsupportedModel if they differ.
     """
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary

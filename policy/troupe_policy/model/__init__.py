@@ -1,1 +1,2 @@
-"""Code that the processes share: checkpoints, log-probabilities, tokenizers, new model directories."""
+"""Code that engine, trainer and renderer share (checkpoints, log-probabilities, tokenizers), and two commands: init_model
+and entropies."""

@@ -2,8 +2,8 @@
 
 In: a directory, the manifest's own sha256 as the run's log has it. Out: the manifest, or a CheckpointError that names the
 file, the digest that was expected and the one that was found.
-Invariants: a manifest whose digest is expected is compared before it is parsed, and it must be there. Nothing is loaded
-from a file that differs from its entry.
+Invariants: if the caller expects a digest, the manifest must exist and have it, which is checked before the manifest is
+parsed. A file that is checked and differs from its entry is refused.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import Any
 
 from ..child_process import die_with_parent
 
-# Upper bound on the characters of a reason, without the file and line at the end of an error's.
+# Upper bound on the characters of a reason. The file and line that end the reason of an error are added to them.
 WHY_CHARS = 500
 
 

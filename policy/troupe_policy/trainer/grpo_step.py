@@ -2,9 +2,9 @@
 
 In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics,
 checkpoints between the updates.
-Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights, optimizer and
-reference as they were; the gradient of an update does not depend on how its mini-batch is cut into micro-batches or spread
-over ranks. π_old is the policy before the first update, for every mini-batch. A step that resumes from a checkpoint ends
+Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer as
+they were, and the reference too unless the call resumed from a checkpoint. The gradient of an update does not depend on how
+its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the first update, for every mini-batch. A step that resumes from a checkpoint ends
 with the weights and losses of an uninterrupted step.
 """
 

@@ -3,7 +3,8 @@ tokens at once.
 
 In: a transformers model and micro-batches. Out: log-probabilities with a graph, and entropies.
 Invariants: log-probabilities agree with the model's own logits (compared on a few tokens when the policy is made,
-unless `checked` is false). A model whose attention cannot be packed runs on padded rows instead, unless the recipe names a kernel.
+unless `checked` is false). A model whose attention cannot be packed runs on padded rows, unless the recipe names varlen or
+flex: then it is refused.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Policy(nn.Module):
         device: torch.device | None = None,
         decided: str | None = None,
     ) -> None:
-        """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this model;
-        one that does not work is replaced by sdpa or padding, unless the recipe has `named` it. device: where the trainer
-        will compute; the model may still be on the host. decided: the `attention` that
-        another rank's try ended with. Raises ValueError if a named kernel does not work with this model.
+        """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this model; if
+        it does not work, sdpa or padding takes its place. named: the recipe names the kernel: varlen or flex that does not
+        work then raises ValueError. device: where the trainer will compute; the model may still be on the host. decided: the
+        `attention` that another rank chose; no kernel is tried.
         """
         super().__init__()
         self.model = model

@@ -3,7 +3,8 @@ FlashAttention) and `flex` (FlexAttention); and the choice of a kernel.
 
 In: query, key and value of a pack, the active layout. Out: as packed_attention.attend, which is the kernel `sdpa`.
 Invariants: every kernel computes the same attention, within the rounding of its dtype. varlen computes in bfloat16 on
-CUDA. flex has no backward pass on a CPU. A kernel that a recipe names is used or refused, never replaced.
+CUDA. flex has no backward pass on a CPU. A recipe that names varlen or flex gets that kernel or an error, never another
+kernel.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def kernel_works(kernel: str, device: torch.device, config: Any) -> bool:
     except Exception as error:  # whatever a kernel or its compiler raises: it does not work here
         logger.info("the attention kernel %s failed: %s", kernel, error)
         return False
-    # bfloat16, or TF32 on a GPU
+    # The tolerance fits products in bfloat16, or in TF32 on a GPU.
     close = lambda one, other: torch.allclose(one, other, atol=0.05 * (1.0 + other.abs().max().item()))  # noqa: E731
     return all(close(one, other) for one, other in zip(found, run(packed_attention.attend), strict=True))
 
@@ -116,7 +117,7 @@ def _block_mask(layout: Layout, window: int | None, device: torch.device) -> Any
 
 @cache
 def _compiled(function):  # type: ignore[no-untyped-def]
-    """Uncompiled, FlexAttention holds all scores at once."""
+    """Compiles a function of FlexAttention, which uncompiled would hold all scores in memory at once."""
     return torch.compile(function, dynamic=True)
 
 

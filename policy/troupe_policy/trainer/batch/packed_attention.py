@@ -104,7 +104,8 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
 
 
 def active_layout(options: Mapping[str, Any], attention_mask: Tensor | None) -> Layout:
-    """The layout of this attention call. Raises UnsupportedAttention without one, and for attention that no kernel packs."""
+    """The layout of this attention call. Raises UnsupportedAttention if no layout is active, or if the layer asks for soft
+    capping, sinks or a mask of its own."""
     if _active is None:
         raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:

@@ -1,7 +1,8 @@
 """Conversions between whole tensors and the shards that each rank holds.
 
-In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function is the identity or a
-plain copy. A function that gathers is a collective call: every rank must make it, in the same order.
+In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function gives the same values, at
+most copied and converted to a dtype. A function that gathers is a collective call: every rank must make it, in the same
+order.
 """
 
 from __future__ import annotations
