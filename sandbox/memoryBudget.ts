@@ -55,7 +55,7 @@ export class MemoryBudget {
     return this.#kills.count
   }
 
-  /** True if the kernel has killed a process for lack of memory since `killsBefore` returned `before`. */
+  /** True if the kernel has killed a process for lack of memory since `before` was read, which `killsBefore` returned. */
   killedSince(before: number): boolean {
     return this.memory.kills() > before
   }

@@ -45,7 +45,7 @@ const TMP_MB_PROCESSES = 64
  */
 const RUNNABLE = 2
 const LONG = 3
-/** First of the user ids that code runs as if this process is root, one for each zygote. */
+/** If this process is root, the code of each zygote runs under a user id of its own; this is the first of these ids. */
 const FIRST_UID = 210_000
 
 /** For each level, a program that tries to escape from the sandbox: every attempt must fail with OSError. */

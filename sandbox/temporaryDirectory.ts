@@ -44,7 +44,7 @@ export function sweepTemporaryDirectories(directory: string = tmpdir()): readonl
       rmSync(path, { recursive: true, force: true })
       removed.push(path)
     } catch {
-      // Another process sweeps it at the same time.
+      // Another process removes the directory at the same time.
     }
   }
   return removed

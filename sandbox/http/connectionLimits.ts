@@ -5,7 +5,8 @@
  * in   a server before it listens      out  the same server, bounded
  * Invariant: at the bound, a new connection replaces an idle one: one that never sent a request if there is one, else the
  * one that has been idle for longest; so a client that only connects locks nobody out. A connection with an open request is
- * never closed; if all have one, the new connection is closed. At the bound of an address, only its own connections count.
+ * never closed; if all have one, the new connection is closed. At the bound of one address, only an idle connection of that
+ * address is replaced.
  */
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'

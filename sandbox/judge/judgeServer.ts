@@ -2,8 +2,8 @@
  * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
- * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered; it waits
- * at most one second for clients that do not read their answer.
+ * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first; a client
+ * that does not read its answer delays the close by at most 60 s, a connection without a complete request by one second.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'

@@ -162,7 +162,7 @@ export class Sessions<Link> {
       const outcome = 'lost' in before ? undefined : await this.#run(requestId, next, call, parent, signal)
       if (!outcome || outcome.orphan) {
         if (attempt < ATTEMPTS) continue
-        const why = 'lost' in before ? before.lost : `its zygote died ${ATTEMPTS} times`
+        const why = 'lost' in before ? before.lost : `the state of the cell before it was lost ${ATTEMPTS} times`
         return rejected(requestId, `session_lost: session ${JSON.stringify(id)} could not be rebuilt: ${why}`)
       }
       this.#recordEnd(next, outcome.result.status, parent, outcome.kept !== undefined)

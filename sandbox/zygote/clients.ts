@@ -7,7 +7,7 @@
  * them.
  */
 
-/** Number of running calls at which a client counts as flooding: one core's share of long calls, and one more. */
+/** Number of running calls at which a client counts as flooding: one more than the long calls of a zygote (open.ts, LONG). */
 const MANY = 4
 
 export class Clients {

@@ -2,7 +2,7 @@
  * The kernel's view of a session's processes. Part of shim.c.
  *
  * in   the pid of the session's first process      out  its children: their pids, states, memory, open descriptors
- * Invariant: everything is read from this process's /proc, which no cell can reach; nothing here is a claim (what a
+ * Invariant: everything is read from the zygote's /proc, which no cell can reach; nothing here is a claim (what a
  * cell reports about itself).
  */
 
