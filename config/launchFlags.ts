@@ -5,7 +5,7 @@
  * in   a kind of server, flags of a recipe's engine.launch        out  why a flag is refused
  * Invariant: a flag that Troupe sets itself is refused with the field that decides it.
  */
-import { closest } from 'fastest-levenshtein'
+import { didYouMean } from '../runtime/settings/nearestName'
 
 const vllmFlags = `
   additional-config aggregate-engine-logging all2all-backend allow-credentials allow-deprecated-quantization
@@ -262,5 +262,5 @@ export function launchFlagFault(kind: LaunchedKind, flag: string): string | unde
   if (decided !== undefined) return `is decided by ${decided}; leave it out here`
   const bare = flag.startsWith('no-') ? flag.slice(3) : flag
   if (known[kind].includes(bare)) return undefined
-  return `is not a flag of ${kind === 'vllm' ? 'vllm serve' : 'sglang.launch_server'}, did you mean '${closest(bare, known[kind])}'?`
+  return `is not a flag of ${kind === 'vllm' ? 'vllm serve' : 'sglang.launch_server'}${didYouMean(bare, known[kind])}`
 }

@@ -6,8 +6,9 @@
  * off, becomes the value that switches Troupe's field off. Data that sets one field twice, by a flag and by its own
  * name or by two flags, to different values, is refused.
  */
-import { closest, distance } from 'fastest-levenshtein'
+
 import { TroupeError } from '../runtime/errors'
+import { nearestName } from '../runtime/settings/nearestName'
 
 type Plain = Readonly<Record<string, unknown>>
 
@@ -120,12 +121,10 @@ export function mapFlags(
 function unknownFlag(name: string, what: string): TroupeError {
   const leaf = name.split('.').at(-1)!
   const byLeaf = [...flags.keys()].filter(flag => flag.includes('.'))
-  const nearest = closest(
-    leaf,
-    byLeaf.map(flag => flag.split('.').at(-1)!),
-  )
-  const meant = byLeaf.find(flag => flag.split('.').at(-1) === nearest)!
-  const guess = distance(leaf, nearest) <= Math.max(2, leaf.length / 3) ? `, did you mean '${meant}'?` : ''
+  const leafOf = (flag: string) => flag.split('.').at(-1)!
+  const nearest = nearestName(leaf, byLeaf.map(leafOf))
+  const meant = byLeaf.find(flag => leafOf(flag) === nearest)
+  const guess = meant === undefined ? '' : `; did you mean '${meant}'?`
   return invalid(what, `${name} is not a known flag of the paper's release${guess}`)
 }
 

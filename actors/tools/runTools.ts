@@ -5,12 +5,12 @@
  * Invariant: no two tools share a name, and every schema has a tool behind it; otherwise the run ends at its start.
  */
 
-import { closest } from 'fastest-levenshtein'
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import { toolOutcome } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { notebookTool, runNotebookCell } from '../../sandbox/tools/notebookTool'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
@@ -90,7 +90,10 @@ function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
     const found = known.find(tool => tool.name === name)
     if (found !== undefined) return found
     const all = known.map(tool => tool.name)
-    throw bad('config.no_tool', `tools.names: unknown tool '${name}'; did you mean '${closest(name, all)}'?`)
+    throw bad(
+      'config.no_tool',
+      `tools.names: unknown tool '${name}'${didYouMean(name, all)}; known tools: ${all.join(', ')}`,
+    )
   })
 }
 

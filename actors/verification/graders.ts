@@ -7,7 +7,7 @@
  * misses its deadline, the rollout gets no reward. (A JavaScript function that blocks the event loop blocks the
  * process.) The first failure of each kind is logged, and so is the first failure of a broken grader.
  */
-import { closest } from 'fastest-levenshtein'
+
 import type { RewardProcesses } from '../../backends/reward/rewardProcess'
 import { builtInRewards, type Recipe, type RecipeConfig, type RewardConfig, type RewardFunction } from '../../config'
 import { answerText } from '../../kernels'
@@ -15,6 +15,7 @@ import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { SandboxError } from '../../sandbox/errors'
 import { outOfMemory } from '../../sandbox/refusals'
 import { isOutOfMemory } from '../../sandbox/sandbox'
@@ -210,6 +211,6 @@ const unknownReward = (name: string, known: readonly string[]) =>
   new TroupeError('config.unknown_reward', {
     boundary: 'config',
     retriable: false,
-    message: `unknown reward '${name}'; did you mean '${closest(name, [...known])}'?`,
+    message: `unknown reward '${name}'${didYouMean(name, known)}`,
     hint: `known rewards: ${known.join(', ')}; a recipe defines others in \`rewards\``,
   })

@@ -9,7 +9,6 @@
 import { createHash } from 'node:crypto'
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
-import { closest, distance } from 'fastest-levenshtein'
 import { type ConversationSet, conversationSets } from '../../recipes/data/conversations/formats'
 import { prepareConversations } from '../../recipes/data/conversations/prepare'
 import { type Decontaminator, decontaminator } from '../../recipes/data/decontaminate'
@@ -19,6 +18,7 @@ import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
 import { TroupeError } from '../../runtime/errors'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { readyOut, writeOut } from '../io/writeOut'
 import { shareOf, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
@@ -250,9 +250,7 @@ function refuseEmpty(
 
 function unknownSet(name: string): never {
   const known = [...problemSets.keys(), ...conversationSets.keys()]
-  const nearest = closest(name, known)
-  const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
-  throw wrong(`no data set is named '${name}'${guess}`, `known data sets: ${known.join(', ')}`)
+  throw wrong(`no data set is named '${name}'${didYouMean(name, known)}`, `known data sets: ${known.join(', ')}`)
 }
 
 function agreementOf(text: string): { least: number; of: number } {

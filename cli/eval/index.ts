@@ -10,10 +10,10 @@
 import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
-import { closest } from 'fastest-levenshtein'
 import { recipeSchema } from '../../config'
 import type { RunStarted } from '../../messages/facts'
 import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { withBus } from '../options/busOptions'
 import { numberFrom, wholeNumber } from '../options/readers'
@@ -77,10 +77,7 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
   const benchmark = benchmarks.get(name)
   if (benchmark === undefined) {
     const names = [...benchmarks.keys(), 'all']
-    throw wrong(
-      `no benchmark is named '${name}'`,
-      `benchmarks: ${names.join(', ')}; did you mean '${closest(name, names)}'?`,
-    )
+    throw wrong(`no benchmark is named '${name}'${didYouMean(name, names)}`, `benchmarks: ${names.join(', ')}`)
   }
   refuseUnusedOptions(options)
   readyReport(options.report)

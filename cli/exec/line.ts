@@ -5,7 +5,7 @@
  * Invariant: every line gets an answer, whatever the line holds; the answer has the line's id if that is valid, else
  * null.
  */
-import { distance } from 'fastest-levenshtein'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 import { notUnicode, type RunRequest, type RunResult } from '../../sandbox'
 
@@ -35,8 +35,7 @@ const FIELDS: Readonly<Record<string, { readonly is: (value: unknown) => boolean
   encoding: { is: value => value === 'utf8' || value === 'base64', what: '"utf8" or "base64"' },
 }
 const REQUIRED = ['id', 'code']
-/** Largest edit distance at which the error for an unknown field suggests a known one. */
-const NEAR = 4
+const fieldNames = Object.keys(FIELDS)
 
 export function parseExecLine(text: string): ExecLine | BadLine {
   let value: unknown
@@ -52,7 +51,11 @@ export function parseExecLine(text: string): ExecLine | BadLine {
   const id = Object.hasOwn(fields, 'id') && FIELDS.id!.is(fields.id) ? (fields.id as LineId) : null
   for (const [name, given] of Object.entries(fields)) {
     const field = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined
-    if (!field) return { id, reason: `unknown field ${JSON.stringify(name)}${nearest(name)}` }
+    if (!field)
+      return {
+        id,
+        reason: `unknown field ${JSON.stringify(name)}${didYouMean(name, fieldNames) || `; known fields: ${fieldNames.join(', ')}`}`,
+      }
     // An optional field that is null counts as missing, because many JSON writers write null for it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
@@ -88,13 +91,4 @@ function isSession(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
   const { id, cell, ...rest } = value as Record<string, unknown>
   return isText(id) && Number.isInteger(cell) && Number(cell) >= 0 && Object.keys(rest).length === 0
-}
-
-function nearest(name: string): string {
-  const [best] = Object.keys(FIELDS)
-    .map(field => ({ field, far: distance(name.toLowerCase(), field.toLowerCase()) }))
-    .sort((a, b) => a.far - b.far)
-  return best && best.far <= NEAR
-    ? `; did you mean "${best.field}"?`
-    : `; known fields: ${Object.keys(FIELDS).join(', ')}`
 }

@@ -5,9 +5,9 @@
  * Invariant: every input line gets an output line, with the line's id if that is valid. Unknown fields are ignored, so
  * that rows of a data set can be graded unchanged.
  */
-import { distance } from 'fastest-levenshtein'
 import type { Verdict } from '../../actors/verification/answerGrader'
 import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../../kernels'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
@@ -30,9 +30,6 @@ export interface BadGradeLine {
   readonly reason: string
 }
 
-/** Largest edit distance at which the error for a missing field asks whether another field of the line was meant. */
-const maxDistance = 2
-
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
   let value: unknown
   try {
@@ -52,7 +49,7 @@ export function parseGradeLine(line: string, place: GradePlace): GradeLine | Bad
   const texts: string[] = []
   for (const name of ['answer', 'truth']) {
     const text = fields.get(name)
-    if (text === undefined) return { id, reason: `${name} is missing${misspelt(name, [...fields.keys()])}` }
+    if (text === undefined) return { id, reason: `${name} is missing${didYouMean(name, fields.keys())}` }
     if (typeof text !== 'string' && typeof text !== 'number') {
       return { id, reason: `${name} must be a string or a number, not ${kindOf(text)}` }
     }
@@ -70,11 +67,6 @@ function answerIn(text: string, place: GradePlace): string | null {
 }
 
 const kindOf = (value: unknown) => (value === null ? 'null' : Array.isArray(value) ? 'an array' : `a ${typeof value}`)
-
-function misspelt(wanted: string, names: readonly string[]): string {
-  const found = names.find(name => distance(name.toLowerCase(), wanted) <= maxDistance)
-  return found === undefined ? '' : `; did you mean ${JSON.stringify(found)}?`
-}
 
 /**
  * Prints the output for a graded line.

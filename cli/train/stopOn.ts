@@ -2,9 +2,10 @@
  * `--stop-on ALARM`: builds the recipe override under which the named alarms end the run; alarms that the recipe lacks
  * are added.
  */
-import { closest, distance } from 'fastest-levenshtein'
+
 import { knownAlarms, type RecipeConfig } from '../../config'
 import { TroupeError } from '../../runtime/errors'
+import { didYouMean } from '../../runtime/settings/nearestName'
 
 export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly string[]): readonly string[] {
   if (names.length === 0) return []
@@ -12,11 +13,10 @@ export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly st
     if (alarms.some(alarm => alarm.name === name)) return []
     if (knownAlarms.includes(name)) return [{ name, stop: true }]
     const known = [...new Set([...alarms.map(alarm => alarm.name), ...knownAlarms])]
-    const nearest = closest(name, known)
     throw new TroupeError('cli.no_alarm', {
       boundary: 'cli',
       retriable: false,
-      message: `--stop-on ${name}: the alarm does not exist${distance(name, nearest) <= 4 ? `, did you mean '${nearest}'?` : ''}`,
+      message: `--stop-on ${name}: the alarm does not exist${didYouMean(name, known)}`,
       hint: `known alarms: ${known.join(', ')}; a recipe may define others`,
     })
   })

@@ -1,6 +1,7 @@
 /** Names of a step's metrics, which stages and alarms may refer to. */
-import { distance } from 'fastest-levenshtein'
+
 import { z } from 'zod'
+import { didYouMean } from '../../runtime/settings/nearestName'
 
 /** Metrics of a step's rollouts, turns and trends (`step.tallied`), and of its update (`step.completed`). */
 const stepMetrics = [
@@ -15,9 +16,8 @@ const stepMetrics = [
 
 export const stepMetric = z.string().superRefine((name, ctx) => {
   if (stepMetrics.includes(name as never)) return
-  const nearest = [...stepMetrics].sort((a, b) => distance(name, a) - distance(name, b))[0]!
   ctx.addIssue({
     code: 'custom',
-    message: `unknown metric '${name}', did you mean '${nearest}'? (${stepMetrics.join(', ')})`,
+    message: `unknown metric '${name}'${didYouMean(name, stepMetrics)} (known: ${stepMetrics.join(', ')})`,
   })
 })

@@ -4,11 +4,12 @@
  * in   a name or a file, the `--set` overrides
  * out  the recipe, its resolved config, and the origin of each value
  */
+
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { closest, distance } from 'fastest-levenshtein'
 import { mapFlag, mapFlags, type RecipeConfig, recipeSchemaWith } from '../../config'
 import { TroupeError } from '../../runtime/errors'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { type Resolved, resolveConfig } from '../../runtime/settings/resolveConfig'
 import { recipes } from '..'
 import { benchmarkRecipe, benchmarks } from '../benchmarks'
@@ -45,12 +46,10 @@ function findRecipe(name: string): LayeredRecipe {
   const file = resolve(name)
   if (existsSync(file)) return recipeOfFile(file, knownRecipe)
   const names = [...recipes.keys()]
-  const nearest = closest(name, names)
-  const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
   throw new TroupeError('config.no_recipe', {
     boundary: 'config',
     retriable: false,
-    message: `no recipe or file is named '${name}'${guess}`,
+    message: `no recipe or file is named '${name}'${didYouMean(name, names)}`,
     hint: `known recipes: ${names.join(', ')}; or give a .ts, .js or .yaml file`,
   })
 }

@@ -6,12 +6,13 @@
  * this one; without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer}
  * writes no code.
  */
+
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'
-import { distance } from 'fastest-levenshtein'
 import { parseDocument } from 'yaml'
 import type { Recipe, RecipeInput } from '../../config'
 import { asError, TroupeError } from '../../runtime/errors'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import type { Layer, PlainObject } from '../../runtime/settings/resolveConfig'
 import { recipes } from '..'
 import { problemsRecipe } from '../problems'
@@ -50,8 +51,7 @@ export function recipeOfFile(file: string, known: Known, above: readonly string[
 function parentFile(file: string, base: string, known: Known, above: readonly string[]): LayeredRecipe {
   const beside = resolve(dirname(file), base)
   if (existsSync(beside)) return recipeOfFile(beside, known, [...above, file])
-  const nearest = [...recipes.keys()].sort((a, b) => distance(base, a) - distance(base, b))[0]!
-  const guess = distance(base, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
+  const guess = didYouMean(base, recipes.keys())
   throw noBase(`${file}: 'extends' names '${base}', which is neither a recipe nor a file in ${dirname(file)}${guess}`)
 }
 

@@ -4,14 +4,15 @@
  * in   a recorded run, which may be live        out  each fact once: what the log holds, then what is appended
  * Invariant: the follower joins no consumer group, so it takes no records away from the run's processes.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises'
-import { closest } from 'fastest-levenshtein'
 import { fence } from '../../actors/ownership/fencing'
 import { learnerShapes } from '../../messages/shapes/learner'
 import { runShapes } from '../../messages/shapes/run'
 import { trajectoryShapes } from '../../messages/shapes/trajectory'
 import type { Message } from '../../messages/topics'
 import type { Entry } from '../../runtime/journal/journal'
+import { didYouMean } from '../../runtime/settings/nearestName'
 import { replayError } from '../replayError'
 import type { Place } from './place'
 import type { RecordedRun } from './recordedRun'
@@ -46,7 +47,7 @@ export function checkFactType(type: string): void {
   if (factTypes.includes(type)) return
   throw replayError(
     'no_type',
-    `no fact has the type '${type}'; did you mean '${closest(type, factTypes)}'?`,
+    `no fact has the type '${type}'${didYouMean(type, factTypes)}`,
     `types: ${factTypes.join(', ')}`,
   )
 }

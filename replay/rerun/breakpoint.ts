@@ -9,11 +9,12 @@
  * Invariant: an expression is refused if the first name of a path in it (`task` of `task.id`) is no field of any fact;
  * otherwise it would silently never hold. The names after the first are not checked.
  */
-import { closest } from 'fastest-levenshtein'
+
 import { Jexl } from 'jexl'
 import { shapes } from '../../messages/shapes'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
+import { didYouMean } from '../../runtime/settings/nearestName'
 
 /** Values that an expression reads: the fact with its group, position and time (`entry`), and today's answer to it. */
 export interface Stop {
@@ -47,8 +48,7 @@ export function conditionOf(text: string): Condition {
     throw bad(text, asError(thrown).message)
   }
   const unknown = namesIn((expression as unknown as { _getAst(): unknown })._getAst()).find(n => !known.includes(n))
-  if (unknown !== undefined)
-    throw bad(text, `no fact has a field '${unknown}'; did you mean '${closest(unknown, known)}'?`)
+  if (unknown !== undefined) throw bad(text, `no fact has a field '${unknown}'${didYouMean(unknown, known)}`)
   const value = (stop: Stop): unknown => {
     try {
       return expression.evalSync(contextOf(stop))

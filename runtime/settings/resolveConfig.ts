@@ -4,14 +4,14 @@
  *
  * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and the origin of each of its leaves
  * Invariant: all problems that the schema finds are reported at once, each with its path; a malformed assignment is
- * reported alone. An unknown field names the nearest known one. Objects in schemas should be `z.strictObject`, or
+ * reported alone. An unknown field names the one that was probably meant (nearestName.ts). Objects in schemas should be `z.strictObject`, or
  * unknown fields are dropped silently.
  */
-import { distance } from 'fastest-levenshtein'
 import { parse as parseYaml } from 'yaml'
 import type { z } from 'zod'
 import { TroupeError } from '../errors'
 import { mergeLayers, type PlainObject } from './layers'
+import { nearestName } from './nearestName'
 import { fieldsAt, pathsNamed } from './schemaFields'
 
 export type { PlainObject } from './layers'
@@ -187,13 +187,11 @@ function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly Pr
 
 function advice(schema: z.ZodType, path: readonly PropertyKey[], key: string): string {
   const known = fieldsAt(schema, path)
-  const nearest = known.toSorted((a, b) => distance(key, a) - distance(key, b))[0]
-  const elsewhere = pathsNamed(schema, key)
-  if (nearest !== undefined && distance(key.toLowerCase(), nearest.toLowerCase()) <= Math.max(2, key.length / 3)) {
-    return `, did you mean '${[...path.map(String), nearest].join('.')}'?`
-  }
-  if (elsewhere.length > 0) return `, did you mean '${elsewhere[0]}'?`
-  return nearest === undefined ? '' : `; the nearest known one is '${nearest}' (known here: ${known.join(', ')})`
+  const meant = nearestName(key, known)
+  const [elsewhere] = pathsNamed(schema, key)
+  const full = meant === undefined ? elsewhere : [...path.map(String), meant].join('.')
+  if (full !== undefined) return `; did you mean '${full}'?`
+  return known.length === 0 ? '' : `; known here: ${known.join(', ')}`
 }
 
 function* leaves(value: unknown, path: readonly string[] = []): Generator<readonly string[]> {

@@ -70,7 +70,7 @@ test('a line that cannot run is rejected with the reason, and the others run', a
   expect(reasons.sort()).toEqual([
     'a: code is missing',
     'b: code must be a string',
-    'c: unknown field "stdln"; did you mean "stdin"?',
+    'c: unknown field "stdln"; did you mean \'stdin\'?',
     'd: encoding must be "utf8" or "base64"',
     'e: timeoutMs must be a whole number from 1 to 3600000, not -1',
     'f: code of 8388609 bytes is over the limit of 8388608',

@@ -39,7 +39,7 @@ test('every line is answered in its place, broken ones as well, with the reason'
     { correct: false, how: 'integer', why: 'two different integers' },
     { correct: null, how: 'rejected', why: expect.stringContaining('not JSON') },
     { correct: null, how: 'rejected', why: expect.stringContaining('JSON object') },
-    { id: 'b', correct: null, how: 'rejected', why: 'answer is missing; did you mean "anwser"?' },
+    { id: 'b', correct: null, how: 'rejected', why: "answer is missing; did you mean 'anwser'?" },
     { id: 'c', correct: null, how: 'rejected', why: 'answer must be a string or a number, not null' },
     { id: 'd', correct: null, how: 'rejected', why: 'truth is empty' },
     { correct: null, how: 'rejected', why: 'id must be a string or a number' },

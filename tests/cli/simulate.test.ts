@@ -99,7 +99,7 @@ test('a wrong file or option ends with exit 2, the place, and what to do', async
 
 test.each<[string, object | string, RegExp]>([
   ['text', '{"name":', /not valid JSON/],
-  ['a field that is none', { ...model, kvTokns: 1 }, /kvTokns: unknown field, did you mean 'kvTokens'/],
+  ['a field that is none', { ...model, kvTokns: 1 }, /kvTokns: unknown field; did you mean 'kvTokens'/],
   ['a family that is none', { ...model, family: 'tgi' }, /family: /],
   ['half a token', { ...model, kvTokens: 10.5 }, /kvTokens: /],
   ['a negative time', { ...model, stepMs: { ...model.stepMs, overhead: -1 } }, /stepMs\.overhead: /],

@@ -10,10 +10,10 @@ const resolved = (...overrides: string[]) => {
 }
 
 test.each([
-  ['vllm', 'enforce-eagar', "is not a flag of vllm serve, did you mean 'enforce-eager'?"],
-  ['vllm', 'no-enable-prefix-cachin', "is not a flag of vllm serve, did you mean 'enable-prefix-caching'?"],
+  ['vllm', 'enforce-eagar', "is not a flag of vllm serve; did you mean 'enforce-eager'?"],
+  ['vllm', 'no-enable-prefix-cachin', "is not a flag of vllm serve; did you mean 'enable-prefix-caching'?"],
   ['vllm', 'max-model-len', 'is decided by limits.contextTokens; leave it out here'],
-  ['sglang', 'attention-backnd', "is not a flag of sglang.launch_server, did you mean 'attention-backend'?"],
+  ['sglang', 'attention-backnd', "is not a flag of sglang.launch_server; did you mean 'attention-backend'?"],
   ['sglang', 'mem-fraction-static', 'is decided by hardware.engineMemoryShare; leave it out here'],
 ] as const)('%s: the flag %s %s', (kind, flag, why) => {
   expect(launchFlagFault(kind, flag)).toBe(why)
@@ -28,7 +28,7 @@ test('known flags are taken, with and without no-', () => {
 
 test('a recipe with an unknown flag, or with launch for another kind of engine, is refused', () => {
   expect(() => resolved('engine.launch.flags.enforce-eagar=true')).toThrow(
-    /engine\.launch\.flags\.enforce-eagar: is not a flag of vllm serve, did you mean 'enforce-eager'\?/,
+    /engine\.launch\.flags\.enforce-eagar: is not a flag of vllm serve; did you mean 'enforce-eager'\?/,
   )
   expect(() => resolved('engine.kind=local')).toThrow(
     /engine\.launch: starts vLLM or SGLang servers, but engine\.kind is local/,

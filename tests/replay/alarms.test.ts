@@ -61,7 +61,7 @@ test('dead letters and a grader that arithmetic contradicts are told of a log th
 
 test.each([
   ['{name: mine}', /metric: missing/],
-  ['{name: mine, metric: los, above: 1}', /unknown metric 'los', did you mean 'loss'/],
+  ['{name: mine, metric: los, above: 1}', /unknown metric 'los'; did you mean 'loss'/],
   ['{name: [', /--alarm/],
 ])('an alarm that is none is refused: %s', async (text, said) => {
   const { code, stderr } = await alarms('--alarm', text)

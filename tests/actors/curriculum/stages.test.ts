@@ -300,7 +300,7 @@ test.each<[string, object, RegExp]>([
   [
     'a metric that is none',
     { stages: [{ name: 'a', until: { metric: 'entrpy', below: 1 } }, { name: 'b' }] },
-    /unknown metric 'entrpy', did you mean 'entropy'/,
+    /unknown metric 'entrpy'; did you mean 'entropy'/,
   ],
   ['a measurement that keeps all', { stages: [{ name: 'a', problems: { maxSolved: 8 } }] }, /keeps every problem/],
   ['an alarm of no metric', { alarms: [{ name: 'mine' }] }, /alarms\.0\.metric: missing/],

@@ -119,12 +119,12 @@ test.each<[string, string, RegExp]>([
   [
     'a typo',
     'extends: quickstart\nrollout: {grupSize: 4}',
-    /rollout\.grupSize: unknown field, did you mean 'rollout\.groupSize'/,
+    /rollout\.grupSize: unknown field; did you mean 'rollout\.groupSize'/,
   ],
   [
     'a typo in data',
     'model: {from: directory, path: x}\ndata: {fil: x}',
-    /data\.fil: unknown field, did you mean 'data\.file'/,
+    /data\.fil: unknown field; did you mean 'data\.file'/,
   ],
   [
     'a typo in a flag',

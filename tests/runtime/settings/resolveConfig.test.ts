@@ -37,9 +37,9 @@ test('every problem is reported at once, each with its path', () => {
 })
 
 test.each([
-  [{ ...minimal, nmae: 1 }, "nmae: unknown field, did you mean 'name'?"],
+  [{ ...minimal, nmae: 1 }, "nmae: unknown field; did you mean 'name'?"],
   [{ ...minimal, learner: { learningrate: 1 } }, "did you mean 'learner.learningRate'?"],
-  [{ ...minimal, stages: [{ step: 1, steps: 2 }] }, "stages.0.step: unknown field, did you mean 'stages.0.steps'?"],
+  [{ ...minimal, stages: [{ step: 1, steps: 2 }] }, "stages.0.step: unknown field; did you mean 'stages.0.steps'?"],
   [{ ...minimal, engine: { kind: 'local', kvTokens: 1, kvTokns: 1 } }, "did you mean 'engine.kvTokens'?"],
   [{ ...minimal, tokens: { max: 1, mx: 2 } }, "did you mean 'tokens.max'?"],
   [{ ...minimal, clipHigh: 1 }, "did you mean 'learner.clipHigh'?"],
