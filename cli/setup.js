@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /**
- * Set-up: npm packages, a Python venv with torch, the code generated from policy.proto, and the sandbox's C shim.
+ * Set-up: npm packages, a Python venv with torch and with what sandboxed programs import, the code generated from
+ * policy.proto, and the sandbox's C shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
  * It runs before any package is installed, so it uses Node alone. Every step but the shim leaves a stamp with the
@@ -12,6 +13,7 @@ const { SetupError, say, seconds } = require('./setup/say')
 const { withLock } = require('./setup/lock')
 const npm = require('./setup/npm')
 const python = require('./setup/python')
+const sandboxPackages = require('./setup/sandboxPackages')
 const generated = require('./setup/generated')
 const shim = require('./setup/shim')
 const kafka = require('./setup/kafka')
@@ -62,6 +64,7 @@ async function setUp(options) {
       : [
           ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
           python.step(where, options.test),
+          sandboxPackages.step(where),
           // A package ships the generated code; a checkout generates it.
           ...(where.checkout ? [generated.step(where)] : []),
           shim.step(where),

@@ -21,6 +21,8 @@ export interface Interpreter {
    * Directories that code must be able to read: standard library, shared libraries, installed packages.
    */
   readonly readable: readonly string[]
+  /** Those of the modules asked for that the interpreter does not find. */
+  readonly missing: readonly string[]
   /** Path of the launcher (freshProcess/launcher.py), compiled by this interpreter. */
   readonly launcher: string
 }
@@ -35,7 +37,7 @@ print('%d.%d.%d' % sys.version_info[:3])
 `
 // Runs in the executable that PROBE printed, so that the paths are those of the interpreter that will run the code.
 const PATHS = `
-import os, sys, sysconfig
+import importlib.util, os, sys, sysconfig
 own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
 own |= {os.path.join(path, 'lib-dynload') for path in own}
 packages = [p for p in sys.path if os.path.isdir(p) and p not in own]
@@ -43,6 +45,7 @@ print(os.pathsep.join(packages))
 base = sys.base_prefix
 home = [base] if len(base.split('/')) > 2 or base == '/usr' else [p for p in own if os.path.isdir(p)]
 print(os.pathsep.join([*home, *packages]))
+print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 `
 
 /** Longest time in ms for one answer of the interpreter: enough for one behind a slow shim, on a busy machine. */
@@ -54,9 +57,14 @@ const execute = promisify(execFile)
 /**
  * Finds the interpreter and compiles the launcher.
  * @param directory receives the compiled launcher
+ * @param modules names of modules, of which the result says which are missing
  * @throws SandboxError sandbox.no_python
  */
-export async function findInterpreter(directory: string, python?: string): Promise<Interpreter> {
+export async function findInterpreter(
+  directory: string,
+  python?: string,
+  modules: readonly string[] = [],
+): Promise<Interpreter> {
   const chosen = python ?? process.env.TROUPE_SANDBOX_PYTHON
   const launcher = join(directory, 'launcher.pyc')
   const probe = [PROBE, chosen ? 'chosen' : '', join(__dirname, 'freshProcess/launcher.py'), launcher]
@@ -69,8 +77,13 @@ export async function findInterpreter(directory: string, python?: string): Promi
       hint: 'name another interpreter in TROUPE_SANDBOX_PYTHON',
     })
   }
-  const [packages = '', readable = ''] = (await ask(executable, [PATHS])).trim().split('\n')
-  return { python: executable, version, packages, readable: readable.split(':'), launcher }
+  const roots = [...new Set(modules.map(name => name.split('.')[0]!))]
+  const [packages = '', readable = '', missing = ''] = (await ask(executable, [PATHS, ...roots])).split('\n')
+  return {
+    ...{ python: executable, version, packages, launcher },
+    readable: readable.split(':'),
+    missing: missing.split(' ').filter(Boolean),
+  }
 }
 
 async function ask(python: string, [program = '', ...rest]: readonly string[]): Promise<string> {

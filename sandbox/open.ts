@@ -17,7 +17,7 @@ import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
 import { machineMemory } from './machineMemory'
 import { MemoryBudget, processBudget } from './memoryBudget'
-import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
+import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloadGroups, type SandboxOptions } from './options'
 import { retryLost } from './retryLost'
 import type { RunResult, Sandbox, SandboxLevel } from './sandbox'
 import { temporaryDirectory } from './temporaryDirectory'
@@ -79,8 +79,9 @@ export interface LevelReport {
 /**
  * Opens a sandbox at `options.level`, else at the highest level that this machine reaches.
  * @throws SandboxError sandbox.level_unmet (no allowed level is reached), sandbox.no_python (no usable interpreter),
- * sandbox.start_failed (a module of `options.preload` cannot be imported, or zygotes are killed as they start), sandbox.unsupported_platform (not Linux),
- * sandbox.bad_option (a number out of its bounds)
+ * sandbox.start_failed (a preload cannot be imported, or zygotes are killed as they start),
+ * sandbox.unsupported_platform (not Linux), sandbox.bad_option (a number out of its bounds, a preload that is no
+ * module's name)
  */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
   checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
@@ -129,7 +130,9 @@ export async function probeLevels(options: SandboxOptions = {}): Promise<readonl
 async function openAt(level: SandboxLevel, options: SandboxOptions): Promise<Sandbox> {
   const base = temporaryDirectory('sandbox')
   try {
-    const interpreter = await findInterpreter(base, options.python)
+    const groups = preloadGroups(options)
+    const interpreter = await findInterpreter(base, options.python, groups.flat())
+    if (!options.lazyPreload && interpreter.missing.length > 0) throw notInstalled(interpreter)
     if (level === 'none' && !options.bare) return openProcessPool(options, interpreter, base)
     return await openZygotes(level, options, interpreter, base)
   } catch (error) {
@@ -139,6 +142,7 @@ async function openAt(level: SandboxLevel, options: SandboxOptions): Promise<San
 }
 
 let firstCore = 0
+let zygotesMade = 0
 
 async function openZygotes(
   level: SandboxLevel,
@@ -148,8 +152,15 @@ async function openZygotes(
 ): Promise<Sandbox> {
   const shim = options.noShim ? null : await compileShim()
   const count = options.zygotes ?? Math.min(availableParallelism(), options.lanes ?? Number.POSITIVE_INFINITY)
-  const zygotes = Array.from({ length: count }, (_, n) =>
-    zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),
+  const isThere = (module: string) => !interpreter.missing.includes(module.split('.')[0]!)
+  const preloads = preloadGroups(options)
+    .map(group => group.filter(isThere))
+    .filter(group => group.length > 0)
+  const zygotes = [[], ...preloads].map((_, kind) =>
+    Array.from({ length: count }, (_, n) => {
+      const modules = preloads.slice(0, kind).flat()
+      return zygoteSetup(options.bare ? 'bare' : level, modules, interpreter, base, shim, firstCore + n)
+    }),
   )
   // The next sandbox uses the next cores, so that several small sandboxes do not share the first core.
   firstCore += count
@@ -163,6 +174,7 @@ async function openZygotes(
     noSessions: whyNoSessions(options.bare ? 'none' : level, shim),
     workerFile: workerFile(base, 'zygote/worker'),
     zygotes,
+    preloads,
     base,
   })
   const program = level === 'none' ? "print('contained')" : CHECK[level] + CHECK_EACH
@@ -171,25 +183,37 @@ async function openZygotes(
     result => Buffer.from(result.stdout).toString() || Buffer.from(result.stderr).toString() || whyEnded(result),
     (error: Error) => error.message,
   )
-  if (said === 'contained\n') return pool
+  if (said !== 'contained\n') {
+    await pool.close()
+    throw whyNotOpened(said)
+  }
+  const fault = options.lazyPreload ? undefined : await pool.preloaded()
+  if (fault === undefined) return pool
   await pool.close()
+  throw fault.includes('preload of ') ? badPreload(interpreter, fault) : whyNotOpened(fault)
+}
+
+function whyNotOpened(said: string): SandboxError {
   // Not a lower level instead: a signal from outside says nothing about what this machine can isolate.
   if (said.includes('exited with SIGKILL')) {
-    throw new SandboxError('sandbox.start_failed', {
+    return new SandboxError('sandbox.start_failed', {
       retriable: true,
       message: `the zygotes were killed while they started: ${said}`,
       hint: 'check whether the kernel kills processes for lack of memory (dmesg)',
     })
   }
-  if (said.includes('preload of')) {
-    throw new SandboxError('sandbox.start_failed', {
-      retriable: false,
-      message: said,
-      hint: `install it for ${interpreter.python}, or name an interpreter that has it`,
-    })
-  }
-  throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
+  return new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
 }
+
+const badPreload = ({ python, version }: Interpreter, fault: string) =>
+  new SandboxError('sandbox.start_failed', {
+    retriable: false,
+    message: `${python} (Python ${version}): ${fault}`,
+    hint: 'install what is missing for this interpreter, name an interpreter that has it, or leave the module out of the preloads',
+  })
+
+const notInstalled = (interpreter: Interpreter) =>
+  badPreload(interpreter, `preload of ${interpreter.missing.join(', ')} failed: not installed`)
 
 function budgetOf({ machineMemoryMb, memory }: SandboxOptions): MemoryBudget {
   if (machineMemoryMb === undefined && memory === undefined) return processBudget()
@@ -208,7 +232,7 @@ function whyNoSessions(level: SandboxLevel, shim: string | null): string | undef
 
 function zygoteSetup(
   level: SandboxLevel | 'bare',
-  options: SandboxOptions,
+  preload: readonly string[],
   { python, packages, readable }: Interpreter,
   base: string,
   shim: string | null,
@@ -238,8 +262,8 @@ function zygoteSetup(
       base,
       readable,
       packages: packages ? packages.split(':') : [],
-      preload: preloads(options),
-      uid: process.getuid?.() === 0 ? FIRST_UID + (core % 1000) : 0,
+      preload,
+      uid: process.getuid?.() === 0 ? FIRST_UID + (zygotesMade++ % 1000) : 0,
       open_files: OPEN_FILES,
       threads: THREADS,
       tmp_mb: TMP_MB,

@@ -1,4 +1,5 @@
 /** Options of openSandbox, with their defaults and bounds. */
+import { SandboxError } from './errors'
 import type { MachineMemory } from './machineMemory'
 import type { SandboxLevel } from './sandbox'
 
@@ -32,8 +33,19 @@ export interface SandboxOptions {
    * Path or name of the Python interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`.
    */
   readonly python?: string
-  /** Modules that zygotes import before the first call. Default `std`: the modules that short programs import. */
-  readonly preload?: 'std' | 'numpy' | 'numpy+sympy' | readonly string[]
+  /**
+   * Modules that are imported before a program comes, in groups; each group is modules joined with `+`. A program that
+   * imports modules of a group is run by a zygote that has imported this group and those before it; one that imports
+   * none of them, by a zygote that has imported what short programs use. As one string: groups separated by commas.
+   * Default `std`: no groups.
+   */
+  readonly preload?: string | readonly string[]
+  /**
+   * true: openSandbox does not wait for preloads. Modules that the interpreter does not have are left out, and a zygote
+   * with preloads starts when the first program that imports one comes. Default: openSandbox starts them, and fails if a
+   * module does not import.
+   */
+  readonly lazyPreload?: boolean
   /**
    * Upper bound on the memory of paused sessions, MiB. Above it the least recently used sessions lose their states.
    * Default 1024.
@@ -58,8 +70,29 @@ export interface SandboxOptions {
   readonly bare?: boolean
 }
 
-/** Returns the names of the modules that the zygote imports besides the standard ones. */
-export function preloads({ preload = 'std' }: SandboxOptions): readonly string[] {
-  if (typeof preload !== 'string') return preload
-  return preload === 'std' ? [] : preload.split('+')
+/** Preloads that callers of openSandbox take by default, for an interpreter that set-up has equipped. */
+export const STANDARD_PRELOAD: readonly string[] = [
+  'numpy',
+  'mpmath+sympy',
+  'networkx+scipy.integrate+scipy.linalg+scipy.optimize+scipy.special+scipy.stats',
+]
+
+const MAX_GROUPS = 8
+const MODULE = /^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$/
+
+/** Returns the groups of modules to preload. @throws SandboxError sandbox.bad_option */
+export function preloadGroups({ preload = 'std' }: Pick<SandboxOptions, 'preload'>): readonly (readonly string[])[] {
+  const texts = typeof preload === 'string' ? preload.split(',') : preload
+  const groups = texts.filter(text => text !== 'std').map(text => text.split('+').map(name => name.trim()))
+  const wrong = groups.flat().find(name => !MODULE.test(name))
+  if (wrong !== undefined) throw badPreload(`'${wrong}' is no name of a Python module`)
+  if (groups.length > MAX_GROUPS) throw badPreload(`${groups.length} groups; there may be at most ${MAX_GROUPS}`)
+  return groups
 }
+
+const badPreload = (what: string) =>
+  new SandboxError('sandbox.bad_option', {
+    retriable: false,
+    message: `preload: ${what}`,
+    hint: 'groups of modules are separated by commas, modules of a group by +: numpy,mpmath+sympy',
+  })

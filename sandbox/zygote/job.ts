@@ -22,6 +22,8 @@ export interface Job {
   /** true: the client is named, so its only call may begin while the long calls of a client that floods run. */
   readonly named: boolean
   readonly queuedAt: number
+  /** Kind of the zygotes that can run the call; it changes if that kind fails. */
+  kind: number
   /** Keys of the session states that a cell forks from and leaves; undefined for a call without a session. */
   readonly place: Placed | undefined
   readonly answer: (outcome: Outcome) => void
@@ -37,6 +39,14 @@ export interface Job {
   at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
   /** true: the caller aborted the call. */
   stopped: boolean
+}
+
+/** Returns a call that waits for its first turn. */
+export function newJob(
+  given: Pick<Job, 'id' | 'call' | 'client' | 'named' | 'place' | 'kind' | 'answer' | 'refuse'>,
+): Job {
+  const queuedAt = performance.now()
+  return { ...given, queuedAt, begunAt: 0, attempts: 0, shortSince: 0, killsBefore: 0, at: undefined, stopped: false }
 }
 
 /**

@@ -11,6 +11,12 @@ import { Piscina } from 'piscina'
 import { type Reply, replies } from './frames'
 import type { FromWorker, ZygoteSetup } from './worker'
 
+/** Load of a core, shared by the zygotes that are pinned to it. */
+export interface Core {
+  /** Number of calls that these zygotes have. */
+  calls: number
+}
+
 export interface LinkEvents {
   reply(reply: Reply): void
   down(reason: string): void
@@ -24,6 +30,8 @@ export class ZygoteLink<Job> {
   /** Number of `calls` whose code has not begun. */
   notBegun = 0
   pid = 0
+  /** true: the zygote's thread was started. */
+  started = false
   #piscina: Piscina | undefined
   #port: MessagePort | undefined
   #held = false
@@ -34,7 +42,15 @@ export class ZygoteLink<Job> {
     private readonly filename: string,
     private readonly setup: ZygoteSetup,
     private readonly events: LinkEvents,
-  ) {
+    /** Number of the zygote's kind: the modules that it imports before the first call. */
+    readonly kind: number,
+    readonly core: Core,
+  ) {}
+
+  /** Starts the zygote, once. */
+  start(): void {
+    if (this.started || this.#closing) return
+    this.started = true
     this.#attach()
   }
 

@@ -1,6 +1,5 @@
 /**
- * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters, by default one for each
- * core) fork a child for each call.
+ * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters) fork a child for each call.
  *
  * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
  * out  results, in the order in which calls end
@@ -25,11 +24,13 @@ import {
   childFailed,
   type Job,
   killedWithZygote,
+  newJob,
   type Outcome,
   outcomeOf,
   type Placed,
   startFailed,
 } from './job'
+import { ZygoteKinds } from './kinds'
 import { ZygoteLink } from './link'
 import { WaitingJobs } from './waitingJobs'
 import type { ZygoteSetup } from './worker'
@@ -43,7 +44,10 @@ export interface PoolSetup {
   /** Longest wait of a call for memory, once it has its turn. */
   readonly memoryWaitMs: number
   readonly noSessions: string | undefined
-  readonly zygotes: readonly ZygoteSetup[]
+  /** For each kind (kind 0: without preloads), the zygotes of each core. */
+  readonly zygotes: readonly (readonly ZygoteSetup[])[]
+  /** Preloads by which each kind is larger than the one before it, from kind 1 on. */
+  readonly preloads: readonly (readonly string[])[]
   readonly workerFile: string
   /** Private directory of the sandbox; the pool removes it when it closes. */
   readonly base: string
@@ -61,7 +65,7 @@ export class ZygotePool implements Sandbox {
   readonly level: SandboxLevel
   readonly lanes: number
   readonly noSessions?: string
-  readonly #links: readonly ZygoteLink<Job>[]
+  readonly #kinds: ZygoteKinds
   readonly #waiting = new WaitingJobs()
   readonly #sessions: Sessions<ZygoteLink<Job>>
   readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
@@ -72,19 +76,15 @@ export class ZygotePool implements Sandbox {
   readonly #clients = new Clients()
   readonly #forgetBudget: () => void
   #again: NodeJS.Timeout | undefined
-  /** Number of zygotes in a row that died before they served. */
-  #failedStarts = 0
-
   constructor(private readonly setup: PoolSetup) {
     this.level = setup.level
     this.lanes = setup.lanes
     this.#forgetBudget = setup.budget.onGiven(() => this.#dispatch())
     if (setup.noSessions !== undefined) this.noSessions = setup.noSessions
-    this.#links = setup.zygotes.map(zygote => {
-      const link: ZygoteLink<Job> = new ZygoteLink(setup.workerFile, zygote, {
-        reply: reply => this.#reply(link, reply),
-        down: reason => this.#down(link, reason),
-      })
+    this.#kinds = new ZygoteKinds(setup.zygotes, setup.preloads, (zygote, kind, core) => {
+      const reply = (said: Reply) => this.#reply(link, said)
+      const down = (reason: string) => this.#down(link, reason)
+      const link: ZygoteLink<Job> = new ZygoteLink(setup.workerFile, zygote, { reply, down }, kind, core)
       return link
     })
     this.#sessions = new Sessions({
@@ -100,12 +100,18 @@ export class ZygotePool implements Sandbox {
 
   /** Pids of the zygotes that serve now. */
   get zygotePids(): readonly number[] {
-    return this.#links.filter(link => link.ready).map(link => link.pid)
+    return this.#kinds.links.filter(link => link.ready).map(link => link.pid)
   }
 
   /** Memory of paused sessions, in bytes. */
   get sessionBytes(): number {
     return this.#sessions.bytes
+  }
+
+  /** Starts a zygote of every kind. Returns the reason for which a preload or its zygote cannot start. */
+  preloaded(): Promise<string | undefined> {
+    this.#countOpen(1)
+    return this.#kinds.allServe().finally(() => this.#countOpen(-1))
   }
 
   run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
@@ -147,22 +153,12 @@ export class ZygotePool implements Sandbox {
         signal?.removeEventListener('abort', onAbort)
         how(value)
       }
-      const job: Job = {
-        id,
-        call,
-        client,
-        named,
-        place,
-        queuedAt: performance.now(),
+      const job = newJob({
+        ...{ id, call, client, named, place },
+        kind: this.#kinds.kindOf(call, place !== undefined),
         answer: outcome => settle(resolve, outcome),
         refuse: error => settle(reject, error.code === 'sandbox.aborted' && signal ? aborted(signal) : error),
-        begunAt: 0,
-        attempts: 0,
-        shortSince: 0,
-        killsBefore: 0,
-        at: undefined,
-        stopped: false,
-      }
+      })
       // One AbortSignal may abort many calls, so Node must not warn about many listeners.
       if (signal) setMaxListeners(0, signal)
       signal?.addEventListener('abort', onAbort, { once: true })
@@ -175,7 +171,7 @@ export class ZygotePool implements Sandbox {
   #countOpen(more: 1 | -1): void {
     this.#open += more
     if (this.#open === 0 || (this.#open === 1 && more === 1))
-      for (const link of this.#links) link.keepAlive(this.#open > 0)
+      for (const link of this.#kinds.links) link.keepAlive(this.#open > 0)
   }
 
   close(): Promise<void> {
@@ -187,8 +183,8 @@ export class ZygotePool implements Sandbox {
     this.#forgetBudget()
     clearTimeout(this.#again)
     for (const job of this.#waiting.takeAll()) job.refuse(closed())
-    await Promise.all(this.#links.map(link => link.close()))
-    for (const link of this.#links)
+    await Promise.all(this.#kinds.links.map(link => link.close()))
+    for (const link of this.#kinds.links)
       for (const [number, job] of link.calls) this.#release(link, number, job).refuse(closed())
     process.off('exit', this.#removeBase)
     this.#removeBase()
@@ -196,7 +192,7 @@ export class ZygotePool implements Sandbox {
 
   #dispatch(): void {
     while (this.#running < this.lanes) {
-      const next = this.#waiting.next(this.#links, this.#isUrgent, this.#hasMemory)
+      const next = this.#waiting.next(this.#kinds.links, this.#isUrgent, this.#hasMemory, this.#kinds.grow)
       if (!next) return
       this.#send(next.link, next.job)
     }
@@ -229,6 +225,7 @@ export class ZygotePool implements Sandbox {
     job.attempts++
     link.calls.set(number, job)
     link.notBegun++
+    link.core.calls++
     this.#running++
     job.killsBefore = this.setup.budget.killsBefore()
     link.send(runFrame(number, job.call, job.place, this.#isUrgent(job)))
@@ -237,7 +234,7 @@ export class ZygotePool implements Sandbox {
 
   #reply(link: ZygoteLink<Job>, reply: Reply): void {
     if (reply.kind === 'ready') {
-      this.#failedStarts = 0
+      this.#kinds.serves(link)
       this.#dispatch()
       return
     }
@@ -265,6 +262,7 @@ export class ZygotePool implements Sandbox {
   #release(link: ZygoteLink<Job>, number: number, job: Job): Job {
     link.calls.delete(number)
     if (job.begunAt === 0) link.notBegun--
+    link.core.calls--
     job.at = undefined
     this.#running--
     this.#clients.remove(job.client)
@@ -289,7 +287,7 @@ export class ZygotePool implements Sandbox {
     const calls = [...link.calls]
     this.#sessions.zygoteLost(link)
     for (const job of this.#waiting.takeBound(link)) job.answer(orphan(job.id))
-    if (link.pid === 0) this.#failedStarts++
+    const isGivenUp = this.#kinds.died(link, reason)
     link.pid = 0
     for (const [number, job] of calls) {
       const begun = job.begunAt > 0
@@ -300,11 +298,14 @@ export class ZygotePool implements Sandbox {
       else if (job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
       else job.refuse(startFailed(reason))
     }
-    if (this.#failedStarts < ATTEMPTS * this.#links.length || this.zygotePids.length > 0) {
-      this.#dispatch()
-      return
+    if (isGivenUp) {
+      const instead = this.#kinds.instead(link.kind)
+      for (const job of this.#waiting.takeKind(link.kind)) {
+        if (instead === undefined) job.refuse(startFailed(reason))
+        else this.#waiting.add(Object.assign(job, { kind: instead }))
+      }
     }
-    for (const job of this.#waiting.takeUnbound()) job.refuse(startFailed(reason))
+    this.#dispatch()
   }
 
   #stop(job: Job): void {

@@ -3,11 +3,11 @@
  * next call and its zygote.
  *
  * in   new calls, calls to be repeated, aborted calls
- * out  the next call and a zygote that takes it, while there is one
+ * out  the next call and a zygote of its kind (the modules that it has imported) that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
- * others. Among the others clients take turns, and the calls of one are first come, first served, as are cells of the same
- * zygote. A call for which there is no memory holds up those behind it. A zygote never has more calls than it can run at
- * once (LANES).
+ * others. Among the others clients take turns, and the calls of one client and one kind are first come, first served, as
+ * are cells of the same zygote. Calls of a kind whose zygotes are all busy do not hold up calls of another kind. A call
+ * for which there is no memory holds up those behind it. A zygote never has more calls than it can run at once (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'
@@ -28,13 +28,21 @@ const URGENT_AHEAD = 8
 const takes = (link: Link, urgent = false) =>
   link.ready && link.notBegun < AHEAD + (urgent ? URGENT_AHEAD : 0) && link.calls.size < LANES
 
+/** Waiting calls of one kind by client, in the order of turns. No set is empty. A Set deletes an aborted call at once. */
+type Turns = Map<string, Set<Job>>
+
+interface Client {
+  /** Number of the client's last turn; of a client that had no call waiting, the number at which its first call came. */
+  turn: number
+  waiting: number
+}
+
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /**
-   * Waiting calls that any zygote can run, by client, in the order of turns; a client that was served goes to the end. No
-   * set is empty. A Set keeps the order and deletes an aborted call at once.
-   */
-  readonly #queue = new Map<string, Set<Job>>()
+  /** Waiting calls that any zygote of their kind can run, by kind. A client that was served goes to the end of each. */
+  readonly #queues = new Map<number, Turns>()
+  readonly #clients = new Map<string, Client>()
+  #turns = 0
   #queued = 0
   /** Waiting cells of sessions, by the zygote that has the state that they fork from. */
   readonly #bound = new Map<Link, Set<Job>>()
@@ -47,15 +55,20 @@ export class WaitingJobs {
 
   add(job: Job): void {
     const link = job.place?.link
-    if (!link) {
-      const jobs = this.#queue.get(job.client)
-      if (jobs) jobs.add(job)
-      else this.#queue.set(job.client, new Set([job]))
-      this.#queued++
+    if (link) {
+      if (!this.#bound.has(link)) this.#bound.set(link, new Set())
+      this.#bound.get(link)?.add(job)
       return
     }
-    if (!this.#bound.has(link)) this.#bound.set(link, new Set())
-    this.#bound.get(link)?.add(job)
+    const turns = this.#queues.get(job.kind) ?? new Map<string, Set<Job>>()
+    this.#queues.set(job.kind, turns)
+    const jobs = turns.get(job.client)
+    if (jobs) jobs.add(job)
+    else turns.set(job.client, new Set([job]))
+    const client = this.#clients.get(job.client)
+    if (client) client.waiting++
+    else this.#clients.set(job.client, { turn: this.#turns++, waiting: 1 })
+    this.#queued++
   }
 
   /**
@@ -75,14 +88,16 @@ export class WaitingJobs {
 
   /**
    * Removes and returns the next call with its zygote; undefined if no zygote can take one. A call that needs no state
-   * goes to the zygote with the fewest calls.
+   * goes to the zygote of its kind on the core with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
    * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
+   * @param lacks told of a kind that has a call waiting and no zygote that takes it
    */
   next(
     links: readonly Link[],
     isUrgent: (job: Job) => boolean,
     admit: (job: Job) => boolean,
+    lacks: (kind: number) => void = () => undefined,
   ): { readonly job: Job; readonly link: Link } | undefined {
     for (const [link, jobs] of this.#bound) {
       const [job] = jobs
@@ -91,46 +106,58 @@ export class WaitingJobs {
       jobs.delete(job)
       return { job, link }
     }
-    const job = this.#again[0] ?? this.#turn(isUrgent)
-    if (!job) return undefined
-    const urgent = isUrgent(job)
-    let link: Link | undefined
-    for (const other of links) {
-      if (takes(other, urgent) && (!link || other.calls.size < link.calls.size)) link = other
+    for (const job of this.#candidates(isUrgent)) {
+      const link = freest(links, job, isUrgent(job))
+      if (!link) {
+        lacks(job.kind)
+        continue
+      }
+      if (!admit(job)) return undefined
+      const again = this.#again.indexOf(job)
+      if (again >= 0) this.#again.splice(again, 1)
+      else this.#serve(job)
+      return { job, link }
     }
-    if (!link || !admit(job)) return undefined
-    if (job === this.#again[0]) this.#again.shift()
-    else this.#serve(job)
-    return { job, link }
+    return undefined
   }
 
-  /** Returns the call whose turn it is: of the first client with an urgent call, else of the first client. */
-  #turn(isUrgent: (job: Job) => boolean): Job | undefined {
-    let first: Job | undefined
-    for (const jobs of this.#queue.values()) {
-      const [job] = jobs
-      if (job && isUrgent(job)) return job
-      first ??= job
-      // Only named clients can be urgent; where there is one client, as in most uses, the first call decides.
-      if (!job?.named && this.#queue.size === 1) break
+  /** Lists at most two calls of each kind: one that is repeated, and the one whose turn it is; best first. */
+  #candidates(isUrgent: (job: Job) => boolean): readonly Job[] {
+    const heads: Job[] = []
+    for (const turns of this.#queues.values()) {
+      const job = firstOf(turns, isUrgent)
+      if (job) heads.push(job)
     }
-    return first
+    if (heads.length > 1) {
+      const turnOf = (job: Job) => (isUrgent(job) ? -1 : (this.#clients.get(job.client)?.turn ?? 0))
+      heads.sort((a, b) => turnOf(a) - turnOf(b) || a.queuedAt - b.queuedAt)
+    }
+    if (this.#again.length === 0) return heads
+    return [...this.#again.filter((job, at, all) => all.findIndex(({ kind }) => kind === job.kind) === at), ...heads]
   }
 
   /** Removes a call, and puts its client behind the others. */
   #serve(job: Job): void {
     this.#unqueue(job)
-    const rest = this.#queue.get(job.client)
-    if (!rest) return
-    this.#queue.delete(job.client)
-    this.#queue.set(job.client, rest)
+    const client = this.#clients.get(job.client)
+    if (!client) return
+    client.turn = this.#turns++
+    for (const turns of this.#queues.values()) {
+      const rest = turns.get(job.client)
+      if (!rest) continue
+      turns.delete(job.client)
+      turns.set(job.client, rest)
+    }
   }
 
   #unqueue(job: Job): void {
-    const jobs = this.#queue.get(job.client)
-    if (!jobs?.delete(job)) return
+    const turns = this.#queues.get(job.kind)
+    const jobs = turns?.get(job.client)
+    if (!turns || !jobs?.delete(job)) return
     this.#queued--
-    if (jobs.size === 0) this.#queue.delete(job.client)
+    if (jobs.size === 0) turns.delete(job.client)
+    const client = this.#clients.get(job.client)
+    if (client && --client.waiting === 0) this.#clients.delete(job.client)
   }
 
   /** Removes and returns the cells that need the state of a zygote that died. */
@@ -140,16 +167,40 @@ export class WaitingJobs {
     return jobs
   }
 
-  /** Removes and returns the calls that any zygote could run. */
-  takeUnbound(): readonly Job[] {
-    const jobs = [...this.#again, ...[...this.#queue.values()].flatMap(queued => [...queued])]
-    this.#again.length = 0
-    this.#queue.clear()
-    this.#queued = 0
+  /** Removes and returns the calls that any zygote of this kind could run. */
+  takeKind(kind: number): readonly Job[] {
+    const queued = [...(this.#queues.get(kind)?.values() ?? [])].flatMap(jobs => [...jobs])
+    const jobs = [...this.#again.filter(job => job.kind === kind), ...queued]
+    for (const job of jobs) this.forget(job)
     return jobs
   }
 
   takeAll(): readonly Job[] {
-    return [...this.takeUnbound(), ...[...this.#bound.keys()].flatMap(link => [...this.takeBound(link)])]
+    const again = this.#again.splice(0)
+    const queued = [...this.#queues.keys()].flatMap(kind => this.takeKind(kind))
+    return [...again, ...queued, ...[...this.#bound.keys()].flatMap(link => [...this.takeBound(link)])]
   }
+}
+
+/** Returns the zygote of the call's kind that takes it, on the core with the fewest calls. */
+function freest(links: readonly Link[], job: Job, urgent: boolean): Link | undefined {
+  let best: Link | undefined
+  for (const link of links) {
+    if (link.kind !== job.kind || !takes(link, urgent)) continue
+    if (!best || link.core.calls < best.core.calls) best = link
+  }
+  return best
+}
+
+/** Returns the call whose turn it is: of the first client with an urgent call, else of the first client. */
+function firstOf(turns: Turns, isUrgent: (job: Job) => boolean): Job | undefined {
+  let first: Job | undefined
+  for (const jobs of turns.values()) {
+    const [job] = jobs
+    if (job && isUrgent(job)) return job
+    first ??= job
+    // Only named clients can be urgent; where there is one client, as in most uses, the first call decides.
+    if (!job?.named && turns.size === 1) break
+  }
+  return first
 }

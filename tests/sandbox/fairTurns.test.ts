@@ -3,8 +3,8 @@ import { openSandbox, type RunRequest, type Sandbox } from '../../sandbox'
 import { Clients } from '../../sandbox/zygote/clients'
 import { WaitingJobs } from '../../sandbox/zygote/waitingJobs'
 
-const job = (client: string, id: string, named = true) => ({ client, id, named }) as never
-const link = { ready: true, notBegun: 0, calls: new Map() } as never
+const job = (client: string, id: string, named = true) => ({ client, id, named, kind: 0 }) as never
+const link = { ready: true, notBegun: 0, calls: new Map(), kind: 0, core: { calls: 0 } } as never
 
 test('clients take turns, and the calls of one are first come, first served', () => {
   const waiting = new WaitingJobs()

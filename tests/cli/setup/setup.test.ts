@@ -32,6 +32,7 @@ beforeEach(() => {
   mkdirSync(join(home, 'policy/troupe_policy'))
   writeFileSync(join(home, 'tsconfig.json'), '{}')
   requirements('')
+  writeFileSync(join(home, 'policy/requirements-sandbox.txt'), '')
 })
 afterEach(() => {
   for (const child of children) child.kill('SIGKILL')
@@ -313,4 +314,27 @@ test('set-up installs where the runtime looks', () => {
 
 test('a venv without its interpreter is an error that says what to run', () => {
   expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python with torch: looked in .*none/)
+})
+
+test('what sandboxed programs import is installed beside torch, once, and anew after an interruption', () => {
+  const TROUPE_PIP_ARGS = wheel('first')
+  venvIsThere()
+  writeFileSync(join(home, 'policy/requirements-sandbox.txt'), 'first==1.0\n')
+  generatedIsDone()
+  expect(setup({ TROUPE_PIP_ARGS }).said).toMatch(/sandbox packages: done in/)
+  const python = join(home, '.venv/bin/python')
+  expect(spawnSync(python, ['-c', 'import first']).status).toBe(0)
+  expect(setup().said).toBe('setup: up to date\n')
+
+  // As after a power cut in the middle of pip's work: the package counts as installed, and its file is not there.
+  const [lib] = spawnSync(python, ['-c', 'import first; print(first.__file__)'], { encoding: 'utf8' }).stdout.split(
+    '\n',
+  )
+  rmSync(lib!)
+  const stamp = join(home, '.venv/.troupe-setup.json')
+  const { sandbox: _, ...rest } = JSON.parse(readFileSync(stamp, 'utf8'))
+  writeFileSync(stamp, JSON.stringify(rest))
+  writeFileSync(join(home, '.venv/.troupe-installing-sandbox'), '')
+  expect(setup({ TROUPE_PIP_ARGS }).code).toBe(0)
+  expect(spawnSync(python, ['-c', 'import first']).status).toBe(0)
 })

@@ -1,0 +1,36 @@
+/**
+ * Installs what programs may import in the sandbox into the venv of the Python step: numpy, scipy, sympy and others,
+ * pinned in policy/requirements-sandbox.txt.
+ *
+ * in   the venv with torch, the pinned requirements     out  the packages; their digest in the venv's stamp
+ * It is a step of its own, so that a change of these requirements does not have pip look at torch's again. A marker lies
+ * in the venv while pip works: pip takes a half-copied package for installed, so after an interruption it copies all again.
+ */
+const fs = require('node:fs')
+const path = require('node:path')
+const { digestOf, readStamp, writeStamp } = require('./say')
+const { shellWords } = require('./python')
+const { runTool } = require('./tool')
+
+function step(where) {
+  const python = path.join(where.venv, 'bin/python')
+  const stamp = path.join(where.venv, '.troupe-setup.json')
+  const marker = path.join(where.venv, '.troupe-installing-sandbox')
+  const file = path.join(where.policy, 'requirements-sandbox.txt')
+  return {
+    name: 'sandbox packages',
+    says: `numpy, scipy, sympy, mpmath and networkx for programs in the sandbox, in ${where.venv}`,
+    isDone: () => fs.existsSync(python) && readStamp(stamp).sandbox === digestOf([file]),
+    async run() {
+      const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
+      const again = fs.existsSync(marker) ? ['--force-reinstall', '--no-deps'] : []
+      const pip = ['-m', 'pip', 'install', '--no-input', ...again, '-r', file, ...extra]
+      fs.writeFileSync(marker, '')
+      await runTool('sandbox packages', python, pip, { cwd: where.policy, where })
+      writeStamp(stamp, { ...readStamp(stamp), sandbox: digestOf([file]) })
+      fs.rmSync(marker, { force: true })
+    },
+  }
+}
+
+module.exports = { step }

@@ -1,0 +1,118 @@
+/**
+ * The zygotes of a pool (warm interpreters that fork a child for each call), by kind: kind 0 has imported the standard
+ * modules, each further kind also the next group of preloads.
+ *
+ * in   the programs that come; zygotes that begin to serve, or die
+ * out  the kind that a program needs; zygotes, started on the first need: one more of a kind while all of it are busy
+ * Invariant: a program runs whatever its kind says: the kind decides only which imports are warm. A kind whose zygotes
+ * cannot start is given up, with the reason, and its programs run in the next smaller kind.
+ */
+import type { Call } from '../limits'
+import { neededGroups } from './imports'
+import type { Job } from './job'
+import type { Core, ZygoteLink } from './link'
+import type { ZygoteSetup } from './worker'
+
+type Link = ZygoteLink<Job>
+
+/** Upper bound on starts in a row, for each zygote of a kind, that fail. */
+const STARTS = 3
+
+interface Kind {
+  readonly links: readonly Link[]
+  failedStarts: number
+  /** Reason for which the kind was given up. */
+  fault: string | undefined
+  /** Resolves when a zygote of the kind serves, or the kind was given up. */
+  readonly settled: Promise<void>
+  readonly settle: () => void
+}
+
+export class ZygoteKinds {
+  readonly links: readonly Link[]
+  readonly #kinds: readonly Kind[]
+  readonly #needed: (code: Uint8Array) => number
+
+  /**
+   * @param setups for each kind, the zygotes of each core
+   * @param groups preloads by which each kind is larger than the one before it, from kind 1 on
+   */
+  constructor(
+    setups: readonly (readonly ZygoteSetup[])[],
+    groups: readonly (readonly string[])[],
+    link: (setup: ZygoteSetup, kind: number, core: Core) => Link,
+  ) {
+    const cores = setups[0]!.map((): Core => ({ calls: 0 }))
+    this.#kinds = setups.map((ofKind, kind) => {
+      const links = ofKind.map((setup, n) => link(setup, kind, cores[n]!))
+      let settle = () => {}
+      const settled = new Promise<void>(resolve => {
+        settle = resolve
+      })
+      // Each kind starts on another core first, so that few zygotes in use do not share the first core.
+      return { links: rotated(links, kind), failedStarts: 0, fault: undefined, settled, settle }
+    })
+    this.links = this.#kinds.flatMap(({ links }) => links)
+    this.#needed = neededGroups(groups)
+    for (const first of this.#kinds[0]!.links) first.start()
+  }
+
+  /** Returns the kind for a call. A session has the largest: which modules its later cells import is not known. */
+  kindOf(call: Call, isSession: boolean): number {
+    return this.#usable(isSession ? this.#kinds.length - 1 : this.#needed(call.code))
+  }
+
+  /** Starts one more zygote of the kind, unless one is starting or all are started. */
+  readonly grow = (kind: number): void => {
+    const { links } = this.#kinds[kind]!
+    if (!links.some(link => link.started && !link.ready)) links.find(link => !link.started)?.start()
+  }
+
+  serves({ kind }: Link): void {
+    this.#kinds[kind]!.failedStarts = 0
+    this.#kinds[kind]!.settle()
+  }
+
+  /**
+   * Counts a zygote that died. Returns true if its kind has no zygote that serves and is given up: then `kindOf` has
+   * another for its calls, or there is none.
+   */
+  died({ kind, pid }: Link, reason: string): boolean {
+    const one = this.#kinds[kind]!
+    if (pid === 0) one.failedStarts++
+    const started = one.links.filter(link => link.started)
+    const isFinal = reason.includes(PRELOAD_FAILED)
+    if (started.some(link => link.ready) || (one.failedStarts < STARTS * started.length && !isFinal)) return false
+    one.fault ??= reason
+    one.settle()
+    // Kind 0 is tried on: each of its calls is refused meanwhile, and a machine that was short of memory may recover.
+    if (kind > 0) for (const link of one.links) void link.close()
+    return true
+  }
+
+  /** Returns the kind in which calls of a kind that was given up can run; undefined if there is none. */
+  instead(kind: number): number | undefined {
+    return kind === 0 ? undefined : this.#usable(kind)
+  }
+
+  /** Starts a zygote of every kind and waits for them. Returns the reason for which one cannot start. */
+  async allServe(): Promise<string | undefined> {
+    for (const { links } of this.#kinds) links[0]!.start()
+    await Promise.all(this.#kinds.map(({ settled }) => settled))
+    return this.#kinds.find(({ fault }) => fault !== undefined)?.fault
+  }
+
+  #usable(kind: number): number {
+    let usable = kind
+    while (usable > 0 && this.#kinds[usable]!.fault !== undefined) usable--
+    return usable
+  }
+}
+
+/** Words with which zygote.py reports that a preload does not import: starting again would not help. */
+const PRELOAD_FAILED = 'preload of '
+
+const rotated = <T>(items: readonly T[], by: number): readonly T[] => {
+  const at = by % items.length
+  return [...items.slice(at), ...items.slice(0, at)]
+}
