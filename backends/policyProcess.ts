@@ -91,7 +91,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
       PYTHONDONTWRITEBYTECODE: '1',
     },
   })
-  child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
+  child.stdin.on('error', () => {}) // an error is ignored: 'exit' reports the end of the process
   const stderr = tailOf(child, options.log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))

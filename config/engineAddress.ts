@@ -32,7 +32,7 @@ export function engineOverrides(addresses: readonly string[]): readonly string[]
   const urls = parsed.flatMap(({ url }) => (url === undefined ? [] : [url]))
   const twice = namedTwice(kind, urls)
   if (twice !== undefined) throw bad(`${twice} are the same server`, 'give each server once')
-  // A recipe may start servers of its own, which engines of other kinds replace.
+  // A recipe's `engine.launch` starts vLLM or SGLang servers; engines of any other kind take their place.
   const launch = kind === 'vllm' || kind === 'sglang' ? [] : ['engine.launch=null']
   return [`engine.kind=${kind}`, `engine.urls=${JSON.stringify(urls)}`, ...launch]
 }

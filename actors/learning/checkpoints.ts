@@ -82,7 +82,7 @@ export function checkpoints(options: CheckpointsOptions) {
       const { manifest, bytes } = await saved
       return { type: 'checkpoint.saved', at: fx.now(), step, version, name, digest, manifest, bytes, epoch }
     })
-    fact.catch(() => {}) // handled by whoever awaits it
+    fact.catch(() => {}) // whoever awaits `fact` handles the error
     await Promise.race([mayGoOn, fact.then(begun, begun)])
     return { fact }
   }
@@ -170,7 +170,7 @@ export function checkpoints(options: CheckpointsOptions) {
     /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */
     async remove({ name, version }: KeptCheckpoint, newest: PolicyVersion): Promise<void> {
       const aside = pathOf(`.${name}.removed`)
-      // Renamed first: a checkpoint of which a part is missing would be taken for a whole one.
+      // The directory gets another name first: one that is removed in part would be taken for a whole checkpoint.
       await rename(pathOf(name), aside).catch(unlessMissing)
       await rm(aside, { recursive: true, force: true })
       if (version !== null && version <= newest - options.keepVersions) await removeVersion(version)

@@ -85,7 +85,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       case 'turn':
         return rollout.open && clock.waited(rollout, rollout.askedAt) > turnTimeoutMs(rollout)
       case 'tools':
-        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // not `some`: `isLost` also starts the clock of every call
+        // `filter`, not `some`, because `isLost` also starts the clock of a call that it looks at.
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0
       default:
         return false
     }

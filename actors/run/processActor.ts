@@ -137,7 +137,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
             if (context.signal.aborted) throw closed(name)
             await onUp?.(started, context, failed)
           } catch (thrown) {
-            await started.close() // closed here, because no owner would end it later
+            await started.close() // the process is nobody's yet, so nobody would end it later
             throw thrown
           }
           process = started

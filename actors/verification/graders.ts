@@ -117,7 +117,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       const error = asError(thrown)
       // The code of a TroupeError names the kind of failure, so failures of different kinds are counted apart: a judge
       // model that refuses, and one that is unreachable.
-      if (error instanceof SandboxError && error.code === 'sandbox.out_of_memory') throw error // It is asked again.
+      if (error instanceof SandboxError && error.code === 'sandbox.out_of_memory') throw error // The port asks the grader again.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
       return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }

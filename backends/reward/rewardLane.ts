@@ -61,7 +61,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
       PYTHONUNBUFFERED: '1',
     },
   })
-  for (const stream of child.stdio) stream?.on('error', () => {}) // ignored: 'close' reports the end of the process
+  for (const stream of child.stdio) stream?.on('error', () => {}) // an error is ignored: 'close' reports the end of the process
   let tail = ''
   let hasKilled = false
   const print = (line: string) => options.onPrinted?.(line)
@@ -70,7 +70,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
     tail = `${tail}\n${line}`.slice(-tailChars)
     print(line)
   })
-  // Its child processes hold its pipes, and 'close' would wait for them.
+  // Child processes of the process that ended hold its pipes open, and 'close' would wait for them.
   child.once('exit', () => killGroup(child))
   const ended = new Promise<string>(done => {
     child.once('error', error => done(error.message))

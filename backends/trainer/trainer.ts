@@ -80,7 +80,7 @@ export interface SavedCheckpoint {
 export interface Trainer {
   /** Moves weights and optimizer to the host's memory, for engines on the same GPUs. Only `wake` may follow. */
   sleep?(): Promise<void>
-  /** Moves weights and optimizer back. */
+  /** Moves weights and optimizer from the host's memory back to the device. */
   wake?(): Promise<void>
   /**
    * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives the

@@ -57,7 +57,7 @@ def training(model: Path, device: torch.device) -> Iterator[Figure]:
         torch.cuda.reset_peak_memory_stats(device)
     trainer = new_trainer(model, device, "bfloat16", checkpointing=True)
     batch = sequences(model, [2048, 1536, 1024, 512] * 8 if device.type == "cuda" else [128, 96, 64, 32])
-    for _ in range(2):  # the first warms up
+    for _ in range(2):  # the first step warms up
         metrics = trainer.step(batch, grpo_options())
     rate = metrics["tokensPerSecond"]
     yield Figure("gradient norm", metrics["gradNorm"], least=1e-12)

@@ -203,7 +203,8 @@ export class Cell<M> implements ActorRef<M> {
         this.#inbox.mailbox.done()
         continue
       }
-      // Only the first handled message of a bundle is timed: a sample under load; every message when bundles hold one.
+      // Only the first handled message of a bundle is timed: under load a sample of the messages, otherwise all of them,
+      // since bundles then hold one message each.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)

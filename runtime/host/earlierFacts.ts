@@ -58,8 +58,8 @@ export async function earlierFacts(
  */
 function highestOf(asked: readonly (RolloutRequested | CurriculumClaimed)[]): number {
   const claimed = asked.findIndex(({ type }) => type === 'curriculum.claimed')
-  // Requests before the first claim found here belong to a curriculum that claimed earlier; of several the latest
-  // counts.
+  // Requests before the first claim in `asked` belong to curricula whose claims are older than the list; the latest of
+  // these curricula counts.
   const unclaimed = claimed < 0 ? asked : asked.slice(0, claimed)
   let curriculum = Math.max(-1, ...unclaimed.map(({ learnerEpoch }) => learnerEpoch ?? -1))
   let highest = -1

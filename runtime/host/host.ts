@@ -39,7 +39,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly name: string
   readonly behaviour: Behaviour<S, I, R>
   readonly journal: Journal
-  /** Spawns the host's actor: an actor system, or an actor, which becomes the parent. */
+  /** Where the host's actor is spawned: in an actor system, or as the child of an actor. */
   readonly system: Pick<ActorSystem, 'spawn'>
   readonly fx: Effects
   readonly log: Log
@@ -246,8 +246,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // Another member owns the partition by now, or the next tick commits. At worst a resumed run reads more
-        // records.
+        // The error needs no retry: another member owns the partition by now, or the next tick commits. At worst a
+        // resumed run reads more records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }

@@ -18,7 +18,10 @@ export const followedFeeds: readonly Feed[] = [
   { topic: 'learner', from: 'oldest' },
 ]
 
-/** tallies: true if the run writes `step.tallied`. without: names of checkpoints that are ignored. */
+/**
+ * learns: true if the run trains. tallies: true if the run writes `step.tallied`. without: names of checkpoints that are
+ * ignored.
+ */
 interface Refold {
   readonly learns: boolean
   readonly tallies?: boolean
@@ -26,8 +29,9 @@ interface Refold {
 }
 
 /**
- * Returns the offsets at which refolds begin, from the facts that `saidOf` read: only `trajectories` may begin after
- * offset 0, and only if the run trains. Without training, groups alone end the steps, so all of them are read.
+ * Returns the offset at which a refold of each partition begins. `said`: the facts that `saidOf` read. Only a refold of
+ * `trajectories` may begin after offset 0, and only if the run trains: without training there are no checkpoints that hold
+ * what earlier groups did, so all groups are read.
  */
 export function beginOf(said: readonly Fact[], { learns, tallies, without = new Set() }: Refold): Begin {
   const counted = said.filter(fact => fact.type !== 'checkpoint.saved' || !without.has(fact.name))

@@ -170,7 +170,7 @@ async function startTraining(
     },
   })
   await branch.processes('trainer', [trainers])
-  // Closed after the learner and before the trainer: a checkpoint that is being written is completed first.
+  // Awaited when the learner has stopped and before the trainer is closed: the end of the checkpoint that is being written.
   let writing = async () => {}
   branch.onClose(() => writing())
   const { coldStart } = config

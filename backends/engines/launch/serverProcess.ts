@@ -63,7 +63,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
     detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
     env: { ...process.env, ...own, ...env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1' },
   })
-  child.stdin.on('error', () => {}) // ignored: 'close' reports the end
+  child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
   const output = tailOf(child, log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(ended(name, `could not be run: ${error.message}`, output())))

@@ -132,7 +132,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,
-    // False: a group's prompt is computed once and then copied, and every member's copy takes KV cache.
+    // The engine computes a group's prompt once, but every member's copy of its keys and values takes KV cache.
     prefixSharing: false,
     prioritySign: -1,
     trainable: true,

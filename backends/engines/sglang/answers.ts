@@ -126,7 +126,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     let began = 0
     const again = () => {
       if (systemEffects.elapsed() - began > abortGiveUpMs) return connection.abort(signal.reason)
-      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // ignored: the next abort or the health check reports a failure
+      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // an error is ignored: the next abort or the health check reports it
       timer = setTimeout(again, abortAgainMs)
     }
     const onAbort = () => {

@@ -54,8 +54,8 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
   const capabilities: EngineCapabilities = {
     kind: 'sglang',
     ...capabilitiesOf(traits, expected),
-    // 0: when the KV cache is full, SGLang preempts the request with the fewest generated tokens, whatever the
-    // priority.
+    // The sign is 0 because SGLang, when its KV cache is full, preempts the request with the fewest generated tokens,
+    // whatever the priority.
     prioritySign: 0,
     trainable: traits.processedLogprobs && traits.takesWeights,
     deterministic: traits.takesSeed,

@@ -52,7 +52,7 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
     onLoaded()
     if (!update.keepKv) await flush(http)
   } catch (thrown) {
-    await goOn(http).catch(() => {}) // ignored: the error of the update matters more
+    await goOn(http).catch(() => {}) // an error is ignored: that of the update matters more
     throw thrown
   }
   await goOn(http)

@@ -151,7 +151,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
 
   function book(): void {
     cancelTimer()
-    // Requests wait while no batch runs only during a pause, so the next check is due at its end.
+    // If no batch runs although requests wait, the engine is paused, so the next check is due at the end of the pause.
     const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
     if (dueMs === undefined) return
     cancelTimer = afterOn(fx, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)), live)

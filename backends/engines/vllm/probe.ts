@@ -95,8 +95,8 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
 }
 
 /**
- * Resumes a paused server, which answers no generation. Only a run that trains may: it updates the weights, so no other
- * run does. For any other run the pause is an error.
+ * Resumes a paused server, which answers no generation. Only a run that trains may resume it: no other run changes the
+ * server's weights, so the pause is left over from a process that died. For any other run the pause is an error.
  */
 async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
   if (trained) return resume(http)

@@ -33,7 +33,7 @@ export async function sleepVllm(http: ServerHttp, level: SleepLevel): Promise<vo
     await must(http, '/reset_prefix_cache?reset_running_requests=true', {}, pauseMs, 'could not drop its KV cache')
     await must(http, `/sleep?level=${level}&mode=keep`, {}, pauseMs, 'could not free its memory')
   } catch (thrown) {
-    await resume(http).catch(() => {}) // ignored: the error of the sleep matters more
+    await resume(http).catch(() => {}) // an error is ignored: that of the sleep matters more
     throw thrown
   }
 }

@@ -58,7 +58,7 @@ export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded:
     // endpoint.
     await http.post('/update_weight_version', { new_version: String(version) }, askMs)
   } catch (thrown) {
-    await resume(http).catch(() => {}) // ignored: the error of the update matters more
+    await resume(http).catch(() => {}) // an error is ignored: that of the update matters more
     throw thrown
   }
   await resume(http)

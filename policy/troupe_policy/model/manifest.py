@@ -53,7 +53,7 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
         raise corrupt(f"{file} has the digest {found[:12]}…, but the run's log says {expected[:12]}…")
     try:
         manifest = json.loads(content)
-    except ValueError as error:  # UnicodeDecodeError is one, too
+    except ValueError as error:  # a UnicodeDecodeError is a ValueError, too
         raise corrupt(f"{file} is not JSON ({error})") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files", {}), dict):
         raise corrupt(f"{file} is not the manifest of a checkpoint")

@@ -151,7 +151,7 @@ def _logprobs_of(micros: Sequence[MicroBatch]) -> dict[str, Tensor]:
     first update they cannot be computed again.
     """
     named = {"old": [micro.old_logp for micro in micros], "reference": [micro.reference_logp for micro in micros]}
-    # With `engine-logprobs`, π_old of later mini-batches is not set yet; it is part of the batch.
+    # With `engine-logprobs`, `old_logp` of later mini-batches is not set yet, and need not be saved: the batch holds it.
     return {name: torch.cat(parts) for name, parts in named.items() if all(part is not None for part in parts)}
 
 

@@ -125,7 +125,7 @@ class Trainer(TrainingState):
     def checkpoint(self, directory: str | Path, weights: str | Path) -> Future[SavedCheckpoint]:
         """Begins to write a checkpoint beside training. weights: where `save` published the same weights."""
         saving = saved_state.begin_checkpoint(self, Path(directory), Path(weights))
-        if not self.ranks.is_leader:  # there nobody asks for the result
+        if not self.ranks.is_leader:  # on the other ranks nobody asks for the result
             saving.add_done_callback(lambda ended: self._log_failed(directory, ended.exception()))
         return saving
 

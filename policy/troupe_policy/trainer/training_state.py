@@ -87,7 +87,7 @@ class TrainingState:
         self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)
         self.max_micro_tokens = cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
-        # Before the model is sharded, while every parameter still has its whole shape.
+        # Computed before the model is sharded, while every parameter still has its whole shape.
         self.cost_terms = cost_terms(self.model)
         self.policy = self._make_policy(checkpointing, attention, compiled)
         allow_tf32(self.device)

@@ -52,7 +52,7 @@ def load(state: TrainingState, directory: Path) -> None:
         state.reference.load(checkpoint.tensors_in(reference))
     else:
         state.reference.drop()
-    # checkpoints have the reference in shards now: the first one writes it anew
+    # The next checkpoint writes the reference anew: checkpoints hold it in shards, which this directory has not.
     state.saved_reference = None
 
 

@@ -227,7 +227,7 @@ export class KafkaMember {
     this.coordinator = undefined
     if (silentMs > this.options.client.settings.sessionTimeoutMs) this.lose()
     if (silentMs > this.options.client.settings.stallTimeoutMs) throw thrown
-    void this.cluster.refreshMetadata().catch(() => {}) // ignored: the next attempt reports the fault
+    void this.cluster.refreshMetadata().catch(() => {}) // an error is ignored: the next attempt reports it
   }
 
   private lose(): void {

@@ -158,7 +158,7 @@ export class KafkaReader {
         await sleep(Math.min(pauseMs, leftMs))
         if (this.closed) throw busErrors.closed()
         this.coordinators.clear()
-        await this.cluster.refreshMetadata().catch(() => {}) // ignored: the next attempt reports the fault
+        await this.cluster.refreshMetadata().catch(() => {}) // an error is ignored: the next attempt reports it
       }
     }
   }

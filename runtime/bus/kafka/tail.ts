@@ -119,7 +119,7 @@ export class KafkaTail {
     const { topic, partition, next } = follower
     const bounds = async () => {
       if (follower.state === 'gone') throw busErrors.closed() // the cursor has been removed, so nobody receives this error
-      await reader.cluster.refreshMetadata().catch(() => {}) // ignored: the request that follows reports the fault
+      await reader.cluster.refreshMetadata().catch(() => {}) // an error is ignored: the request that follows reports it
       return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
     await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
@@ -193,7 +193,7 @@ export class KafkaTail {
         this.failStalled(followers, thrown)
         await sleep(pauseMs)
         pauseMs = Math.min(pauseMs * 2, maxPauseMs)
-        await this.cluster.refreshMetadata().catch(() => {}) // ignored: the next poll reports the fault
+        await this.cluster.refreshMetadata().catch(() => {}) // an error is ignored: the next poll reports it
         this.pollAll()
       }
     }

@@ -1,4 +1,4 @@
-"""Directories of tensors in which each rank writes and reads its own shards (torch.distributed.checkpoint).
+"""Directories of tensors in which each rank writes and reads its own shards (torch.distributed.checkpoint, dcp).
 
 In: tensors by name, plain ones (equal on every rank) or DTensors. Out: files `__RANK_N.distcp` and `.metadata`, and
 sha256 and size of the files that this rank wrote.

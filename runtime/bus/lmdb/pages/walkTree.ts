@@ -190,7 +190,7 @@ function nodesOf(bytes: Buffer, page: number, name: string, isLeaf: boolean): re
     total += size + (size % 2)
     nodes.push(at)
   }
-  // lmdb keeps nodes packed: what they do not fill, another length or place has cut off.
+  // lmdb leaves no gaps between nodes, so nodes that do not fill their part of the page have wrong lengths or places.
   if (total !== room - upper) throw damage(`its nodes have ${total} bytes, expected ${room - upper}`)
   return nodes
 }
