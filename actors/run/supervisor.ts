@@ -78,7 +78,7 @@ interface Kept {
 
 const adoptWithinMs = 60_000
 /**
- * Upper bound on unread messages. Messages come one per event of a child; more than this means that the supervisor
+ * Upper bound on unread messages. Each event of a child is one message; more than this means that the supervisor
  * hangs.
  */
 const mailboxCapacity = 4096

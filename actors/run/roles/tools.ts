@@ -1,5 +1,5 @@
 /**
- * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls, Python code on
+ * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls. Python code runs on
  * the sandbox's workers.
  *
  * in   tool calls, assigned to the slots that the executor offers        out  their results

@@ -152,7 +152,7 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
 /**
  * Resumes a server that answers no generation within a second: a run that died during a weight update left it paused,
  * and no endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may resume
- * it: that run updates the weights, so no other run does.
+ * it: no other run changes the server's weights, so a pause is left over from a process that died.
  */
 async function awaken(http: ServerHttp): Promise<void> {
   const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // an error is ignored: the generation below reports it
