@@ -3,7 +3,8 @@
  *
  * in   /proc, sampled every 2 s        out  peaks by part and of the sum, MiB; CPU seconds
  * `privateMib` is memory that only this process can use (RssAnon); the rest of `residentMib` is mostly the log's file,
- * which lmdb maps: the kernel takes those pages back when others need them.
+ * which lmdb maps: the kernel takes those pages back when others need them. In `proportionalMib` (PSS) a page that n
+ * mappings share counts 1/n for each, so that only its sum over processes is memory that they take together.
  * Invariant: without /proc there are no figures, and nothing fails. A process that lives less than 2 s may be missed.
  */
 import { readFileSync } from 'node:fs'
@@ -15,16 +16,14 @@ export interface MemoryPeak {
   /** Largest number of this part's processes that lived at once. */
   readonly processes: number
   readonly residentMib: number
+  readonly proportionalMib: number
   readonly privateMib: number
   /** CPU time that the part's processes used, up to their last sample. */
   readonly cpuSeconds: number
 }
 
-interface Sample {
-  processes: number
-  residentMib: number
-  privateMib: number
-}
+type Sample = Omit<MemoryPeak, 'part' | 'cpuSeconds'>
+const none: Sample = { processes: 0, residentMib: 0, proportionalMib: 0, privateMib: 0 }
 
 const sampleMs = 2000
 /** Name of the sum over all parts. */
@@ -35,25 +34,16 @@ export function watchMemory(): { peaks(): readonly MemoryPeak[]; close(): void }
   const cpu = new Map<number, { readonly part: string; readonly seconds: number }>()
   function sample(): void {
     const parts = new Map<string, Sample>()
-    for (const { pid, part, residentMib, privateMib, cpuSeconds } of family()) {
+    for (const { pid, part, cpuSeconds, ...memory } of family()) {
       cpu.set(pid, { part, seconds: cpuSeconds })
       for (const name of [part, allParts]) {
-        const sum = parts.get(name) ?? { processes: 0, residentMib: 0, privateMib: 0 }
-        parts.set(name, {
-          processes: sum.processes + 1,
-          residentMib: sum.residentMib + residentMib,
-          privateMib: sum.privateMib + privateMib,
-        })
+        parts.set(
+          name,
+          joined(parts.get(name) ?? none, { processes: 1, ...memory }, (one, other) => one + other),
+        )
       }
     }
-    for (const [part, now] of parts) {
-      const peak = peaks.get(part) ?? now
-      peaks.set(part, {
-        processes: Math.max(peak.processes, now.processes),
-        residentMib: Math.max(peak.residentMib, now.residentMib),
-        privateMib: Math.max(peak.privateMib, now.privateMib),
-      })
-    }
+    for (const [part, now] of parts) peaks.set(part, joined(peaks.get(part) ?? none, now, Math.max))
   }
   sample()
   const timer = setInterval(sample, sampleMs)
@@ -70,12 +60,17 @@ export function watchMemory(): { peaks(): readonly MemoryPeak[]; close(): void }
   }
 }
 
-interface Member {
+function joined(one: Sample, other: Sample, by: (one: number, other: number) => number): Sample {
+  return {
+    processes: by(one.processes, other.processes),
+    residentMib: by(one.residentMib, other.residentMib),
+    proportionalMib: by(one.proportionalMib, other.proportionalMib),
+    privateMib: by(one.privateMib, other.privateMib),
+  }
+}
+
+interface Member extends Omit<MemoryPeak, 'processes'> {
   readonly pid: number
-  readonly part: string
-  readonly residentMib: number
-  readonly privateMib: number
-  readonly cpuSeconds: number
 }
 
 /** This process and its descendants. */
@@ -100,11 +95,17 @@ function family(): readonly Member[] {
   return [...parents.keys()].filter(isOurs).flatMap(pid => {
     const status = read(`/proc/${pid}/status`)
     if (status === undefined) return []
-    const mib = (field: string) => Number(new RegExp(`${field}:\\s+(\\d+) kB`).exec(status)?.[1] ?? 0) / 1024
-    const cpuSeconds = seconds.get(pid) ?? 0
-    return [{ pid, part: partOf(pid), residentMib: mib('VmRSS'), privateMib: mib('RssAnon'), cpuSeconds }]
+    const residentMib = mibIn(status, 'VmRSS')
+    // A process that changed its user shows no shares: it counts whole.
+    const shares = read(`/proc/${pid}/smaps_rollup`)
+    const proportionalMib = shares === undefined ? residentMib : mibIn(shares, 'Pss')
+    const memory = { residentMib, proportionalMib, privateMib: mibIn(status, 'RssAnon') }
+    return [{ pid, part: partOf(pid), cpuSeconds: seconds.get(pid) ?? 0, ...memory }]
   })
 }
+
+const mibIn = (text: string, field: string): number =>
+  Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0) / 1024
 
 function partOf(pid: number): string {
   if (pid === process.pid) return 'node'

@@ -6,7 +6,7 @@
  */
 import type { RecipeConfig } from '../../config'
 import { duration } from '../io/terminal'
-import { allParts } from './memory'
+import { allParts, type MemoryPeak } from './memory'
 import type { Rehearsal } from './rehearsal'
 import type { Change } from './rehearsed'
 
@@ -35,6 +35,8 @@ export function realRun(config: RecipeConfig, { tallied }: Rehearsal, trainingSe
 
 const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(0)} MiB`
 const number = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: value < 100 ? 1 : 0 })
+const memoryOf = ({ residentMib, proportionalMib, privateMib, cpuSeconds }: MemoryPeak) =>
+  `${number(residentMib)} MiB resident (PSS ${number(proportionalMib)} MiB), ${number(privateMib)} MiB of it private; ${number(cpuSeconds)} s of CPU time`
 const listed = (counts: Readonly<Record<string, number>>) =>
   Object.entries(counts)
     .map(([reason, count]) => `${number(count)} × ${reason}`)
@@ -96,18 +98,13 @@ export function reportOf(config: RecipeConfig, changes: readonly Change[], ran: 
     ...ran.memory
       .filter(({ part }) => part !== allParts)
       .map(
-        ({ part, processes, residentMib, privateMib, cpuSeconds }) =>
+        one =>
           [
-            `memory: ${part}`,
-            `${number(residentMib)} MiB, ${number(privateMib)} MiB of it private; ${number(cpuSeconds)} s of CPU time${processes > 1 ? `; ${processes} processes` : ''}`,
+            `memory: ${one.part}`,
+            `${memoryOf(one)}${one.processes > 1 ? `; ${one.processes} processes` : ''}`,
           ] as const,
       ),
-    [
-      'memory: at once',
-      all === undefined
-        ? 'not measured'
-        : `${number(all.residentMib)} MiB, ${number(all.privateMib)} MiB of it private; ${number(all.cpuSeconds)} s of CPU time; ${all.processes} processes`,
-    ],
+    ['memory: at once', all === undefined ? 'not measured' : `${memoryOf(all)}; ${all.processes} processes`],
     ...t.phases.map(
       ({ step, kind, rollouts: ended, meanTokens, meanTurns, seconds }) =>
         [

@@ -7,7 +7,7 @@
  * Invariant: lmdb runs with `overlappingSync: false`: a write promise resolves after fdatasync of the pages and an
  * O_DSYNC write of the meta page (checked with strace: one fdatasync a commit), so resolved means on disk.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync, truncateSync } from 'node:fs'
+import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, truncateSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
 import { asError, TroupeError } from '../../errors'
@@ -35,6 +35,11 @@ export interface StoredTopic extends TopicConfig {
 const format = { name: 'troupe-log', version: 2 } as const
 const tables = { records: 'troupe.records', meta: 'troupe.meta' } as const
 const lastOffset = 2 ** 48 - 1
+/**
+ * Address space of a mapping, bytes. When a log outgrows its mapping, lmdb makes another of twice the size and keeps the
+ * old ones, so that every page that is read through both counts twice in the process's resident memory.
+ */
+const mappedBytes = 2 ** 36
 
 export const topicKey = (name: string): string => `topic:${name}`
 export const oldestKey = (partitionId: number): string => `oldest:${partitionId}`
@@ -90,6 +95,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     // With batches by event turn, lmdb leaves a rejected promise unhandled when a commit fails.
     eventTurnBatching: false,
     readOnly: mode === 'read',
+    ...(isAddressSpaceLimited() ? {} : { mapSize: mappedBytes }),
   })
   try {
     if (!fresh && ![...root.getKeys()].includes(tables.meta)) {
@@ -110,6 +116,15 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
   } catch (thrown) {
     void root.close()
     throw thrown
+  }
+}
+
+/** True if the process's address space has a limit (`ulimit -v`), under which lmdb's native part would crash the process. */
+function isAddressSpaceLimited(): boolean {
+  try {
+    return !/^Max address space\s+unlimited/m.test(readFileSync('/proc/self/limits', 'utf8'))
+  } catch {
+    return false // no /proc: no such limit is in use
   }
 }
 
