@@ -1,14 +1,16 @@
 /**
- * Compares the dry run's estimate of the trainer's memory with measured steps: four sizes of model, float32 and bfloat16, LoRA,
- * checkpointing, 1, 2 and 4 gloo ranks, on the CPU.
+ * Compares the dry run's estimate of the trainer's memory and time with measured steps: four sizes of model, float32 and bfloat16,
+ * LoRA, checkpointing, 1, 2 and 4 gloo ranks, on the CPU.
  *
- * Each configuration runs in processes of its own; a step has two micro-batches on each rank. Memory is counted in bytes of
- * tensors (policy/measure); the process's own growth is measured once. Time is processor time; one step calibrates each
- * configuration and four other batches are predicted (support/timedSteps.ts). `--only 135M,1M` runs some of the sizes.
+ * Each measurement runs in processes of its own. A step whose memory is measured has two micro-batches on each rank; bytes are
+ * those of tensors (policy/measure), and the process's own growth is measured once. Time is processor time: one step calibrates
+ * each configuration and four other batches are predicted (support/timedSteps.ts).
+ * `--only 135M,1M` runs some of the sizes, `--only "10M LoRA float32"` some configurations; `time` or `memory` among them runs
+ * that half alone.
  */
-import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
+import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printReport } from './report'
 import { commandSeconds } from './support/commandSeconds'
-import { type MeasuredStep, models, type StepConfiguration } from './support/measuredStep'
+import { type MeasuredStep, measuredStep, models, type StepConfiguration } from './support/measuredStep'
 import { carriedRatio, type TimedSteps, timedSteps } from './support/timedSteps'
 
 const tolerance = 0.1
@@ -34,56 +36,75 @@ const variants: readonly Omit<StepConfiguration, 'size'>[] = [
   { ranks: 4 },
 ]
 
-export async function bench({ only }: { readonly only?: readonly string[] } = {}): Promise<BenchReport> {
-  const rows: {
-    readonly name: string
-    readonly variant: string
-    readonly step: MeasuredStep
-    readonly times: TimedSteps
-  }[] = []
+interface Row {
+  readonly name: string
+  readonly variant: string
+  readonly step?: MeasuredStep
+  readonly times?: TimedSteps
+}
+
+const halves = ['memory', 'time'] as const
+
+export async function bench({ only = [] }: { readonly only?: readonly string[] } = {}): Promise<BenchReport> {
+  const chosen = only.filter(word => !(halves as readonly string[]).includes(word))
+  const [memory, time] = halves.map(half => only.includes(half) || !halves.some(other => only.includes(other)))
+  const rows: Row[] = []
   for (const size of Object.keys(models) as (keyof typeof models)[]) {
-    if (only !== undefined && !only.includes(size)) continue
     for (const variant of variants) {
       const name = nameOf({ size, ...variant })
+      if (chosen.length > 0 && !chosen.includes(size) && !chosen.includes(name)) continue
       // Four processes with 135M parameters and fewer tokens stay within 6 GB.
       const tokens = size === '135M' && variant.ranks !== undefined ? 256 : 512
-      const { tokens: timed, rounds } = timing[size]
       const resident = size === '135M' && name.endsWith('float32')
-      const times = await timedSteps({ ...{ size, tokens, rounds, resident }, ...variant }, timed)
-      const { step } = times
-      process.stderr.write(`${lineOf(name, step)}\n${timeLineOf(times)}\n`)
-      rows.push({ name, variant: nameOf({ size, ...variant }).slice(size.length), step, times })
+      const step = memory ? await measuredStep({ ...{ size, tokens, resident }, ...variant }) : undefined
+      if (step !== undefined) process.stderr.write(`${lineOf(name, step)}\n`)
+      const { tokens: timed, rounds } = timing[size]
+      const times = time ? await timedSteps({ size, ...variant }, timed, rounds) : undefined
+      if (times !== undefined) process.stderr.write(`${timeLineOf(name, times)}\n`)
+      rows.push({ name, variant: name.slice(size.length), ...(step && { step }), ...(times && { times }) })
     }
   }
   const estimateOnly = commandSeconds(['train', 'rstar2', '--dry-run', '--estimate-only'])
-  const metrics = rows.flatMap(({ name, variant, step, times }): (readonly [string, number])[] => [
-    [`${name}: measured peak, MB`, step.measured.total / 1e6],
-    [`${name}: estimate over measured`, step.ratio],
-    ...(step.residentBytes === undefined
-      ? []
-      : [[`${name}: growth of the process, MB`, step.residentBytes / 1e6] as const]),
-    ...times.predicted.map(one => [`${name}: ${one.name}, CPU seconds`, one.seconds] as const),
-    [
-      `${name}: rates of the smallest model, estimate over measured`,
-      carriedRatio(times, rows.find(row => row.variant === variant)!.times.rates),
-    ],
-  ])
   return {
     bench: 'estimate',
     machine: describeMachine(),
-    metrics: { ...Object.fromEntries(metrics), 'dry run with --estimate-only, CPU seconds': estimateOnly.cpu },
+    metrics: {
+      ...Object.fromEntries(rows.flatMap(row => [...memoryMetrics(row), ...timeMetrics(row, rows)])),
+      'dry run with --estimate-only, CPU seconds': estimateOnly.cpu,
+    },
     budgets: [
       atMost('dry run with --estimate-only, seconds', estimateOnly.wall, 3),
       ...rows.flatMap(({ name, step, times }) => [
-        atLeast(`${name}: estimate over measured`, step.ratio, 1 - tolerance),
-        atMost(`${name}: estimate over measured`, step.ratio, 1 + tolerance),
-        ...times.predicted.flatMap(one => [
-          atLeast(`${name}: time of ${one.name}, estimate over measured`, one.ratio, 1 - timeTolerance),
-          atMost(`${name}: time of ${one.name}, estimate over measured`, one.ratio, 1 + timeTolerance),
-        ]),
+        ...(step === undefined ? [] : within(`${name}: estimate over measured`, step.ratio, tolerance)),
+        ...(times?.predicted ?? []).flatMap(one =>
+          within(`${name}: time of ${one.name}, estimate over measured`, one.ratio, timeTolerance),
+        ),
       ]),
     ],
   }
+}
+
+const within = (name: string, ratio: number, share: number): readonly Budget[] => [
+  atLeast(name, ratio, 1 - share),
+  atMost(name, ratio, 1 + share),
+]
+
+function memoryMetrics({ name, step }: Row): readonly (readonly [string, number])[] {
+  if (step === undefined) return []
+  const { residentBytes } = step
+  return [
+    [`${name}: measured peak, MB`, step.measured.total / 1e6],
+    ...(residentBytes === undefined ? [] : [[`${name}: growth of the process, MB`, residentBytes / 1e6] as const]),
+  ]
+}
+
+function timeMetrics({ name, variant, times }: Row, rows: readonly Row[]): readonly (readonly [string, number])[] {
+  if (times === undefined) return []
+  const smallest = rows.find(row => row.variant === variant)!.times!
+  return [
+    ...times.predicted.map(one => [`${name}: ${one.name}, CPU seconds`, one.seconds] as const),
+    [`${name}: rates of the smallest model, estimate over measured`, carriedRatio(times, smallest.rates)],
+  ]
 }
 
 function nameOf({ size, dtype = 'float32', checkpointing, loraRank, ranks = 1 }: StepConfiguration): string {
@@ -106,8 +127,8 @@ function lineOf(name: string, { estimated: e, measured: m, ratio }: MeasuredStep
 }
 
 /** Measured seconds and the ratio of each predicted batch. */
-const timeLineOf = ({ predicted }: TimedSteps): string =>
-  `  time: ${predicted.map(({ name, seconds, ratio }) => `${name} ${seconds.toFixed(3)} s ${ratio.toFixed(2)}`).join(', ')}`
+const timeLineOf = (name: string, { predicted }: TimedSteps): string =>
+  `${name}: time ${predicted.map(({ name, seconds, ratio }) => `${name} ${seconds.toFixed(3)} s ${ratio.toFixed(2)}`).join(', ')}`
 
 if (require.main === module) {
   void bench().then(report => {

@@ -52,16 +52,12 @@ def memory(field: str) -> int:
 
 
 def ours(given: argparse.Namespace):
-    from troupe_policy.trainer.trainer import GrpoOptions, Trainer, TrainSequence
+    from measure.batches import step_options
+    from troupe_policy.trainer.trainer import Trainer, TrainSequence
 
     imported = memory("VmRSS")
     trainer = Trainer(given.model, "cpu", "float32", 0, lora=None, checkpointing=given.checkpointing)
-    options = GrpoOptions(
-        learning_rate=1e-6, clip_low=0.2, clip_high=0.28, loss_norm="batch-tokens", inner_steps=1, micro_batch_tokens=16_384,
-        temperature=1.0, max_grad_norm=1.0, objective="clip", dual_clip=0.0, constant_tokens=0, kl_coef=0.0,
-        kl_estimator="k3", warmup_updates=0, correction="none", correction_low=0.0,
-        correction_high=0.0, mini_batches=1, mini_batch_unit="groups", mini_batch_seed=0,
-    )  # fmt: skip
+    options = step_options(16_384)
     sequences = []
     for at, (tokens, advantage) in enumerate(batch(given.sequences)):
         mask = np.ones(len(tokens), dtype=np.uint8)

@@ -1,8 +1,9 @@
 /**
- * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own.
+ * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own; measures
+ * the time of other steps.
  *
  * in   a configuration: architecture, lengths of sequences, how it is trained
- * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of further batches, by micro-batch
+ * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of batches, by micro-batch
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
@@ -20,10 +21,6 @@ export interface StepConfiguration {
   /** Tokens of a micro-batch; a step has two of them on each rank. */
   readonly tokens?: number
   readonly gradientReduction?: 'micro-batch' | 'update'
-  /** Batches whose processor time is measured. */
-  readonly timed?: readonly TimedBatch[]
-  /** Rounds of which each micro-batch's least time counts. */
-  readonly rounds?: number
   /** true: also measure how much the process grew since its imports. */
   readonly resident?: boolean
   /** true: also count the floating-point operations of a step. */
@@ -47,7 +44,6 @@ export interface MeasuredStep {
   readonly measured: MeasuredBytes
   /** Estimated bytes divided by the measured peak. */
   readonly ratio: number
-  readonly timed?: readonly TimedStep[]
   readonly residentBytes?: number
   /** FLOPs of one rank's step by torch's operation, and those that the estimate counts. */
   readonly flops?: Readonly<Record<string, number>>
@@ -82,30 +78,20 @@ const timeoutMs = 600_000
 
 export async function measuredStep(asked: StepConfiguration): Promise<MeasuredStep> {
   const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1, tokens = 512 } = asked
-  const { timed, rounds, resident, flops, gradientReduction = 'micro-batch' } = asked
+  const { resident, flops, gradientReduction = 'micro-batch' } = asked
   const model = models[size]
   const shape = shapeOf(model)
   const parameters = parametersOf(shape)
   const trainable = loraRank === undefined ? parameters : loraParameters(shape, loraRank)
   const half = dtype === 'bfloat16'
-  const how = { shape, tokens, half, checkpointing, loraRank, ranks, gradientReduction }
-  const step = { ...how, device: 'cpu' as const }
-  const estimated = trainerBytes(step, parameters, trainable)
+  const how = { shape, device: 'cpu' as const, tokens, half, checkpointing, loraRank, ranks, gradientReduction }
+  const estimated = trainerBytes(how, parameters, trainable)
   const lengths = new Array<number>((2 * ranks * tokens) / sequenceTokens).fill(sequenceTokens)
-  const given = {
-    model,
-    lengths,
-    microBatchTokens: tokens,
-    dtype,
-    checkpointing,
-    lora: loraRank ?? null,
-    gradientReduction,
-    timed,
-    rounds,
-    resident,
-    flops,
-  }
-  const { peak, ...rest } = await measure(given, ranks)
+  const given = { ...howGiven(asked), lengths, microBatchTokens: tokens, resident, flops }
+  const { peak, ...rest } = await measure<{ peak: MeasuredBytes } & Pick<MeasuredStep, 'residentBytes' | 'flops'>>(
+    given,
+    ranks,
+  )
   const { weights, gradients, optimizer, activations, working, gathered } = estimated
   const sum = weights + gradients + optimizer + activations + working + gathered
   const sequences = tokens / sequenceTokens
@@ -116,10 +102,31 @@ export async function measuredStep(asked: StepConfiguration): Promise<MeasuredSt
   return { estimated, measured: peak, ratio: sum / peak.total, estimatedFlops: 2 * work.matrices, ...rest }
 }
 
-async function measure(
-  given: object,
-  ranks: number,
-): Promise<{ peak: MeasuredBytes } & Pick<MeasuredStep, 'timed' | 'residentBytes' | 'flops'>> {
+/** Measures the processor time of batches, each of which every rank gets the same share of, as the least of `rounds` rounds. */
+export async function measuredTimes(
+  asked: StepConfiguration,
+  timed: readonly TimedBatch[],
+  rounds: number,
+): Promise<readonly TimedStep[]> {
+  const { ranks = 1 } = asked
+  const lengths = new Array<number>(ranks).fill(sequenceTokens)
+  const given = { ...howGiven(asked), lengths, microBatchTokens: sequenceTokens, memory: false, timed, rounds }
+  return (await measure<{ timed: readonly TimedStep[] }>(given, ranks)).timed
+}
+
+/** Fields of the measuring process that say how it trains. */
+const howGiven = ({
+  size,
+  dtype = 'float32',
+  checkpointing = false,
+  loraRank,
+  gradientReduction,
+}: StepConfiguration) => ({
+  model: models[size],
+  ...{ dtype, checkpointing, lora: loraRank ?? null, gradientReduction: gradientReduction ?? 'micro-batch' },
+})
+
+async function measure<T>(given: object, ranks: number): Promise<T> {
   const launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks)]
   const args = [...(ranks > 1 ? launcher : []), '-m', 'measure', JSON.stringify(given)]
   const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: '1', HF_HUB_OFFLINE: '1' }

@@ -10,7 +10,7 @@
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import { microBatchWork, type TrainedHow, updateBytes } from '../../config/estimate/trainingWork'
 import { calibrated, type Rates, type StepWork, stepSeconds } from './calibration'
-import { type MeasuredStep, measuredStep, models, promptTokens, type StepConfiguration } from './measuredStep'
+import { measuredTimes, models, promptTokens, type StepConfiguration } from './measuredStep'
 
 export interface PredictedStep {
   readonly name: string
@@ -20,7 +20,6 @@ export interface PredictedStep {
 }
 
 export interface TimedSteps {
-  readonly step: MeasuredStep
   readonly rates: Rates
   readonly predicted: readonly PredictedStep[]
   /** Work and measured seconds of the predicted batches, to hold other rates against. */
@@ -46,24 +45,25 @@ function batchesOf(t: number): readonly Batch[] {
   ] // biome-ignore format: a table
 }
 
-export async function timedSteps(configuration: StepConfiguration, tokens: number): Promise<TimedSteps> {
+export async function timedSteps(
+  configuration: StepConfiguration,
+  tokens: number,
+  rounds: number,
+): Promise<TimedSteps> {
   const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1 } = configuration
   const batches = batchesOf(tokens)
-  const step = await measuredStep({
-    ...configuration,
-    // Every rank gets the same share.
-    timed: batches.map(({ micros, microBatchTokens }) => ({
-      microBatchTokens,
-      lengths: micros.flat().flatMap(length => new Array<number>(ranks).fill(length)),
-    })),
-  })
+  const asked = batches.map(({ micros, microBatchTokens }) => ({
+    microBatchTokens,
+    lengths: micros.flat().flatMap(length => new Array<number>(ranks).fill(length)),
+  }))
+  const timed = await measuredTimes(configuration, asked, rounds)
   const shape = shapeOf(models[size])
-  const how: TrainedHow = { shape, half: dtype === 'bfloat16', checkpointing, loraRank, ranks }
+  const how: TrainedHow = { shape, device: 'cpu', half: dtype === 'bfloat16', checkpointing, loraRank, ranks }
   const trainable = loraRank === undefined ? parametersOf(shape) : loraParameters(shape, loraRank)
   const works = batches.map(({ micros }, at): StepWork => {
-    if (step.timed![at]!.micros.length !== micros.length)
+    if (timed[at]!.micros.length !== micros.length)
       throw new Error(
-        `${batches[at]!.name}: expected ${micros.length} micro-batches, found ${step.timed![at]!.micros.length}`,
+        `${batches[at]!.name}: expected ${micros.length} micro-batches, found ${timed[at]!.micros.length}`,
       )
     return {
       micros: micros.map(lengths =>
@@ -72,16 +72,14 @@ export async function timedSteps(configuration: StepConfiguration, tokens: numbe
       updateBytes: updateBytes(trainable, ranks),
     }
   })
-  const rates = calibrated(works[0]!, step.timed![0]!)
-  const rest = batches
-    .slice(1)
-    .map(({ name }, at) => ({ name, work: works[at + 1]!, seconds: step.timed![at + 1]!.step }))
+  const rates = calibrated(works[0]!, timed[0]!)
+  const rest = batches.slice(1).map(({ name }, at) => ({ name, work: works[at + 1]!, seconds: timed[at + 1]!.step }))
   const predicted = rest.map(({ name, work, seconds }) => ({
     name,
     seconds,
     ratio: stepSeconds(work, rates) / seconds,
   }))
-  return { step, rates, predicted, works: rest }
+  return { rates, predicted, works: rest }
 }
 
 /** Ratio of the sum of all predicted batches by the rates of another configuration, over the measured sum. */

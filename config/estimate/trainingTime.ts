@@ -27,12 +27,13 @@ export function trainingTime(
 ): { readonly total: Figure; readonly parts: readonly Figure[] } {
   const { config, hardware, shape, trainable, ranks } = sizes
   const { train } = config
+  const device = train.device === 'cpu' ? 'cpu' : 'cuda'
   const how: TrainedHow = {
-    ...{ shape, ranks, half: precisionOf(train.dtype, train.device) === 'bfloat16' },
+    ...{ shape, device, ranks, half: precisionOf(train.dtype, train.device) === 'bfloat16' },
     ...{ checkpointing: train.checkpointing, loraRank: train.lora?.rank },
   }
   const { miniBatches, innerSteps } = train
-  const one = forwardFlops(shape, { lengths: [meanTokens], trained: meanTokens })
+  const one = forwardFlops(shape, { lengths: [meanTokens], trained: meanTokens }, device)
   const passes = updatePasses(how)
   const scoresOld = miniBatches > 1 && correctionOf(train)?.kind !== 'engine-logprobs'
   const scored = (train.klCoef > 0 ? 1 : 0) + (scoresOld ? 1 - 1 / miniBatches : 0)

@@ -12,6 +12,7 @@ import { loraParameters, type ModelShape } from './modelShape'
 /** How one rank trains. */
 export interface TrainedHow {
   readonly shape: ModelShape
+  readonly device: 'cpu' | 'cuda'
   readonly half: boolean
   readonly checkpointing: boolean
   readonly loraRank: number | undefined
@@ -47,12 +48,18 @@ export interface Passes {
 /** Neighbours of at least this share of the longest length are rows of one attention call, padded to it. */
 const similarLength = 0.75
 
-/** One forward pass: 2 FLOPs a weight and token; 4 a pair of tokens for each head and dimension, over half of the pairs. */
-export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences): Passes {
+/**
+ * Keys that attention's kernel takes at once. It leaves out later tokens block by block: torch's CPU kernel computes all pairs
+ * of a sequence of up to 512 tokens, and half of those of a long one.
+ */
+const keyBlock = { cpu: 512, cuda: 1 } as const
+
+/** One forward pass: 2 FLOPs a weight and token; 4 a computed pair of tokens for each head and dimension. */
+export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences, device: 'cpu' | 'cuda'): Passes {
   const tokens = lengths.reduce((sum, length) => sum + length, 0)
   return {
     matrices: 2 * layerMatrices(s) * s.layers * tokens,
-    attention: (4 * s.layers * s.heads * s.headDim * squares(lengths)) / 2,
+    attention: 4 * s.layers * s.heads * s.headDim * computedPairs(lengths, keyBlock[device]),
     head: 2 * s.vocabulary * s.hidden * trained,
   }
 }
@@ -69,8 +76,8 @@ export function updatePasses({ shape, checkpointing, loraRank }: TrainedHow): Pa
 }
 
 export function microBatchWork(how: TrainedHow, sequences: Sequences): MicroBatchWork {
-  const { shape, loraRank, checkpointing } = how
-  const forward = forwardFlops(shape, sequences)
+  const { shape, device, loraRank, checkpointing } = how
+  const forward = forwardFlops(shape, sequences, device)
   const passes = updatePasses(how)
   const tokens = sequences.lengths.reduce((sum, length) => sum + length, 0)
   const adapters = loraRank === undefined ? 0 : 2 * loraParameters(shape, loraRank) * tokens * (checkpointing ? 4 : 3)
@@ -109,14 +116,16 @@ export function reducedBytes({ shape, loraRank, ranks }: TrainedHow): number {
  */
 export const updateBytes = (trainable: number, ranks: number): number => (32 * trainable) / ranks
 
-/** Sum of the squared lengths of the rows that attention computes. */
-function squares(lengths: readonly number[]): number {
+/** Pairs of tokens that attention computes, over its rows: each row is as long as the longest of its neighbours. */
+function computedPairs(lengths: readonly number[], block: number): number {
   const sorted = [...lengths].sort((a, b) => b - a)
   let longest = 0
   let sum = 0
   for (const length of sorted) {
     if (length < longest * similarLength || longest === 0) longest = length
-    sum += longest ** 2
+    const blocks = Math.floor(longest / block)
+    // Queries of block k meet the keys of k blocks; those after the last whole block meet all keys.
+    sum += (block ** 2 * blocks * (blocks + 1)) / 2 + (longest - blocks * block) * longest
   }
   return sum
 }

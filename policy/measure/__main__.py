@@ -1,8 +1,8 @@
-"""Measures the peak memory of one training step on the CPU, by category, in a process of its own.
+"""Measures the peak memory of one training step on the CPU, by category, and the time of others, in a process of its own.
 
 In: a JSON object on the command line: `model` (transformers config), `lengths` of the sequences, `microBatchTokens`, `dtype`,
-`checkpointing`, `lora` (rank or null), `gradientReduction`; `timed`: batches {lengths, microBatchTokens} whose time is measured in
-`rounds` rounds; `resident`: measure the process too; `flops`: count operations.
+`checkpointing`, `lora` (rank or null), `gradientReduction`; `memory`: false leaves the memory unmeasured; `timed`: batches {lengths,
+microBatchTokens} whose time is measured in `rounds` rounds; `resident`: measure the process too; `flops`: count operations.
 Out: one JSON line from rank 0: `peak`, bytes by category; `timed`, see timing.py; `residentBytes`, growth since imports; `flops` of a
 step by torch's operations.
 Invariants: bytes are those of tensors, as torch's MemTracker counts them, so they do not depend on the allocator or on other
@@ -19,20 +19,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from measure.batches import sequences, step_options
 from measure.timing import step_seconds
 from troupe_policy.trainer.options import LoraOptions
 from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.ranks.shards import local_shard
-from troupe_policy.trainer.trainer import GrpoOptions, Trainer, TrainSequence
+from troupe_policy.trainer.trainer import Trainer
 
-# Prompt tokens of a sequence, which are not trained on.
-PROMPT = 8
 # Our names of the tracker's categories of tensors that outlive a micro-batch.
 STATIC = {"gradients": "Gradient", "optimizer": "Optstate"}
 
@@ -84,7 +82,8 @@ def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, A
         with FlopCounterMode(display=False) as counter:
             trainer.step(batch, options)
         result["flops"] = {str(operation): count for operation, count in counter.get_flop_counts()["Global"].items()}
-    result["peak"] = peak(trainer, lambda: trainer.step(batch, options))
+    if asked.get("memory", True):
+        result["peak"] = peak(trainer, lambda: trainer.step(batch, options))
     return result
 
 
@@ -120,26 +119,6 @@ def peak(trainer: Trainer, step: Any) -> dict[str, int]:
 class _NoHook:
     def remove(self) -> None:
         """Does nothing: a frozen parameter has no hook."""
-
-
-def sequences(lengths: list[int], vocabulary: int) -> list[TrainSequence]:
-    draw = np.random.default_rng(7)
-    rows = []
-    for at, length in enumerate(lengths):
-        mask = np.ones(length, dtype=np.uint8)
-        mask[:PROMPT] = 0
-        tokens = draw.integers(0, vocabulary, length).astype(np.int32)
-        rows.append(TrainSequence(f"g/{at}", tokens, mask, np.zeros(length, np.float32), float(draw.normal()), 0))
-    return rows
-
-
-def step_options(micro_batch_tokens: int) -> GrpoOptions:
-    return GrpoOptions(
-        learning_rate=1e-6, clip_low=0.2, clip_high=0.28, loss_norm="batch-tokens", inner_steps=1,
-        micro_batch_tokens=micro_batch_tokens, temperature=1.0, max_grad_norm=1.0, objective="clip", dual_clip=0.0,
-        constant_tokens=0, kl_coef=0.0, kl_estimator="k3", warmup_updates=0, correction="none", correction_low=0.0,
-        correction_high=0.0, mini_batches=1, mini_batch_unit="groups", mini_batch_seed=0,
-    )  # fmt: skip
 
 
 def resident_bytes(field: str) -> int:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 from figures import Figure
+from measure.batches import step_options
 from models import sequences, vocabulary_of
 from parity import new_trainer, parameters_of, sampled
 from torch import nn
 
 from troupe_policy.model.logprobs import Head, chunked_logprobs
-from troupe_policy.trainer.options import GrpoOptions
 
 # Dense bfloat16 TFLOP/s by the data sheets; a device without an entry gets no utilization.
 PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0, "RTX 4090": 165.0, "L40S": 362.0, "MI300X": 1307.0}
@@ -58,7 +58,7 @@ def training(model: Path, device: torch.device) -> Iterator[Figure]:
     trainer = new_trainer(model, device, "bfloat16", checkpointing=True)
     batch = sequences(model, [2048, 1536, 1024, 512] * 8 if device.type == "cuda" else [128, 96, 64, 32])
     for _ in range(2):  # the first step warms up
-        metrics = trainer.step(batch, grpo_options())
+        metrics = trainer.step(batch, step_options(16_384))
     rate = metrics["tokensPerSecond"]
     yield Figure("gradient norm", metrics["gradNorm"], least=1e-12)
     yield Figure("tokens/s", rate)
@@ -68,15 +68,6 @@ def training(model: Path, device: torch.device) -> Iterator[Figure]:
         # 6 FLOPs a parameter and token, by convention: recomputed activations do not count as work.
         yield Figure("model FLOP/s utilization", 6 * parameters_of(trainer.model) * rate / (peak * 1e12))
     yield from peak_memory(device)
-
-
-def grpo_options() -> GrpoOptions:
-    return GrpoOptions(
-        learning_rate=1e-6, clip_low=0.2, clip_high=0.28, loss_norm="batch-tokens", inner_steps=1, micro_batch_tokens=16_384,
-        temperature=1.0, max_grad_norm=1.0, objective="clip", dual_clip=0.0, constant_tokens=0, kl_coef=0.0,
-        kl_estimator="k3", warmup_updates=0, correction="none", correction_low=0.0, correction_high=0.0, mini_batches=1,
-        mini_batch_unit="groups", mini_batch_seed=0,
-    )  # fmt: skip
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
