@@ -1,15 +1,19 @@
 /**
  * Puts a deadline on work that cannot be cancelled.
+ *
  * in   a promise, ms, the error to reject with      out  the promise's outcome, or that error
+ * Invariant: time in which the event loop was blocked does not count (awakeTimer.ts).
  */
+import { afterAwake } from './awakeTimer'
+
 export async function within<T>(work: T | Promise<T>, deadlineMs: number, late: () => Error): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
+  let cancel = () => {}
   const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), deadlineMs)
+    cancel = afterAwake(deadlineMs, () => reject(late()))
   })
   try {
     return await Promise.race([work, deadline])
   } finally {
-    clearTimeout(timer)
+    cancel()
   }
 }

@@ -61,3 +61,6 @@ export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string)
   const runs = await runsOn(bus)
   if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
 }
+
+/** Time of day, for the name of a run that got none. */
+export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)

@@ -8,6 +8,8 @@
  * question whose asker has given up. No rejection of this file stays unhandled. The file is longer than 320 lines
  * because the states of one life lose their order when they are spread over files.
  */
+
+import { afterAwake } from '../awakeTimer'
 import { asError, TroupeError } from '../errors'
 import { within } from '../within'
 import { actorError } from './actorError'
@@ -140,16 +142,16 @@ export class Cell<M> implements ActorRef<M> {
       if (this.#backoff) this.#begin() // a stop ends the wait before a restart early
     }
     this.#dispatch()
-    const timer = setTimeout(() => {
+    const cancel = afterAwake(deadlineMs, () => {
       const error = actorError(
         'actor.stop_timeout',
         this.path,
         `was still busy ${deadlineMs} ms after it was told to stop`,
       )
       void this.#end('stopped', error)
-    }, deadlineMs)
+    })
     return this.ended.then(error => {
-      clearTimeout(timer)
+      cancel()
       if (error?.code === 'actor.stop_timeout') throw error
     })
   }

@@ -6,6 +6,7 @@
  * a preview. A process reports an unreadable record once while the record is in its cache, however many followers meet
  * it.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
 import { awaitOffset, type Bounds } from '../bus/awaitOffset'
@@ -171,6 +172,8 @@ export function openJournal(
     },
     async *readTo(topic, partition, from, to) {
       for (let at = from; at < to; ) {
+        // An embedded bus reads without I/O: without a turn, a long read would block the event loop from its begin to its end.
+        if (at > from) await nextTurn()
         const records = await readBelow(onBus(topic), partition, at, to)
         if (records.length === 0) return // the partition has a gap up to `to`
         at = records.at(-1)!.offset + 1

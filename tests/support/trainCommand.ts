@@ -1,6 +1,7 @@
 /** Parses the arguments of a `troupe` command line that begins with `train`, by the command's own parser, and runs nothing. */
 import { Command } from 'commander'
-import { registerTrain, type TrainOptions } from '../../cli/train'
+import { registerTrain } from '../../cli/train'
+import type { TrainOptions } from '../../cli/train/trainOptions'
 
 export async function trainCommand(
   words: readonly (string | number)[],

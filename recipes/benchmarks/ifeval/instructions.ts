@@ -7,7 +7,7 @@
  * with its name.
  * Source: the paper's descriptions of the instructions.
  */
-import { isSurelyNot, languageOf, languages } from './language'
+import { isDetectable, isSurelyNot, languageOf } from './language'
 import { countSentences } from './sentences'
 import { capitalWordsOf, occurrences, starParagraphs, wholeOccurrences, wordsOf } from './text'
 
@@ -54,7 +54,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
     compared(occurrences(text, textOf(args, 'letter')), args, 'let_frequency', 'let_relation'),
   'language:response_language': (text, args) => {
     const asked = textOf(args, 'language').trim().toLowerCase().split(/[-_]/)[0]!
-    if (!languages.has(asked)) throw new RangeError(`the language '${asked}' cannot be detected`)
+    if (!isDetectable(asked)) throw new RangeError(`the language '${asked}' cannot be detected`)
     const found = languageOf(text)
     // A text too short for detection counts as followed, as in the published checker.
     return found === undefined || found === asked

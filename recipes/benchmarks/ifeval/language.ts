@@ -6,8 +6,7 @@
  * recognised by their script; Marathi and Nepali, which share a script with Hindi, by words; Swahili by a second
  * detector, franc, which is weaker than tinyld on short texts.
  */
-import { detect, supportedLanguages, toISO2 } from 'tinyld'
-
+type Tinyld = Pick<typeof import('tinyld'), 'detect' | 'supportedLanguages' | 'toISO2'>
 type Franc = (text: string, options?: { readonly only?: readonly string[]; readonly minLength?: number }) => string
 
 /** Scripts of the two languages that tinyld lacks and that have a script of their own, with the language. */
@@ -29,15 +28,18 @@ const markers: Readonly<Record<string, RegExp>> = {
  * Candidate languages of franc's Swahili check. Swahili's neighbours are left out, since franc takes short Swahili
  * texts for them.
  */
-const beside = ['swh', ...supportedLanguages.filter(one => one !== 'run')]
+const beside = () => ['swh', ...tinyld().supportedLanguages.filter(one => one !== 'run')]
 
 /** Codes of the languages that can be detected. */
-export const languages: ReadonlySet<string> = new Set([
-  ...supportedLanguages.map(one => toISO2(one)),
+const languages = () => [
+  ...tinyld().supportedLanguages.map(one => tinyld().toISO2(one)),
   ...scripts.map(([, code]) => code),
   ...Object.values(trigrams),
   'sw',
-])
+]
+
+/** Returns true for the two-letter code of a language that can be detected. */
+export const isDetectable = (code: string): boolean => languages().includes(code)
 
 /** Returns the language of a text; undefined for a text that is too short for detection. */
 export function languageOf(text: string): string | undefined {
@@ -46,7 +48,7 @@ export function languageOf(text: string): string | undefined {
   const own = scripts.find(([script]) => 2 * count(text, script) > letters)
   if (own !== undefined) return own[1]
   if (2 * count(text, devanagari) > letters) return indic(text)
-  return franc()(text, { only: beside }) === 'swh' ? 'sw' : detect(text) || undefined
+  return franc()(text, { only: beside() }) === 'swh' ? 'sw' : tinyld().detect(text) || undefined
 }
 
 /**
@@ -73,7 +75,8 @@ function indic(text: string): string | undefined {
   return trigrams[franc()(text, { only: ['hin', 'mar', 'nep'], minLength: 1 })]
 }
 
-/** Loads franc at the first use, since most rows ask for no language. */
+/** The detectors are loaded at the first use: most rows ask for no language, and every command that reads a recipe loads this file. */
 const franc = () => require('franc') as Franc
+const tinyld = () => require('tinyld') as Tinyld
 
 const count = (text: string, pattern: RegExp) => text.match(pattern)?.length ?? 0

@@ -7,6 +7,7 @@
  * same handle would end the process.
  */
 import { createLog } from '../../log'
+import { within } from '../../within'
 import { lmdbErrors } from './errors'
 import { metaValue } from './metaValue'
 import { openStore, type Store } from './store'
@@ -62,7 +63,7 @@ export class LeasedStore {
             else void records.remove(write.key)
           }
         })
-        return await this.inTime(written)
+        return await within(written, this.writeTimeoutMs, () => lmdbErrors.stalled(directory, this.writeTimeoutMs))
       } catch (thrown) {
         const cause = await causeOf(thrown)
         if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
@@ -73,21 +74,6 @@ export class LeasedStore {
         this.#store = openStore(directory, 'write', () => true, 'branches')
         this.#isOpen = true
       }
-    }
-  }
-
-  private async inTime<T>(written: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        () => reject(lmdbErrors.stalled(this.#store.directory, this.writeTimeoutMs)),
-        this.writeTimeoutMs,
-      )
-    })
-    try {
-      return await Promise.race([written, late])
-    } finally {
-      clearTimeout(timer)
     }
   }
 }

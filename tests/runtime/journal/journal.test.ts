@@ -195,6 +195,23 @@ test('a log is read to its end though a broker does not know of it yet; one that
   })
 }, 30_000)
 
+test('a long read gives the event loop a turn between its batches, so that timers and answers come through', async () => {
+  const journal = journalOn(memoryBus())
+  await journal.create(1)
+  await journal.append(Array.from({ length: 3000 }, (_, at) => stage(`${at}`)))
+  let turns = 0
+  const count = () => {
+    turns++
+    next = setImmediate(count)
+  }
+  let next = setImmediate(count)
+  let batches = 0
+  for await (const _ of journal.readTo('learner', 0, 0, 3000)) batches++
+  clearImmediate(next)
+  expect(batches).toBeGreaterThan(2)
+  expect(turns).toBeGreaterThanOrEqual(batches - 1)
+})
+
 test('a follower that names a key gets the commands of that key only, in order', async () => {
   const bus = memoryBus()
   const journal = journalOn(bus)
