@@ -1,5 +1,5 @@
 /**
- * Fills in a recipe that a run of an older version recorded, which lacks fields that the schema has today.
+ * Adds to a recipe that an older version recorded the fields that later versions have and that version did not.
  *
  * in   the recipe of `run.started`
  * out  the same recipe; new fields whose default differs from what older versions did get the older versions' values

@@ -69,7 +69,10 @@ function adapt(logger: Logger): Log {
   }
 }
 
-/** Copies a value, with secrets redacted and errors as plain fields, down to `maxDepth`, which also cuts cycles. */
+/**
+ * Copies a value down to `maxDepth`, which also cuts cycles. Texts in fields whose names look like a secret's are redacted;
+ * errors become plain fields.
+ */
 function redact(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value
   if (depth >= maxDepth) return '[…]'

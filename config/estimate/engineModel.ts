@@ -13,7 +13,7 @@ import { kvBytesOf } from './modelShape'
 import { bytesOf } from './precision'
 import type { Sizes } from './sizes'
 
-/** Tokens that vLLM computes at most in one step by default, on a GPU with at least 70 GB. */
+/** Upper bound on the tokens of one step: vLLM's default on a GPU with at least 70 GB. */
 const maxBatchTokens = 8192
 /** Milliseconds that the host needs for a step besides the GPU's work, as vLLM's scheduler and sampler. */
 const overheadMs = 2

@@ -43,8 +43,8 @@ const isShort = (word: string) => short.has(word.toLowerCase())
 const isCased = (word: string) => /^(?:\p{Lu}?\p{Ll}+|\p{Lu}+)$/u.test(word) && (isShort(word) || looksLikeWord(word))
 
 /**
- * Returns true if two words count as equal although their case differs. Words of three letters, one of them in
- * capitals, do not (`ABC`: they may name points), except those in `short`.
+ * Returns true if two words count as equal although their case differs. If one of them is all in capitals, they need more
+ * than three letters (`ABC` may name points) or must be listed in `short`.
  */
 const mayFold = (a: string, b: string) =>
   isCased(a) && isCased(b) && (isShort(a) || a.length > 3 || ![a, b].some(word => /^\p{Lu}+$/u.test(word)))

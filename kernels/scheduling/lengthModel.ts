@@ -33,7 +33,7 @@ interface Observed {
 interface Group {
   members: number
   ends: number
-  /** Number of ended members that the common hazard predicts. */
+  /** Number of the group's members that should have ended by now if the common hazard held for them. */
   expected: number
 }
 

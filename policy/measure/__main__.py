@@ -92,14 +92,14 @@ def peak(trainer: Trainer, step: Any) -> dict[str, int]:
     tracker = MemTracker()
     tracker.track_external(trainer.model, trainer.optimizer.adamw)
     for parameter in trainer.model.parameters():
-        if not parameter.requires_grad:  # The tracker would register a gradient's hook, which torch refuses here.
+        if not parameter.requires_grad:  # The tracker would register a hook on the gradient, which torch refuses for a frozen parameter.
             tracker._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
     logprobs, device = trainer.logprobs, torch.device("cpu")
     kept = 0
 
     def tracked(*given: Any) -> Any:
         nonlocal kept
-        tracker.reset_mod_stats()  # The tracker refuses a second forward pass of a module otherwise.
+        tracker.reset_mod_stats()  # Without this reset the tracker refuses a second forward pass of a module.
         before = tracker.get_tracker_snapshot()[device]["Total"]
         result = logprobs(*given)
         kept = max(kept, tracker.get_tracker_snapshot()[device]["Total"] - before)

@@ -154,7 +154,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       await appendOwn(after)
     },
     async failed(error) {
-      // A permanent error is reported at once, not after ten restarts.
+      // A permanent error ends the host at once: no restart can help.
       if (error instanceof TroupeError && !error.retriable) giveUp(error)
       else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
     },

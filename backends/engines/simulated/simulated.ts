@@ -169,7 +169,10 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /** Counts the tokens after the last segment as sampled by the current version. `generated`: all so far. */
+  /**
+   * Counts the tokens after the last segment as sampled by the current version. `generated`: number of all tokens of the
+   * generation so far.
+   */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return

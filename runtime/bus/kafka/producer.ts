@@ -210,8 +210,8 @@ export class KafkaProducer {
   }
 
   /**
-   * Bounds a request in time, since kafkajs only counts its retries. If it succeeds after that, the caller's next try
-   * appends the records again: delivery is at least once.
+   * Rejects a request that takes longer than `ms`, since kafkajs only counts its retries. If the request succeeds after
+   * that, the caller's next try appends the records again: delivery is at least once.
    */
   private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()
