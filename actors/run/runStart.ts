@@ -62,8 +62,8 @@ export async function startOf(journal: Journal): Promise<RunStarted | undefined>
 }
 
 /**
- * Checks that this process has the code that started the run; passes if `acceptCode` is true. @throws TroupeError
- * config.other_code
+ * Checks that this process has the code with which the run was started; passes if `acceptCode` is true.
+ * @throws TroupeError config.other_code
  */
 export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: boolean): void {
   if (acceptCode || theirs === codeDigest()) return
@@ -75,7 +75,7 @@ export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: b
   })
 }
 
-/** Checks that this process has the recipe that started the run. @throws TroupeError config.other_recipe */
+/** Checks that this process has the recipe with which the run was started. @throws TroupeError config.other_recipe */
 export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: RecipeConfig): void {
   if (recipeDigest === dataDigest(own)) return
   const fields = Object.entries(own)
@@ -89,7 +89,10 @@ export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: Reci
   })
 }
 
-/** Checks that this process has the tokenizer that started the run. @throws TroupeError config.other_tokenizer */
+/**
+ * Checks that this process has the tokenizer and the chat template with which the run was started.
+ * @throws TroupeError config.other_tokenizer
+ */
 export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own: string): void {
   if (theirs === own) return
   throw new TroupeError('config.other_tokenizer', {

@@ -33,8 +33,8 @@ export async function modelCards(http: ServerHttp): Promise<readonly ModelCard[]
  */
 export function checkContext(server: string, contextTokens: number, expected: ServerExpectation, hint: string): void {
   if (contextTokens >= expected.contextTokens) return
-  const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
-  throw unfitServer(server, differs, `${hint}, or lower limits.contextTokens`)
+  const differs = `its contexts have at most ${contextTokens} tokens, the recipe's longest context has ${expected.contextTokens}`
+  throw unfitServer(server, differs, `${hint}, or lower limits.contextTokens and evaluation.limits.contextTokens`)
 }
 
 /**

@@ -10,6 +10,6 @@ export function checkRoom({ name, kvTokens, blockTokens }: EngineModel, contextT
     boundary: 'engine',
     retriable: false,
     message: `the engine model '${name}' does not fit this run: its KV cache holds ${room} tokens in whole blocks, the longest context of the recipe has ${contextTokens}`,
-    hint: 'use an engine model with more kvTokens, or lower limits.contextTokens',
+    hint: 'use an engine model with more kvTokens, or lower limits.contextTokens and evaluation.limits.contextTokens',
   })
 }
