@@ -40,7 +40,7 @@ export interface Rollout {
   /** Number of the current turn's latest attempt; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
-  /** True once the rollout's first turn went to an engine; before that, it waits in the scheduler's queue. */
+  /** True once the rollout's first turn went to an engine; before that, the turn waits in the scheduler's queue. */
   readonly started: boolean
   /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean

@@ -13,7 +13,10 @@ export interface RunStarted {
   readonly run: RunId
   /** The resolved recipe, with secrets as references. */
   readonly recipe: Readonly<Record<string, unknown>>
-  /** sha256 digests, hex: of the recipe, of Troupe's sources, of the tokenizer's files. */
+  /**
+   * sha256 digests, hex: of the recipe; of the sources that take a run's decisions (runtime/digests.ts); of the tokenizer and
+   * its chat template.
+   */
   readonly recipeDigest: string
   readonly codeDigest: string
   readonly tokenizerDigest: string

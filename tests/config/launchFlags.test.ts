@@ -12,7 +12,11 @@ const resolved = (...overrides: string[]) => {
 test.each([
   ['vllm', 'enforce-eagar', "is not a flag of vllm serve; did you mean 'enforce-eager'?"],
   ['vllm', 'no-enable-prefix-cachin', "is not a flag of vllm serve; did you mean 'enable-prefix-caching'?"],
-  ['vllm', 'max-model-len', 'is decided by limits.contextTokens and evaluation.limits.contextTokens; leave it out here'],
+  [
+    'vllm',
+    'max-model-len',
+    'is decided by limits.contextTokens and evaluation.limits.contextTokens; leave it out here',
+  ],
   ['sglang', 'attention-backnd', "is not a flag of sglang.launch_server; did you mean 'attention-backend'?"],
   ['sglang', 'mem-fraction-static', 'is decided by hardware.engineMemoryShare; leave it out here'],
 ] as const)('%s: the flag %s %s', (kind, flag, why) => {

@@ -107,7 +107,8 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
       })
     if (finish === 'length' || run.isStopped) return run.ended(finish)
     if (finish === 'aborted') return run.aborter.signal.aborted ? 'aborted' : null
-    if (taken === 0) throw garbage(url, "the answer ended with 'stop' and without a new token, but the tokens before do not end with a stop token")
+    if (taken === 0)
+      throw garbage(url, 'the answer stopped without a token, although the tokens before do not end with a stop token')
     return null
   }
 

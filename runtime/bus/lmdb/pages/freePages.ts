@@ -16,14 +16,21 @@ export function walkFreePages(meta: Meta, options: WalkOptions): void {
   const take = (node: LeafNode): void => {
     if (node.key.length !== 8) throw new DamagedPage(node.page, `free pages: a key has ${node.key.length} bytes`)
     if (u64(node.key, 0) > meta.transaction) {
-      throw new DamagedPage(node.page, `free pages: transaction ${u64(node.key, 0)} freed pages`)
+      throw new DamagedPage(
+        node.page,
+        `free pages: transaction ${u64(node.key, 0)} is named, the log's is ${meta.transaction}`,
+      )
     }
     lists.push({ page: node.page, list: nodeValue(file, node) })
   }
   walkTree(meta.free, 'free pages', { ...options, compare: byNumber, node: take })
   for (const { page, list } of lists) {
     const mark = (first: number, count: number): void => {
-      if (first < 2 || first + count - 1 > lastPage) throw new DamagedPage(page, `free pages: ${first} is one of them`)
+      if (first < 2 || first + count - 1 > lastPage)
+        throw new DamagedPage(
+          page,
+          `free pages: pages ${first} to ${first + count - 1} are named, expected 2 to ${lastPage}`,
+        )
       for (let at = first; at < first + count; at++) {
         if (used[at] !== 0) throw new DamagedPage(at, 'free pages: it is in use, or free twice')
         used[at] = 2

@@ -52,7 +52,7 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
 
   const claim = (page: number, count = 1): void => {
     if (!Number.isSafeInteger(page) || page < 2 || count < 1 || page + count - 1 > lastPage) {
-      throw new DamagedPage(page, `${name}: pages ${page} to ${page + count - 1} of 2 to ${lastPage} are named`)
+      throw new DamagedPage(page, `${name}: pages ${page} to ${page + count - 1} are named, expected 2 to ${lastPage}`)
     }
     for (let at = page; at < page + count; at++) {
       if (used[at] !== 0) throw new DamagedPage(at, `${name}: two places name it`)
