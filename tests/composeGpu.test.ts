@@ -17,8 +17,8 @@ import { trainCommand } from './support/trainCommand'
 
 const text = (file: string) => readFileSync(join(composeRoot, file), 'utf8')
 const forVllm = text('deploy/gpu.env')
-/** The lines that a comment of deploy/gpu.env says for SGLang, in place of those for vLLM. */
-const [, profile, engine] = /SGLang's server: (\S+), and (ENGINE=\S+)/.exec(forVllm)!
+/** Settings for SGLang in place of those for vLLM, as a comment of deploy/gpu.env gives them. */
+const [, profile, engine] = /For SGLang set COMPOSE_PROFILES=(\S+) and (ENGINE=\S+)/.exec(forVllm)!
 const forSglang = forVllm
   .replace(/^COMPOSE_PROFILES=.*/m, `COMPOSE_PROFILES=${profile}`)
   .replace(/^ENGINE=.*/m, engine!)
@@ -31,7 +31,7 @@ const gpusOf = ({ environment }: ComposeService): readonly number[] =>
   String(environment!.CUDA_VISIBLE_DEVICES).split(',').map(Number)
 const reserves = ({ deploy }: ComposeService) => deploy?.resources?.reservations.devices
 
-/** The configuration that the learner's command line comes to. */
+/** Resolves the configuration of the learner's command line. */
 async function configOf(learner: ComposeService): Promise<{ readonly config: RecipeConfig; readonly engine: string }> {
   const { recipe, options } = await trainCommand(learner.command!)
   const [address] = options.engine!
