@@ -7,11 +7,12 @@ import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync, stat
 import { cpus, totalmem } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
+import { codeOptions, environmentOf } from '../actors/tools/codeEnvironment'
 import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
 import { asError } from '../runtime/errors'
-import { packageRoot, pythonPath } from '../runtime/python'
-import { openSandbox, probeLevels } from '../sandbox'
+import { isCheckout, packageRoot, pythonPath } from '../runtime/python'
+import { openSandbox, probeLevels, type Sandbox } from '../sandbox'
 import { painter } from './io/terminal'
 import { withBus, withDirectory } from './options/busOptions'
 import { smollm2Directory } from './setupCommand'
@@ -79,16 +80,17 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
   [
     'sandbox',
     async () => {
-      const sandbox = await openSandbox({ lanes: 1 })
+      const sandbox = await openSandbox({ ...codeOptions({}), lanes: 1 })
       try {
         const result = await sandbox.run({ id: 'doctor', code: 'print(6 * 7)', timeoutMs: 10_000 })
         if (result.status !== 'ok')
           throw new Error(`a sandbox call ended with the status ${result.status}; expected ok`)
+        const imported = await importTime(sandbox)
         const levels = (await probeLevels()).map(({ level, reached, reason }) =>
           reached ? `${level}: works` : `${level}: ${reason?.split('\n')[0]}`,
         )
         const sessions = sandbox.noSessions ?? 'work'
-        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(1)} ms (${levels.join('; ')}; sessions: ${sessions})`
+        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(1)} ms, ${imported} (${levels.join('; ')}; sessions: ${sessions})`
       } finally {
         await sandbox.close()
       }
@@ -123,6 +125,21 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
     },
   ],
 ]
+
+/** Runs `import numpy, sympy` inside, twice: the first call waits for the zygote that imports them. */
+async function importTime(sandbox: Sandbox): Promise<string> {
+  const { python, missing } = await environmentOf({})
+  const lacks = missing.length === 0 ? '' : `; not installed: ${missing.join(', ')} (${setUpHint})`
+  const code = 'import numpy, sympy; print(sympy.factorint(360))'
+  const began = performance.now()
+  const first = await sandbox.run({ id: 'doctor', code, timeoutMs: 60_000 })
+  const ms = performance.now() - began
+  if (first.status !== 'ok') return `import numpy, sympy fails in Python ${python}${lacks}`
+  const { cpuMs } = await sandbox.run({ id: 'doctor', code, timeoutMs: 60_000 })
+  return `import numpy, sympy in Python ${python}: ${ms.toFixed(0)} ms the first time, then ${cpuMs.toFixed(1)} ms of CPU${lacks}`
+}
+
+const setUpHint = isCheckout() ? 'npm run setup' : 'npx troupe setup'
 
 const enginesSay =
   'local: see python; vllm: tested with a real vLLM 0.32; sglang: tested with a real SGLang 0.5.23 on a CPU, without ' +

@@ -5,7 +5,7 @@
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;
  * the second signal ends open requests at once, with an answer that says so.
  */
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { TroupeError } from '../runtime/errors'
 import {
   JUDGE_BOUNDS,
@@ -17,16 +17,15 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
+import { type CodeChoice, chosenCode, withCode } from './options/codeOptions'
 import { sandboxLevel, sandboxLevels, wholeNumber } from './options/readers'
 
-interface Options {
+interface Options extends CodeChoice {
   readonly port: number
   readonly host: string
   readonly tokenFile?: string
   readonly lanes?: number
   readonly requireLevel?: SandboxLevel
-  readonly preload?: (typeof PRELOADS)[number]
-  readonly python?: string
   readonly timeoutMs: number
   readonly memoryMb: number
   readonly maxOutputChars: number
@@ -42,7 +41,6 @@ interface Options {
 }
 
 const MIB = 1024 * 1024
-const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 const bounds = JUDGE_BOUNDS
 
@@ -51,7 +49,7 @@ const bounds = JUDGE_BOUNDS
  */
 export function registerJudge(program: Command): void {
   const mib = ([, most]: readonly [number, number]) => wholeNumber(1, Math.floor(most / MIB))
-  program
+  const command = program
     .command('judge')
     .description("serve Code Judge's HTTP API over the sandbox: /ping /status /run /judge, with /batch and /long-batch")
     .option('--port <n>', 'port to listen on; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
@@ -67,12 +65,6 @@ export function registerJudge(program: Command): void {
       `lowest accepted isolation level; the command fails below it: ${sandboxLevels.join(', ')}`,
       sandboxLevel,
     )
-    .option(
-      '--preload <modules>',
-      `modules to import before the first call: ${PRELOADS.join(', ')} (default: std)`,
-      preload,
-    )
-    .option('--python <file>', 'Python interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
     .option('--timeout-ms <ms>', 'deadline of one program run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
@@ -128,24 +120,23 @@ export function registerJudge(program: Command): void {
       wholeNumber(...bounds.maxConnections),
     )
     .option('--drain-ms <ms>', 'time to answer open requests after a signal', wholeNumber(0, 3_600_000), 60_000)
-    .action(async (options: Options) => {
-      const sandbox = await openSandbox(sandboxOptions(options))
-      try {
-        const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
-        process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
-        process.exitCode = await untilSignal(ms => judge.close(ms), options.drainMs)
-      } finally {
-        await sandbox.close()
-      }
-    })
+  withCode(command).action(async (options: Options) => {
+    const sandbox = await openSandbox(sandboxOptions(options))
+    try {
+      const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
+      process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
+      process.exitCode = await untilSignal(ms => judge.close(ms), options.drainMs)
+    } finally {
+      await sandbox.close()
+    }
+  })
 }
 
-function sandboxOptions({ lanes, requireLevel, preload, python }: Options): SandboxOptions {
+function sandboxOptions({ lanes, requireLevel, ...options }: Options): SandboxOptions {
   return {
+    ...chosenCode(options),
     ...(lanes ? { lanes } : {}),
     ...(requireLevel ? { requireLevel } : {}),
-    ...(preload ? { preload } : {}),
-    ...(python ? { python } : {}),
   }
 }
 
@@ -193,9 +184,4 @@ function wrongUsage(error: unknown): never {
   if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
   const { retriable, message, hint } = error
   throw new TroupeError(error.code, { boundary: 'cli', retriable, message, ...(hint ? { hint } : {}), cause: error })
-}
-
-function preload(text: string): string {
-  if (PRELOADS.some(name => name === text)) return text
-  throw new InvalidArgumentError(`It must be one of ${PRELOADS.join(', ')}.`)
 }

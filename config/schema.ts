@@ -105,6 +105,11 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       ['engine', 'pause'],
       "'in_place' keeps the KV of older weights: set engine.keepKv, or choose another engine.pause",
     )
+  if (recipe.tools.python !== undefined && recipe.tools.packages !== undefined)
+    refuse(
+      ['tools', 'packages'],
+      'makes an interpreter of its own, and tools.python names another; leave out one of the two',
+    )
   const { train } = recipe
   const sequences = rollout.groupsPerStep * keptOfGroup(selection, rollout.groupSize)
   if (train.ranks > sequences) {

@@ -4,7 +4,8 @@
  * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
  * Invariant: the search covers where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
  */
-import { accessSync, constants, existsSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { TroupeError } from './errors'
 import { troupeHome } from './home'
@@ -92,6 +93,40 @@ export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): st
     message: `no Python with reasoning-gym and verifiers: looked in ${environmentsVenv(env)}`,
     hint: 'npx troupe setup environments',
   })
+}
+
+/**
+ * Returns the interpreter that runs sandboxed programs by default: TROUPE_SANDBOX_PYTHON, else the one of the set-up's
+ * venv; undefined if there is neither.
+ */
+export function sandboxPythonPath(env: NodeJS.ProcessEnv = process.env): string | undefined {
+  if (env.TROUPE_SANDBOX_PYTHON) return env.TROUPE_SANDBOX_PYTHON
+  return venvCandidates(env)
+    .map(venv => join(venv, 'bin/python'))
+    .find(isExecutable)
+}
+
+/**
+ * Returns the venv with these packages for sandboxed programs, which cli/setup/packages.js makes at the same path
+ * (`troupe setup packages …`). Its name is a digest of the packages and of the requirements that they are added to.
+ */
+export function packagesVenv(packages: readonly string[], env: NodeJS.ProcessEnv = process.env): string {
+  const hash = createHash('sha256').update(readFileSync(join(policyDirectory(), 'requirements-sandbox.txt')))
+  const name = hash
+    .update(JSON.stringify([...new Set(packages)].sort()))
+    .digest('hex')
+    .slice(0, 16)
+  return join(isCheckout() ? join(packageRoot(), '.venv-packages') : join(troupeHome(env), 'venv-packages'), name)
+}
+
+/** Returns the interpreter of the packages' venv; undefined if that venv is not there or incomplete. */
+export function packagesPythonPath(
+  packages: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+): string | undefined {
+  const venv = packagesVenv(packages, env)
+  const python = join(venv, 'bin/python')
+  return existsSync(join(venv, '.troupe-setup.json')) && isExecutable(python) ? python : undefined
 }
 
 function isExecutable(file: string): boolean {

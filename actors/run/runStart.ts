@@ -8,13 +8,16 @@
  */
 
 import type { RecipeConfig } from '../../config'
-import type { RunFinished, RunStarted } from '../../messages/facts'
+import type { RunFinished, RunStarted, ToolEnvironment } from '../../messages/facts'
 import type { RunId } from '../../messages/ids'
 import { codeDigest, dataDigest } from '../../runtime/digests'
 import type { Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
+import type { Log } from '../../runtime/log'
+import { environmentChanges } from '../../sandbox/environment'
 import { fence } from '../ownership/fencing'
+import { environmentOf } from '../tools/codeEnvironment'
 
 export interface RunStartOptions {
   readonly run: RunId
@@ -25,6 +28,7 @@ export interface RunStartOptions {
   readonly partitions: number
   readonly tokenizerDigest: string
   readonly fx: Effects
+  readonly log?: Pick<Log, 'warn'>
 }
 
 /**
@@ -34,7 +38,11 @@ export interface RunStartOptions {
 export async function recordRunStart(journal: Journal, options: RunStartOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
-  const common = { at: fx.now(), run, recipeDigest, codeDigest: codeDigest(), tokenizerDigest }
+  const toolEnvironment = await environmentHere(options)
+  const common = {
+    ...{ at: fx.now(), run, recipeDigest, codeDigest: codeDigest(), tokenizerDigest },
+    ...(toolEnvironment === undefined ? {} : { toolEnvironment }),
+  }
   if (!options.resume) {
     const { seed } = config
     const started = { recipe: config, seed, versions: options.versions, partitions: { trajectories: partitions } }
@@ -52,7 +60,34 @@ export async function recordRunStart(journal: Journal, options: RunStartOptions)
   }
   checkTokenizer(started, tokenizerDigest)
   checkCode(started, options.acceptCode)
+  const before = await lastEnvironment(journal)
+  const changes = before && toolEnvironment ? environmentChanges(before, toolEnvironment) : []
+  if (changes.length > 0)
+    options.log?.warn({ changes }, `the code of run '${run}' now runs in another environment: ${changes.join(', ')}`)
   await journal.append([{ type: 'run.resumed', ...common }])
+}
+
+/** Describes what the run's code can import; undefined, with a warning, where this host cannot run it. */
+async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEnvironment | undefined> {
+  try {
+    const { digest, python, packages } = await environmentOf(config.tools)
+    return { digest, python, packages }
+  } catch (thrown) {
+    // The role `tools` meets the same error where it opens the sandbox, which may be another host.
+    log?.warn({ error: thrown }, 'the interpreter of the tools does not answer here: its packages are not recorded')
+    return undefined
+  }
+}
+
+/** Returns the environment under which the run was last started or resumed, as far as the log says. */
+async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | undefined> {
+  const { oldest, next } = await journal.offsets('runs', 0)
+  let last: ToolEnvironment | undefined
+  for await (const entries of journal.readTo('runs', 0, oldest, next)) {
+    for (const { message } of entries)
+      if (message.type === 'run.started' || message.type === 'run.resumed') last = message.toolEnvironment ?? last
+  }
+  return last
 }
 
 /** Reads the run's first fact; undefined if it was not written yet. */

@@ -14,6 +14,7 @@ import { didYouMean } from '../../runtime/settings/nearestName'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { notebookTool, runNotebookCell } from '../../sandbox/tools/notebookTool'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
+import { environmentOf } from './codeEnvironment'
 import { functionTool } from './functionTool'
 import type { McpServer } from './mcpServer'
 import { pythonToolIn } from './pythonTool'
@@ -41,7 +42,7 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
   const servers = await openServers(options)
   const schemas = all(options, servers)
   await closeServers(servers)
-  return schemas
+  return sayMissing(options, schemas)
 }
 
 /**
@@ -66,7 +67,7 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
   }
   const servers = await openServers(options)
   try {
-    const schemas = all(options, servers)
+    const schemas = await sayMissing(options, all(options, servers))
     for (const { server } of servers) for (const { name } of server.schemas) tools.set(name, server.tool(name))
     return { schemas, tools, close: () => closeServers(servers) }
   } catch (thrown) {
@@ -104,6 +105,25 @@ function all(options: RunToolsOptions, servers: readonly Opened[]): readonly Too
   if (twice === undefined) return schemas
   const from = servers.flatMap(({ name, server }) => (server.schemas.some(one => one.name === twice) ? [name] : []))
   throw bad('config.tool_twice', `two tools are named '${twice}'${from.length > 0 ? ` (MCP: ${from.join(', ')})` : ''}`)
+}
+
+/**
+ * Adds to the description of each tool that runs code which of the modules that its environment promises are missing, so
+ * that the model does not import them in vain. Where nothing is missing, or the interpreter does not answer (its error is
+ * that of the sandbox), the schemas stay as they are.
+ */
+async function sayMissing(
+  { config, recipe: { toolFunctions = {} } }: RunToolsOptions,
+  schemas: readonly ToolSchema[],
+): Promise<readonly ToolSchema[]> {
+  const runsCode = (schema: ToolSchema) => toolFunctions[schema.name] === undefined && takesCode(schema)
+  if (!schemas.some(runsCode)) return schemas
+  const { missing } = await environmentOf(config.tools).catch(() => ({ missing: [] }))
+  if (missing.length === 0) return schemas
+  const words = `These modules are not installed: ${missing.join(', ')}.`
+  return schemas.map(schema =>
+    runsCode(schema) ? { ...schema, description: `${schema.description} ${words}` } : schema,
+  )
 }
 
 interface Opened {

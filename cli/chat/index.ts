@@ -105,7 +105,17 @@ async function chat(options: ChatOptions): Promise<number> {
     const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
     const versions = collectedVersions()
     await recordRunStart(journal, {
-      ...{ run: context.run, config, resume: false, acceptCode: false, versions, partitions: 1, tokenizerDigest, fx },
+      ...{
+        run: context.run,
+        config,
+        resume: false,
+        acceptCode: false,
+        versions,
+        partitions: 1,
+        tokenizerDigest,
+        fx,
+        log,
+      },
     })
     const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: run })
     const view = chatView(options.json === true)

@@ -7,6 +7,7 @@
  */
 import { resolve } from 'node:path'
 import { engines } from '../../actors/inference/engines'
+import { codeOptions } from '../../actors/tools/codeEnvironment'
 import { openRunTools, type RunTools } from '../../actors/tools/runTools'
 import { startLocalEngine } from '../../backends/engines/local/local'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
@@ -76,7 +77,7 @@ async function startTools(
   recipe: Pick<Recipe, 'tools' | 'toolFunctions'>,
   log: Log,
 ): Promise<RunTools> {
-  const sandbox = await openSandbox({ lanes: Math.max(4, config.limits.callsPerTurn) })
+  const sandbox = await openSandbox({ ...codeOptions(config.tools), lanes: Math.max(4, config.limits.callsPerTurn) })
   try {
     const tools = await openRunTools({ config, recipe, log }, sandbox)
     return {

@@ -19,10 +19,11 @@ import {
 } from '../../sandbox'
 import { underSignals, whileWritable } from '../io/lineCommand'
 import { readLines } from '../io/readLines'
+import { type CodeChoice, chosenCode, withCode } from '../options/codeOptions'
 import { sandboxLevel, wholeNumber } from '../options/readers'
 import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './line'
 
-interface ExecOptions {
+interface ExecOptions extends CodeChoice {
   readonly jsonl?: true
   readonly lanes?: number
   readonly requireLevel?: SandboxLevel
@@ -42,7 +43,7 @@ const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 
 /** Adds the command to the program. Its action sets `process.exitCode` when the exit code is not 0. */
 export function registerExec(program: Command): void {
-  program
+  const command = program
     .command('exec')
     .description('run Python in the sandbox: JSON lines in, JSON lines out as they finish')
     .requiredOption('--jsonl', 'read {id, code, stdin?, timeoutMs?, memoryMb?, …} lines from stdin')
@@ -68,22 +69,23 @@ export function registerExec(program: Command): void {
       wholeNumber(0, 1 << 26),
       DEFAULT_MAX_OUTPUT_BYTES,
     )
-    .action(async (options: ExecOptions) => {
-      const { lanes, requireLevel } = options
-      const sandbox = await openSandbox({
-        ...(lanes === undefined ? {} : { lanes }),
-        ...(requireLevel === undefined ? {} : { requireLevel }),
-      })
-      try {
-        process.stderr.write(`sandbox: level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
-        const code = await underSignals(process.stdin, abort =>
-          execLines(sandbox, process.stdin, process.stdout, options, abort),
-        )
-        if (code !== 0) process.exitCode = code
-      } finally {
-        await sandbox.close()
-      }
+  withCode(command).action(async (options: ExecOptions) => {
+    const { lanes, requireLevel } = options
+    const sandbox = await openSandbox({
+      ...chosenCode(options),
+      ...(lanes === undefined ? {} : { lanes }),
+      ...(requireLevel === undefined ? {} : { requireLevel }),
     })
+    try {
+      process.stderr.write(`sandbox: level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
+      const code = await underSignals(process.stdin, abort =>
+        execLines(sandbox, process.stdin, process.stdout, options, abort),
+      )
+      if (code !== 0) process.exitCode = code
+    } finally {
+      await sandbox.close()
+    }
+  })
 }
 
 /**

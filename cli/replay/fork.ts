@@ -78,9 +78,13 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
   }
 }
 
-function reportPlan({ parent, parts, run }: ForkPlan, changed: readonly ChangedCell[]): void {
+function reportPlan({ parent, parts, run, environmentChanges }: ForkPlan, changed: readonly ChangedCell[]): void {
   const at = parts.map(({ weights, turns }) => `${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}`)
   process.stderr.write(`run ${run}: ${parent.id} forked at ${at.join('; ')}\n`)
+  if (environmentChanges.length > 0)
+    process.stderr.write(
+      `the forks' code runs in another environment than the parent's: ${environmentChanges.join(', ')}\n`,
+    )
   for (const { turn, call, recorded: was, now } of changed) {
     process.stderr.write(
       `turn ${turn}, call ${call} of the notebook has another output now: ${brief(was)} → ${brief(now)}; the forks' notebook has the new state, the model is shown the recorded output\n`,

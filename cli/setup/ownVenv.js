@@ -12,10 +12,11 @@ const { runTool } = require('./tool')
 const { findPython, shellWords } = require('./python')
 
 /**
- * Path of the part's venv: the environment variable `variable` if it is set, else a folder beside the set-up's other
- * files.
+ * Path of the part's venv: `venv` if the part has a fixed one, the environment variable `variable` if it is set, else a
+ * folder beside the set-up's other files.
  */
-function ownVenvOf(where, { variable, folder }, env = process.env) {
+function ownVenvOf(where, { venv, variable, folder }, env = process.env) {
+  if (venv) return venv
   if (env[variable]) return path.resolve(env[variable])
   return where.checkout ? path.join(where.root, `.${folder}`) : path.join(where.logs, folder)
 }
@@ -29,7 +30,7 @@ function checkDisk(venv, { part, variable, neededMb }) {
   if (freeMb >= wantMb) return
   throw new SetupError(
     `${freeMb} MB are free on the disk of ${folder}, but the venv with ${part} needs ${wantMb} MB`,
-    `free some space, or put the venv elsewhere with ${variable} (TROUPE_DISK_MB overrides this check)`,
+    `free some space${variable ? `, or put the venv elsewhere with ${variable}` : ''} (TROUPE_DISK_MB overrides this check)`,
   )
 }
 
@@ -63,7 +64,10 @@ function ownVenvStep(where, part) {
       if (fs.existsSync(venv)) {
         // Deletes a venv or an empty folder only.
         if (!fs.existsSync(path.join(venv, 'pyvenv.cfg')) && fs.readdirSync(venv).length > 0) {
-          throw new SetupError(`${venv} exists already and is not a venv`, `choose another folder with ${variable}`)
+          throw new SetupError(
+            `${venv} exists already and is not a venv`,
+            variable ? `choose another folder with ${variable}` : 'move it away',
+          )
         }
         say(`${name}: the existing venv is incomplete or of another version; making it again`)
         fs.rmSync(venv, { recursive: true, force: true })

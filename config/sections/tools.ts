@@ -28,6 +28,16 @@ const mcpServerSchema = z.union([
 ])
 export type McpServerConfig = z.output<typeof mcpServerSchema>
 
+const pinned = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?==[\w.!+-]+$/,
+    'a package that is not pinned: expected NAME==VERSION, such as pandas==3.1.1',
+  )
+const modules = z
+  .string()
+  .regex(/^[A-Za-z_][\w.]*(\+[A-Za-z_][\w.]*)*$/, "expected a module's name, or several joined with +")
+
 export const toolsSection = z.strictObject({
   /** Names of the recipe's and built-in tools to use. Default: the tools that the recipe defines. */
   names: z.array(z.string()).optional(),
@@ -37,4 +47,13 @@ export const toolsSection = z.strictObject({
   inPrompt: z.boolean().default(true),
   lanes: positive.optional(),
   memoryMb: positive.default(512),
+  /** Path or name of the interpreter that runs the model's code. Default: the set-up's, which has numpy and sympy. */
+  python: z.string().min(1).optional(),
+  /** Pinned packages for the model's code, besides numpy, scipy, sympy, mpmath and networkx; see `troupe setup packages`. */
+  packages: z.array(pinned).min(1).optional(),
+  /**
+   * Modules that are imported before the model's code comes, in groups: a program that imports one of a group starts
+   * with that group and those before it. Default: numpy; sympy and mpmath; scipy and networkx.
+   */
+  preload: z.array(modules).max(8).optional(),
 })

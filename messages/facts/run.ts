@@ -25,6 +25,18 @@ export interface RunStarted {
   readonly versions: Readonly<Record<string, string>>
   /** Number of partitions of each topic of the run, by topic. */
   readonly partitions: Readonly<Record<string, number>>
+  /** What code that the model writes can import. Absent in earlier logs, and where it could not be found out. */
+  readonly toolEnvironment?: ToolEnvironment
+}
+
+/** Interpreter and packages of the code that a model writes. */
+export interface ToolEnvironment {
+  /** sha256 of the other fields, hex. */
+  readonly digest: string
+  /** Version of the interpreter. */
+  readonly python: string
+  /** Versions of the packages that are promised to programs, by name. */
+  readonly packages: Readonly<Record<string, string>>
 }
 
 /** A process resumed a run that had begun earlier, under these digests. */
@@ -35,6 +47,7 @@ export interface RunResumed {
   readonly recipeDigest: string
   readonly codeDigest: string
   readonly tokenizerDigest: string
+  readonly toolEnvironment?: ToolEnvironment
 }
 
 /**

@@ -2,6 +2,10 @@
 import type { RunFact } from '../facts'
 import { metrics, type ShapesOf } from './parts'
 
+const toolEnvironment = {
+  optional: { fields: { digest: 'string', python: 'string', packages: { map: 'string' } } },
+} as const
+
 export const runShapes = {
   'run.started': {
     version: 1,
@@ -15,11 +19,15 @@ export const runShapes = {
       seed: 'int',
       versions: { map: 'string' },
       partitions: { map: 'int' },
+      toolEnvironment,
     },
   },
   'run.resumed': {
     version: 1,
-    fields: { at: 'number', run: 'string', recipeDigest: 'string', codeDigest: 'string', tokenizerDigest: 'string' },
+    fields: {
+      ...{ at: 'number', run: 'string', recipeDigest: 'string', codeDigest: 'string', tokenizerDigest: 'string' },
+      toolEnvironment,
+    },
   },
   'run.finished': {
     version: 1,

@@ -5,6 +5,7 @@
  * The fork's notebook has the state that the cells make now, while the model is shown the recorded output; so the caller
  * warns the user about every cell whose output differs.
  */
+import { codeOptions } from '../../actors/tools/codeEnvironment'
 import { openRunTools } from '../../actors/tools/runTools'
 import { toolResultText, truncateMiddle } from '../../kernels'
 import type { ToolAsked, ToolCompleted } from '../../messages/facts'
@@ -28,7 +29,7 @@ export async function changedCells(
   const { asked, said } = cellsBefore(parent, turn)
   if (asked.size === 0) return []
   const { toolTimeoutMs: timeoutMs, toolResponseChars } = parent.request.limits
-  const sandbox = await openSandbox({ lanes: 1 })
+  const sandbox = await openSandbox({ ...codeOptions(code.config.tools), lanes: 1 })
   try {
     const { tools, close } = await openRunTools(code, sandbox)
     const notebook = tools.get(notebookTool.name)

@@ -7,12 +7,14 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { environmentOf } from '../../actors/tools/codeEnvironment'
 import { toolSchemas } from '../../actors/tools/runTools'
 import { builtInRewards } from '../../config'
 import type { RunStarted } from '../../messages/facts'
 import { policyVersion, type RunId } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
+import { environmentChanges } from '../../sandbox/environment'
 import { nearestWeights, type PublishedWeights, sampledUnder } from '../learning/publishedWeights'
 import { type RecipeCode, recipeCode } from '../log/recipeCode'
 import { configOf } from '../log/recordedConfig'
@@ -62,6 +64,8 @@ export interface ForkPlan {
   readonly parts: readonly ForkPart[]
   /** Name of the new run that holds the forks. */
   readonly run: string
+  /** In words, what the code of the forks finds installed otherwise than the parent's did; empty for older logs. */
+  readonly environmentChanges: readonly string[]
 }
 
 const maxToolResultBytes = 256 * 1024
@@ -109,7 +113,10 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
   })
   const stamp = new Date(at).toISOString().replace(/\D/g, '').slice(0, 17)
   const run = options.as ?? `fork-${recorded.run}-${stamp}`
-  return { parent, parentRun: recorded.run, started: await recorded.started(), code, turns, parts, run }
+  const started = await recorded.started()
+  const { toolEnvironment: was } = started
+  const differs = was === undefined ? [] : environmentChanges(was, await environmentOf(code.config.tools))
+  return { parent, parentRun: recorded.run, started, code, turns, parts, run, environmentChanges: differs }
 }
 
 /**

@@ -7,6 +7,7 @@
 import { executorId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
 import { openSandbox, SandboxError } from '../../../sandbox'
+import { codeOptions } from '../../tools/codeEnvironment'
 import { type JoinedExecutor, joinExecutor } from '../../tools/joinExecutor'
 import { openRunTools } from '../../tools/runTools'
 import { processActor } from '../processActor'
@@ -48,7 +49,7 @@ const isRetriable = (error: Error): boolean =>
 async function openTools({ options }: Branch) {
   const { config, recipe, log } = options
   const { lanes } = config.tools
-  const sandbox = await openSandbox(lanes === undefined ? {} : { lanes })
+  const sandbox = await openSandbox({ ...codeOptions(config.tools), ...(lanes === undefined ? {} : { lanes }) })
   try {
     const opened = options.tools === undefined ? await openRunTools({ config, recipe, log }, sandbox) : undefined
     return {

@@ -1,0 +1,57 @@
+/**
+ * The environment of the code that a model writes: which interpreter runs it, with which packages, and which modules are
+ * imported before the code comes. A run, a chat, `exec` and `judge` decide it here, by the same names and defaults.
+ *
+ * in   `tools.python`, `tools.packages`, `tools.preload` of a recipe, or the flags of those names
+ * out  options of openSandbox; a description of the environment, for `run.started`
+ * Invariant: by default the set-up's interpreter runs the code, with preloads that start when a program needs them. An
+ * interpreter or a module that a user named is refused by name where it is not there.
+ */
+import { TroupeError } from '../../runtime/errors'
+import { packagesPythonPath, packagesVenv, sandboxPythonPath } from '../../runtime/python'
+import type { SandboxOptions } from '../../sandbox'
+import { type CodeEnvironment, codeEnvironment } from '../../sandbox/environment'
+import { preloadGroups, STANDARD_PRELOAD } from '../../sandbox/options'
+
+export interface CodeTools {
+  readonly python?: string | undefined
+  readonly packages?: readonly string[] | undefined
+  readonly preload?: readonly string[] | undefined
+}
+
+/** Returns the options of openSandbox. @throws TroupeError process.no_packages (the packages are not set up) */
+export function codeOptions(tools: CodeTools): Pick<SandboxOptions, 'python' | 'preload' | 'lazyPreload'> {
+  const python = pythonOf(tools)
+  return {
+    ...(python === undefined ? {} : { python }),
+    ...(tools.preload === undefined ? { preload: STANDARD_PRELOAD, lazyPreload: true } : { preload: tools.preload }),
+  }
+}
+
+const described = new Map<string, ReturnType<typeof codeEnvironment>>()
+
+/** Describes the environment, and says which of the modules that it promises are missing; asked once per process. */
+export function environmentOf(tools: CodeTools): Promise<CodeEnvironment & { readonly missing: readonly string[] }> {
+  const python = pythonOf(tools) ?? 'python3'
+  const groups = preloadGroups({ preload: tools.preload ?? STANDARD_PRELOAD })
+  const promised = [...new Set(groups.flat().map(name => name.split('.')[0]!))]
+  const isChosen = tools.python !== undefined || (tools.packages ?? []).length > 0
+  const key = JSON.stringify([python, promised, isChosen])
+  const known = described.get(key) ?? codeEnvironment(python, promised, isChosen)
+  described.set(key, known)
+  known.catch(() => described.delete(key))
+  return known
+}
+
+/** Returns the interpreter: of the packages' venv, the one named, or the set-up's; undefined where set-up has not run. */
+function pythonOf({ python, packages = [] }: CodeTools): string | undefined {
+  if (packages.length === 0) return python ?? sandboxPythonPath()
+  const found = packagesPythonPath(packages)
+  if (found !== undefined) return found
+  throw new TroupeError('process.no_packages', {
+    boundary: 'process',
+    retriable: false,
+    message: `tools.packages: no Python with ${packages.join(', ')}: looked in ${packagesVenv(packages)}`,
+    hint: `npx troupe setup packages ${packages.map(one => `'${one}'`).join(' ')}`,
+  })
+}

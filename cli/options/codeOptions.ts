@@ -1,0 +1,34 @@
+/** The options --python, --packages and --preload: where `exec` and `judge` run code, as a recipe's `tools` section says. */
+import { type Command, InvalidArgumentError } from 'commander'
+import { codeOptions } from '../../actors/tools/codeEnvironment'
+import type { SandboxOptions } from '../../sandbox'
+
+export interface CodeChoice {
+  readonly python?: string
+  readonly packages?: readonly string[]
+  readonly preload?: readonly string[]
+}
+
+export const withCode = (command: Command): Command =>
+  command
+    .option('--python <file>', "Python interpreter (default: TROUPE_SANDBOX_PYTHON, else the set-up's, else python3)")
+    .option(
+      '--packages <name==version...>',
+      'pinned packages besides numpy, scipy, sympy, mpmath and networkx; `troupe setup packages` installs them',
+    )
+    .option(
+      '--preload <groups>',
+      'modules to import before a program comes, in groups (a,b+c); std: none (default: numpy,mpmath+sympy,networkx+scipy)',
+      groups,
+    )
+
+/** Returns options of openSandbox. @throws TroupeError process.no_packages, InvalidArgumentError */
+export function chosenCode(choice: CodeChoice): Partial<SandboxOptions> {
+  if (choice.python !== undefined && choice.packages !== undefined)
+    throw new InvalidArgumentError('--packages makes an interpreter of its own: leave out --python.')
+  return codeOptions(choice)
+}
+
+function groups(text: string): readonly string[] {
+  return text === 'std' ? [] : text.split(',')
+}
