@@ -134,7 +134,7 @@ export class EngineFleet {
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
-      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // so that the next call does not list the engine again
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // the next call does not list the engine again
       return [this.#sentToRest(engine, `it has sent no status for ${this.#silentMs} ms`, 'silent')]
     })
   }

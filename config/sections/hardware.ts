@@ -1,6 +1,7 @@
 /**
  * The hardware that a recipe is meant for, and the plan of its GPUs. The sizes and speeds are for the estimates
- * (config/estimate); `plan` and `tensorParallel` also decide which GPUs the engines and the trainer of a run get (devicePlan.ts).
+ * (config/estimate). `plan` and `tensorParallel` also decide which GPUs the engines and the trainer of a run get
+ * (devicePlan.ts), and `engineMemoryShare` is given to the servers that the run starts.
  */
 import { z } from 'zod'
 import { count, positive } from './numbers'

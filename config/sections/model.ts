@@ -16,7 +16,9 @@ export const modelSection = z.discriminatedUnion('from', [
     from: z.literal('random'),
     /** Transformers config of the architecture, at least `model_type`. */
     config: z.record(z.string(), z.unknown()),
-    /** Number of entries of the BPE vocabulary that is trained on the demonstrations. */
+    /**
+     * Upper bound on the tokens of the BPE tokenizer that is trained on the demonstrations, special and added ones included.
+     */
     vocabulary: positive,
     /** Texts that the tokenizer encodes as one token each. */
     addedTokens: z.array(z.string()).default([]),

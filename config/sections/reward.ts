@@ -15,8 +15,8 @@ export const rewardSection = z.strictObject({
    */
   name: z.string().default('math'),
   /**
-   * Place of the answer. answer-tag: inside the last `<answer>` (paper). anywhere: in the last box (release). hashes: the
-   * number after the last `####`. last-number: the last number. response: the whole response.
+   * Place of the answer. answer-tag: inside the last `<answer>` (paper). anywhere: the last `\boxed{}` of the response
+   * (release). hashes: the number after the last `####`. last-number: the last number. response: the whole response.
    */
   place: z.enum(['answer-tag', 'anywhere', 'hashes', 'last-number', 'response']).default('answer-tag'),
   /**
