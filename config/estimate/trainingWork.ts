@@ -28,7 +28,7 @@ export interface Sequences {
 export interface MicroBatchWork {
   /** FLOPs of the layers' matrices, of the adapters and of the head. */
   readonly matrices: number
-  /** FLOPs of attention's products of a token with the older tokens of its sequence. */
+  /** FLOPs of attention's products of two tokens of a sequence. */
   readonly attention: number
   /** Bytes that do not depend on the tokens: gradients that are added up, copies of weights, gathered shards. */
   readonly bytes: number
@@ -49,8 +49,8 @@ export interface Passes {
 const similarLength = 0.75
 
 /**
- * Keys that attention's kernel takes at once. It leaves out later tokens block by block: torch's CPU kernel computes all pairs
- * of a sequence of up to 512 tokens, and half of those of a long one.
+ * Number of keys in a block of attention's kernel, which leaves out later tokens by whole blocks: torch's CPU kernel computes
+ * all pairs of a sequence of up to 512 tokens, and about half of those of a long one.
  */
 const keyBlock = { cpu: 512, cuda: 1 } as const
 

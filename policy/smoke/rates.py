@@ -1,7 +1,8 @@
 """Rates of a device: the head against one dense product, tokens/s of generation and of training, and model FLOP/s
 utilization (MFU).
 
-In: a model directory, a device. Out: figures. Only the head's ratio on a GPU has a bound: rates depend on the machine and on what else it does.
+In: a model directory, a device. Out: figures. Only the head's ratio on a GPU and the gradient's norm have a bound: rates depend on
+the machine and on what else it does.
 """
 
 from __future__ import annotations
