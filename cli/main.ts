@@ -31,16 +31,25 @@ const commands: Readonly<Record<string, () => Register>> = {
   bench: () => (require('./benchCommand') as typeof import('./benchCommand')).registerBench,
 }
 
+const withSubcommands = (command: Command): readonly Command[] => [
+  command,
+  ...command.commands.flatMap(inner => withSubcommands(inner)),
+]
+
+/** Words that call a command, such as `troupe replay ls`. */
+const pathOf = (command: Command): string =>
+  command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
+
 export async function main(argv: readonly string[]): Promise<number> {
   const program = new Command('troupe')
     .description('reinforcement learning of tool-using language models on a message bus')
     .version(version)
     .exitOverride()
-    .showHelpAfterError()
   // Loads only the modules of the named command. The help needs all modules, the version none.
   const [first = ''] = argv
   const named = commands[first] === undefined ? Object.values(commands) : [commands[first]]
   for (const load of ['-V', '--version'].includes(first) ? [] : named) load()(program, argv)
+  for (const command of withSubcommands(program)) command.showHelpAfterError(`see  npx ${pathOf(command)} --help`)
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

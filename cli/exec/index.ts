@@ -1,5 +1,5 @@
 /**
- * `troupe exec --jsonl`: runs Python in the sandbox alone, one call per line (line.ts has the format).
+ * `troupe exec`: runs Python in the sandbox alone, one call per line (line.ts has the format).
  *
  * in   requests on stdin      out  one line on stdout for each, as they finish
  * Invariant: every line that was read and is not blank is answered, unless the reader of stdout goes away or a second
@@ -8,7 +8,7 @@
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import {
   DEFAULT_MAX_OUTPUT_BYTES,
   DEFAULT_TIMEOUT_MS,
@@ -45,8 +45,10 @@ const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 export function registerExec(program: Command): void {
   const command = program
     .command('exec')
-    .description('run Python in the sandbox: JSON lines in, JSON lines out as they finish')
-    .requiredOption('--jsonl', 'read {id, code, stdin?, timeoutMs?, memoryMb?, …} lines from stdin')
+    .description(
+      'run Python in the sandbox: lines {id, code, stdin?, timeoutMs?, memoryMb?, …} on stdin, a line on stdout for each as it finishes',
+    )
+    .addOption(new Option('--jsonl', 'JSON lines, the only format').hideHelp())
     .option(
       '--lanes <n>',
       'number of sandbox lanes: calls that run at once (default: 60 per core, 2 per core at level none)',

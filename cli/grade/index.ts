@@ -1,5 +1,5 @@
 /**
- * `troupe grade --jsonl`: runs the math grader alone, one answer on each line. line.ts has the format of the lines.
+ * `troupe grade`: runs the math grader alone, one answer on each line. line.ts has the format of the lines.
  *
  * in   {id?, answer, truth} on stdin
  * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also {second, differ}: the verdict
@@ -37,8 +37,10 @@ const maxOpenBytes = 64 * 1024 * 1024
 export function registerGrade(program: Command): void {
   program
     .command('grade')
-    .description('compare answers with the expected ones: JSON lines in, JSON lines out in the same order')
-    .requiredOption('--jsonl', 'read {id?, answer, truth} lines from stdin')
+    .description(
+      'compare answers with the expected ones: lines {id?, answer, truth} on stdin, lines on stdout in the same order',
+    )
+    .addOption(new Option('--jsonl', 'JSON lines, the only format').hideHelp())
     .addOption(
       new Option('--place <place>', 'where in the field `answer` to look for the answer')
         .choices(['as-given', 'answer-tag', 'anywhere', 'hashes', 'last-number'])

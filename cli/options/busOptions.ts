@@ -1,4 +1,4 @@
-/** Adds the options that commands on runs share: the bus's address, and the directory of a run on Kafka. */
+/** The options that commands on runs share: the bus's address, and the directory of a run on Kafka. */
 import type { Command } from 'commander'
 
 const defaultBus = 'lmdb:.troupe'
@@ -19,3 +19,7 @@ export function withDirectory(command: Command): Command {
     'directory where runs on Kafka keep models, checkpoints and blobs (default: .troupe)',
   )
 }
+
+/** Writes the options with which another command finds the same run; empty where the defaults do. */
+export const placeOptions = ({ bus, dir }: { readonly bus: string; readonly dir?: string }): string =>
+  `${bus === defaultBus ? '' : ` --bus ${bus}`}${dir === undefined ? '' : ` --dir ${dir}`}`

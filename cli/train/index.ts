@@ -107,7 +107,8 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
   const steps = options.steps === undefined ? [] : [`train.steps=${options.steps}`]
-  const overrides = [...engineOverrides(options.engine ?? []), ...options.set, ...steps]
+  const set = [...engineOverrides(options.engine ?? []), ...options.set]
+  const overrides = [...set, ...steps]
   const { stopOn = [] } = options
   const joins = role !== 'all' && role !== 'learner'
   if (options.fromCheckpoint !== undefined && options.resume === undefined) throw nothingResumed()
@@ -127,5 +128,6 @@ export async function train(name: string, options: TrainOptions): Promise<number
     return dryRun(loaded, options.json === true)
   }
   const { trainRun } = require('./trainRun') as typeof import('./trainRun')
-  return trainRun(name, loaded, options, { overrides, begun })
+  const { train: whole } = steps.length === 0 ? loaded.config.value : loadRecipe(name, isNew ? set : []).config.value
+  return trainRun(name, loaded, options, { overrides, begun, recipeSteps: whole.steps })
 }

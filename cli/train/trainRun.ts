@@ -22,6 +22,7 @@ import { createLog } from '../../runtime/log'
 import { openRun } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
 import { reportUnfollowed } from '../io/terminal'
+import { placeOptions } from '../options/busOptions'
 import { cpuUse } from './cpuUse'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
@@ -45,10 +46,14 @@ function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
   if (engine.kind === 'recorded') throw recordingNotTrainable(engine.recording ?? '')
 }
 
-/** `overrides`: values of `--set` and of the options that stand for one. `begun`: when the command began, elapsed ms. */
+/**
+ * `overrides`: values of `--set` and of the options that stand for one. `begun`: when the command began, elapsed ms.
+ * `recipeSteps`: steps of the recipe without --steps.
+ */
 export interface Given {
   readonly overrides: readonly string[]
   readonly begun: number
+  readonly recipeSteps: number
 }
 
 /** Runs the recipe `name`, which is loaded already, or takes a role in a run of it. Returns the exit code. */
@@ -56,7 +61,7 @@ export async function trainRun(
   name: string,
   loaded: LoadedRecipe,
   options: TrainOptions,
-  { overrides, begun }: Given,
+  { overrides, begun, recipeSteps }: Given,
 ): Promise<number> {
   const { recipe } = loaded
   const { role = 'all', stopOn = [] } = options
@@ -100,7 +105,11 @@ export async function trainRun(
     throw thrown
   })
   const state = progress(config.selection)
-  const view = (options.view ?? trainView)({ json: options.json === true, config, run: id, fx: systemEffects })
+  const place = placeOptions(options)
+  const view = (options.view ?? trainView)({
+    ...{ json: options.json === true, config, run: id, fx: systemEffects, place, recipeSteps },
+    ...(role === 'all' ? { resumedBy: `npx troupe train ${name} --resume ${id}${place}` } : {}),
+  })
   const signals = stopSignals()
   let metrics: MetricsServer | undefined
   let run: Run | undefined

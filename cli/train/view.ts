@@ -2,7 +2,7 @@
 
 import type { RecipeConfig } from '../../config'
 import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../../messages/facts'
-import { problemsOf, scored, shownScore } from '../../replay/learning/evaluationScore'
+import { problemsOf, type Score, scored, shownScore } from '../../replay/learning/evaluationScore'
 import type { Progress, StepReport, summaryOf } from '../../replay/learning/progress'
 import type { Effects } from '../../runtime/effects'
 import { duration, escapeForTerminal, painter, percent } from '../io/terminal'
@@ -12,6 +12,12 @@ export interface TrainViewOptions {
   readonly json: boolean
   readonly config: RecipeConfig
   readonly run: string
+  /** Steps of the recipe; more than `config.train.steps` where --steps ends the run early. */
+  readonly recipeSteps?: number
+  /** Options of a command that finds the run, such as `--bus lmdb:DIR`; empty where the defaults do. */
+  readonly place?: string
+  /** Command that resumes the run; undefined for a process with one role, which is started again as it was. */
+  readonly resumedBy?: string
   readonly fx: Effects
 }
 
@@ -150,19 +156,38 @@ export function trainView(options: TrainViewOptions) {
         return
       }
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
-      const score = (e: typeof evalBefore) => (e === null ? '–' : `${shownScore(e)} (n ${e.n})`)
+      const { recipeSteps = config.train.steps, place = '', resumedBy } = options
+      const score = (e: Score) => `${shownScore(e)} (n ${e.n})`
+      const isShort = summary.outcome === 'done' && summary.steps < recipeSteps
       const parts = Object.entries(cpu.seconds)
       const total = parts.reduce((sum, [, s]) => sum + s, 0)
       out('')
-      out(`${paint('bold', summary.run)}: ${summary.outcome}, ${summary.reason}`)
-      out(`pass@1                    ${score(evalBefore)} → ${score(evalAfter)}`)
-      out(`tool errors in positives  ${percent(errors.first)} → ${percent(errors.last)}`)
-      out(`wall time                 ${duration(summary.wallSeconds)} for ${summary.steps} steps`)
+      const ending = isShort
+        ? `stopped after step ${summary.steps} of ${recipeSteps}`
+        : `${summary.outcome}, ${summary.reason}`
+      out(`${paint('bold', summary.run)}: ${ending}`)
+      const row = (name: string, values: readonly (string | null)[]) => {
+        const known = values.filter(value => value !== null)
+        if (known.length > 0) out(`${name.padEnd(26)}${known.join(' → ')}`)
+      }
+      row(
+        'pass@1',
+        [evalBefore, evalAfter].map(e => e && score(e)),
+      )
+      row(
+        'tool errors in positives',
+        [errors.first, errors.last].map(share => (share === null ? null : percent(share))),
+      )
+      // A process that resumed the run measured only the steps since.
+      const steps = stepSeconds.length === summary.steps ? summary.steps : `${stepSeconds.length} of ${summary.steps}`
+      out(`wall time                 ${duration(summary.wallSeconds)} for ${steps} steps`)
       out(
         `CPU time                  ${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,
       )
       out(`peak memory               ${Math.round(cpu.peakMib)} MiB`)
-      out(`look at it                npx troupe replay ls --run ${summary.run}`)
+      out(`look at it                npx troupe replay ls --run ${summary.run}${place}`)
+      if (resumedBy === undefined || (summary.outcome === 'done' && !isShort)) return
+      out(`go on with                ${resumedBy}${isShort ? ` --steps ${recipeSteps}` : ''}`)
     },
     close: erase,
   }

@@ -57,3 +57,71 @@ test('a rate of no calls is none: a step whose positives called no tool shows no
   }
   expect(written.join('')).toMatch(/tool errors in positives +– {2}/)
 })
+
+/** Prints the end of a run, as a terminal shows it. `shown`: steps that this process shows while it runs. */
+function ending(
+  { outcome = 'done', recipeSteps = 2, shown = 2 },
+  evaluations: readonly (readonly [step: number, passAt1: number])[] = [],
+): string {
+  const written: string[] = []
+  const spy = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+  const state = progress()
+  try {
+    const resumedBy = 'npx troupe train x --resume r --bus lmdb:/d'
+    const view = trainView({
+      ...{ json: false, config, run: 'r', fx: manualEffects(), place: ' --bus lmdb:/d', recipeSteps, resumedBy },
+    })
+    for (const [step, passAt1] of evaluations)
+      state.take({
+        ...{ type: 'evaluation.completed', at: 0, step, version: policyVersion(step), passAt1, standardError: 0.01 },
+        ...{ n: 8, asked: 8, metrics: {} },
+      } as never)
+    for (const step of [1, 2]) {
+      const report = state.take({
+        ...{ type: 'step.completed', at: step, step, epoch: epoch(0), version: policyVersion(step), metrics: {} },
+      })
+      if (step > 2 - shown) view.step(report as never)
+    }
+    written.length = 0
+    view.end(summaryOf(state, 'r', outcome, 'why it ended', 3), {
+      seconds: { engine: 0, tools: 0, trainer: 0, renderer: 0, node: 1 },
+      peakMib: 1,
+    })
+  } finally {
+    spy.mockRestore()
+  }
+  return written.join('')
+}
+
+test('a run that --steps ended early says after which step, and how to go on to the last one', () => {
+  const text = ending({ recipeSteps: 6 })
+  expect(text).toContain('r: stopped after step 2 of 6\n')
+  expect(text).toContain('go on with                npx troupe train x --resume r --bus lmdb:/d --steps 6\n')
+})
+
+test('a run that was stopped or failed says with which command it goes on, one that is done does not', () => {
+  expect(ending({ outcome: 'stopped' })).toContain(
+    'go on with                npx troupe train x --resume r --bus lmdb:/d\n',
+  )
+  expect(ending({ outcome: 'failed' })).toContain('r: failed, why it ended\n')
+  expect(ending({})).not.toContain('go on with')
+  expect(ending({})).toContain('look at it                npx troupe replay ls --run r --bus lmdb:/d\n')
+})
+
+test('a run without evaluations or tool calls prints no row of dashes', () => {
+  const text = ending({})
+  expect(text).not.toContain('–')
+  expect(text).not.toContain('pass@1')
+  expect(ending({}, [[0, 0.5]])).toMatch(/pass@1 +0\.500 ± 0\.010 \(n 8\)\n/)
+  expect(
+    ending({}, [
+      [0, 0.5],
+      [2, 0.75],
+    ]),
+  ).toMatch(/pass@1 +0\.500 .* → 0\.750 ± 0\.010 \(n 8\)\n/)
+})
+
+test('a process that resumed a run says how many of its steps the time is for', () => {
+  expect(ending({ shown: 1 })).toMatch(/wall time +3s for 1 of 2 steps\n/)
+  expect(ending({})).toMatch(/wall time +3s for 2 steps\n/)
+})
