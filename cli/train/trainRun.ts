@@ -108,7 +108,9 @@ export async function trainRun(
   const place = placeOptions(options)
   const view = (options.view ?? trainView)({
     ...{ json: options.json === true, config, run: id, fx: systemEffects, place, recipeSteps },
-    ...(role === 'all' ? { resumedBy: `npx troupe train ${name} --resume ${id}${place}` } : {}),
+    ...(role === 'all'
+      ? { resumedBy: `npx troupe ${options.learns === false ? 'rollout' : 'train'} ${name} --resume ${id}${place}` }
+      : {}),
   })
   const signals = stopSignals()
   let metrics: MetricsServer | undefined
