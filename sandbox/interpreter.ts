@@ -21,7 +21,7 @@ export interface Interpreter {
    * Directories that code must be able to read: standard library, shared libraries, installed packages.
    */
   readonly readable: readonly string[]
-  /** Those of the modules asked for that the interpreter does not find. */
+  /** Names of the requested modules that the interpreter does not find. */
   readonly missing: readonly string[]
   /** Path of the launcher (freshProcess/launcher.py), compiled by this interpreter. */
   readonly launcher: string
@@ -57,7 +57,7 @@ const execute = promisify(execFile)
 /**
  * Finds the interpreter and compiles the launcher.
  * @param directory receives the compiled launcher
- * @param modules names of modules, of which the result says which are missing
+ * @param modules names of modules to look for; the result lists the missing ones
  * @throws SandboxError sandbox.no_python
  */
 export async function findInterpreter(

@@ -20,8 +20,9 @@ export interface SandboxOptions {
    */
   readonly lanes?: number
   /**
-   * Number of zygotes (warm interpreters that fork a child for each call). Default: one for each core, at most `lanes`.
-   * Level `none` has none, unless `bare` is true.
+   * Upper bound on the zygotes (warm interpreters that fork a child for each call) of each kind: one kind without preloads,
+   * and one for each group of `preload`. Default: one for each core, at most `lanes`. Level `none` has none, unless `bare` is
+   * true.
    */
   readonly zygotes?: number
   /**
@@ -34,16 +35,16 @@ export interface SandboxOptions {
    */
   readonly python?: string
   /**
-   * Modules that are imported before a program comes, in groups; each group is modules joined with `+`. A program that
-   * imports modules of a group is run by a zygote that has imported this group and those before it; one that imports
-   * none of them, by a zygote that has imported what short programs use. As one string: groups separated by commas.
+   * Groups of modules that zygotes import before a program comes; a group is names joined with `+`. A program that seems to
+   * import modules of a group runs in a zygote that has imported this group and those before it; a program that imports none
+   * of them, in a zygote that has only the modules that short programs use. As one string: groups separated by commas.
    * Default `std`: no groups.
    */
   readonly preload?: string | readonly string[]
   /**
-   * true: openSandbox does not wait for preloads. Modules that the interpreter does not have are left out, and a zygote
-   * with preloads starts when the first program that imports one comes. Default: openSandbox starts them, and fails if a
-   * module does not import.
+   * true: openSandbox does not wait for preloads: modules that the interpreter does not have are left out, and a zygote with
+   * preloads starts with the first program that needs it. Default false: openSandbox starts a zygote with each group, and
+   * throws if a module cannot be imported.
    */
   readonly lazyPreload?: boolean
   /**

@@ -45,8 +45,9 @@ export interface Judge {
 }
 
 /**
- * Default options: Code Judge's own where it has one (app/config.py): 10 s a run, 256 + 128 MB, 1000 characters. Code
- * Judge gives up a call after 19 s in all, of which a run may take 10 s, so 9 s are left to wait.
+ * Default options; where Code Judge has the option (app/config.py), its default: a run may take 10 s; Python gets 256 + 128
+ * MB of memory, C++ 256 MB; an answer has at most 1000 characters of each stream. Code Judge gives up a call after 19 s in
+ * all, of which the run may take 10 s, so 9 s are left to wait (`queueWaitMs`).
  */
 export const JUDGE_DEFAULTS = {
   port: 8088,

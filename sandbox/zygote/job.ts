@@ -41,7 +41,7 @@ export interface Job {
   stopped: boolean
 }
 
-/** Returns a call that waits for its first turn. */
+/** Makes the job of a call that was not sent to a zygote yet. */
 export function newJob(
   given: Pick<Job, 'id' | 'call' | 'client' | 'named' | 'place' | 'kind' | 'answer' | 'refuse'>,
 ): Job {

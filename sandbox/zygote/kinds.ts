@@ -2,8 +2,9 @@
  * The zygotes of a pool (warm interpreters that fork a child for each call), by kind: kind 0 has imported the standard
  * modules, each further kind also the next group of preloads.
  *
- * in   the programs that come; zygotes that begin to serve, or die
- * out  the kind that a program needs; zygotes, started on the first need: one more of a kind while all of it are busy
+ * in   programs to run; zygotes that begin to serve, or die
+ * out  the kind that a program needs; zygotes: a kind's first starts with the first program that needs the kind, another one
+ * when all of the kind are busy
  * Invariant: a program runs whatever its kind says: the kind decides only which imports are warm. A kind whose zygotes
  * cannot start is given up, with the reason, and its programs run in the next smaller kind.
  */
@@ -15,7 +16,7 @@ import type { ZygoteSetup } from './worker'
 
 type Link = ZygoteLink<Job>
 
-/** Upper bound on starts in a row, for each zygote of a kind, that fail. */
+/** Number of failed starts in a row, for each started zygote of a kind, after which the kind is given up. */
 const STARTS = 3
 
 interface Kind {
@@ -35,7 +36,7 @@ export class ZygoteKinds {
 
   /**
    * @param setups for each kind, the zygotes of each core
-   * @param groups preloads by which each kind is larger than the one before it, from kind 1 on
+   * @param groups for each kind from kind 1 on, the preloads that it has and the kind before it lacks
    */
   constructor(
     setups: readonly (readonly ZygoteSetup[])[],
@@ -57,7 +58,7 @@ export class ZygoteKinds {
     for (const first of this.#kinds[0]!.links) first.start()
   }
 
-  /** Returns the kind for a call. A session has the largest: which modules its later cells import is not known. */
+  /** Returns the kind for a call; for a session the largest kind, since nobody knows which modules later cells import. */
   kindOf(call: Call, isSession: boolean): number {
     return this.#usable(isSession ? this.#kinds.length - 1 : this.#needed(call.code))
   }
@@ -74,8 +75,8 @@ export class ZygoteKinds {
   }
 
   /**
-   * Counts a zygote that died. Returns true if its kind has no zygote that serves and is given up: then `kindOf` has
-   * another for its calls, or there is none.
+   * Counts a zygote that died. Returns true if its kind is given up, because none of its zygotes serves and starts have
+   * failed too often. Then `kindOf` returns a smaller kind for the calls, except that kind 0 has none below it.
    */
   died({ kind, pid }: Link, reason: string): boolean {
     const one = this.#kinds[kind]!
@@ -85,12 +86,13 @@ export class ZygoteKinds {
     if (started.some(link => link.ready) || (one.failedStarts < STARTS * started.length && !isFinal)) return false
     one.fault ??= reason
     one.settle()
-    // Kind 0 is tried on: each of its calls is refused meanwhile, and a machine that was short of memory may recover.
+    // The zygotes of kind 0 go on restarting, since a machine that was short of memory may recover; until one serves, calls
+    // are refused.
     if (kind > 0) for (const link of one.links) void link.close()
     return true
   }
 
-  /** Returns the kind in which calls of a kind that was given up can run; undefined if there is none. */
+  /** Returns the kind in which the calls of a kind that was given up run instead; undefined for kind 0. */
   instead(kind: number): number | undefined {
     return kind === 0 ? undefined : this.#usable(kind)
   }
@@ -109,7 +111,7 @@ export class ZygoteKinds {
   }
 }
 
-/** Words with which zygote.py reports that a preload does not import: starting again would not help. */
+/** Beginning of warming.py's report that a preload cannot be imported; starting the zygote again would not help. */
 const PRELOAD_FAILED = 'preload of '
 
 const rotated = <T>(items: readonly T[], by: number): readonly T[] => {

@@ -30,7 +30,7 @@ export class ZygoteLink<Job> {
   /** Number of `calls` whose code has not begun. */
   notBegun = 0
   pid = 0
-  /** true: the zygote's thread was started. */
+  /** true: the zygote was started; it may not serve yet, or may have died since. */
   started = false
   #piscina: Piscina | undefined
   #port: MessagePort | undefined

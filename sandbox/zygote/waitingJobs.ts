@@ -32,14 +32,14 @@ const takes = (link: Link, urgent = false) =>
 type Turns = Map<string, Set<Job>>
 
 interface Client {
-  /** Number of the client's last turn; of a client that had no call waiting, the number at which its first call came. */
+  /** Number of the client's last turn; if the client had no waiting call, the number of turns when its call came. */
   turn: number
   waiting: number
 }
 
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /** Waiting calls that any zygote of their kind can run, by kind. A client that was served goes to the end of each. */
+  /** Waiting calls that any zygote of their kind can run, by kind. A served client goes to the end of each kind's queue. */
   readonly #queues = new Map<number, Turns>()
   readonly #clients = new Map<string, Client>()
   #turns = 0
@@ -91,7 +91,7 @@ export class WaitingJobs {
    * goes to the zygote of its kind on the core with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
    * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
-   * @param lacks told of a kind that has a call waiting and no zygote that takes it
+   * @param lacks called with each kind that has a waiting call and no zygote that takes it
    */
   next(
     links: readonly Link[],

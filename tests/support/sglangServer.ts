@@ -151,7 +151,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       case '/ping':
         return void reply.writeHead(200).end()
       case '/server_info':
-      case '/get_server_info': // server_args, scheduler_info, internal_states, version
+      case '/get_server_info': // answers with server_args, scheduler_info, internal_states and version, as SGLang does
         return json(reply, 200, {
           ...args,
           // scheduler.py: max_req_len = min(context_len - 1, …), max_req_input_len = max_req_len - 5
