@@ -38,7 +38,7 @@ export async function visibleDevices(
         boundary: 'process',
         retriable: false,
         message: `torch could not count this machine's GPUs: ${asError(thrown).message.trim().split('\n').at(-1)}`,
-        hint: 'set CUDA_VISIBLE_DEVICES to nothing to run on the CPU',
+        hint: 'set CUDA_VISIBLE_DEVICES to an empty text to run on the CPU',
         cause: thrown,
       })
     },

@@ -217,8 +217,8 @@ export interface ActorStatus {
    */
   readonly kind: string
   /**
-   * State of the actor. given-up: its restarts were used up. resting: given up, and to be started again later while its
-   * siblings do its work.
+   * State of the actor. given-up: it ended because its restarts were used up, or with an error that no restart can help.
+   * resting: given up, and to be started again later; its siblings do its work meanwhile.
    */
   readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
   /** Number of restarts of the actor since the tree began. */

@@ -11,7 +11,8 @@
  * functions that start the children are in roles/.
  * Invariant: every actor of a run is in this tree, and so is every lasting outside process except those that judge
  * answers (the verifier's sandbox, Python rewards), which the verifier owns. A child restarts alone, with backoff
- * (actor/restartPolicy.ts); a child that restarts too often gives up, and its supervisor acts as written here.
+ * (actor/restartPolicy.ts). A child that restarts too often, or fails with an error that no restart can help, gives up, and
+ * its supervisor acts as written here.
  */
 import type { WhenGivenUp } from './escalation'
 import type { SupervisorPlan } from './supervisor'

@@ -1,4 +1,5 @@
-"""Checks that a device computes what it should: head, bfloat16 and TF32, packed attention, engine against trainer.
+"""Checks that a device computes what it should: head, bfloat16 and TF32, packed attention and its kernels, compiled layers,
+engine against trainer.
 
 In: a model directory, a device. Out: figures with bounds. Each reference is a simpler computation: dense logits, exact
 float32 products, each sequence alone, torch's own attention, uncompiled layers, a forward pass without a KV cache.
