@@ -8,6 +8,7 @@
  */
 
 import type { RecipeConfig } from '../../config'
+import { withReduction } from '../../config/estimate/reduction'
 import type { RunFinished, RunStarted, ToolEnvironment } from '../../messages/facts'
 import type { RunId } from '../../messages/ids'
 import { codeDigest, dataDigest } from '../../runtime/digests'
@@ -36,7 +37,8 @@ export interface RunStartOptions {
  * run's, or if the code differs and `acceptCode` is false.
  */
 export async function recordRunStart(journal: Journal, options: RunStartOptions): Promise<void> {
-  const { run, config, fx, partitions, tokenizerDigest } = options
+  const { run, fx, partitions, tokenizerDigest } = options
+  const config = withReduction(options.config)
   const recipeDigest = dataDigest(config)
   const toolEnvironment = await environmentHere(options)
   const common = {
@@ -111,8 +113,10 @@ export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: b
 }
 
 /** Checks that this process has the recipe with which the run was started. @throws TroupeError config.other_recipe */
-export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: RecipeConfig): void {
-  if (recipeDigest === dataDigest(own)) return
+export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, stated: RecipeConfig): void {
+  const own = withReduction(stated)
+  // Runs of earlier versions recorded `gradientReduction: auto` as it stood.
+  if ([own, stated].some(config => dataDigest(config) === recipeDigest)) return
   const fields = Object.entries(own)
     .filter(([field, value]) => dataDigest(value) !== dataDigest(recipe[field]))
     .map(([field]) => field)

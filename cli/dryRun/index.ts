@@ -27,6 +27,7 @@ import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
+import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
 import { estimateOf, estimateText } from './estimateReport'
@@ -89,7 +90,6 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
   const state = progress()
   let tally: StepTallied | undefined
   let run: Awaited<ReturnType<typeof startRun>> | undefined
-  let timer: NodeJS.Timeout | undefined
   try {
     run = await startRun({
       ...{ run: runId('dry-run'), recipe, config, directory, modelDirectory: join(directory, 'model'), bus },
@@ -102,21 +102,11 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
       if (message.type === 'step.tallied') tally = message
     }
     const stop = await watchRun(run.journal, count, reportUnfollowed)
-    const late = new Promise<'late'>(done => {
-      timer = setTimeout(() => done('late'), deadlineMs)
-    })
-    const ended = await Promise.race([run.finished, signals.stopped, late])
+    const ended = await runEnd(run.finished, signals, deadlineMs, 'the step')
     await stop()
     const seconds = (systemEffects.elapsed() - begun) / 1000
-    const [outcome, reason] =
-      ended === 'late'
-        ? ['failed', `the step did not finish within ${deadlineMs / 60_000} minutes`]
-        : typeof ended === 'string'
-          ? ['stopped', ended]
-          : [ended.outcome, ended.reason]
-    return { outcome, reason, step: state.steps[0], tally, seconds }
+    return { ...ended, step: state.steps[0], tally, seconds }
   } finally {
-    clearTimeout(timer)
     signals.release()
     await run?.close()
     await bus.close()

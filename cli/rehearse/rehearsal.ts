@@ -24,6 +24,7 @@ import { collectedVersions } from '../../runtime/collectedVersions'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { openSandbox } from '../../sandbox'
+import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { reportUnfollowed } from '../io/terminal'
 import { watchBacklog } from './backlog'
@@ -109,20 +110,13 @@ export async function rehearse(options: RehearsalOptions): Promise<Rehearsal> {
     })
     const stop = await watchRun(run.journal, message => tally.take(message as Fact), reportUnfollowed)
     timers.push(setInterval(() => onProgress(tally.result(), clock.figures()), progressMs))
-    const late = new Promise<'late'>(done => timers.push(setTimeout(() => done('late'), deadlineMs)))
-    const ended = await Promise.race([run.finished, signals.stopped, late])
+    const ended = await runEnd(run.finished, signals, deadlineMs, 'the rehearsal')
     await stop()
     const figures = clock.figures()
     await run.close()
-    const [outcome, reason] =
-      ended === 'late'
-        ? ['failed', `the rehearsal did not end within ${deadlineMs / 60_000} minutes`]
-        : typeof ended === 'string'
-          ? ['stopped', ended]
-          : [ended.outcome, ended.reason]
     const peaks = memory.peaks()
     return {
-      ...{ outcome, reason, tallied: tally.result(), clock: figures, memory: peaks, trained, toolCalls: calls },
+      ...{ ...ended, tallied: tally.result(), clock: figures, memory: peaks, trained, toolCalls: calls },
       backlog: { deepest: backlog.deepest, longestWait: backlog.longestWait },
       log: { fileBytes: bytesUnder(places.log), blobBytes: bytesUnder(places.blobs), topics: counted.counts() },
       refold: await refold(run.journal, config),

@@ -3,7 +3,7 @@
  *
  * in   a resolved recipe; its sizes where its model's transformers config is known        out  the value, and its origin
  * Invariant: `auto` is `update` only where the recipe names its hardware and the trainer's estimate with whole gradients fits
- * beside what else lies on the GPU at that time, with a tenth to spare. Every process of a run, and a replay of it, computes the same from the recipe.
+ * beside what else lies on the GPU at that time, with a tenth to spare. A run records the value, so that a resume keeps it.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -48,3 +48,9 @@ export function resolvedReduction(config: RecipeConfig): Reduction {
     return { value: 'micro-batch', origin: 'auto: no estimate without the model’s config' }
   }
 }
+
+/** The recipe with the reduction that it stands for, as a run records it. */
+export const withReduction = (config: RecipeConfig): RecipeConfig =>
+  config.train.gradientReduction === 'auto'
+    ? { ...config, train: { ...config.train, gradientReduction: resolvedReduction(config).value } }
+    : config
