@@ -30,7 +30,7 @@ afterAll(async () => {
 /** A process on a host, what it has said, and how it ended. */
 function start(which: 'near' | 'far', { bus, prefix }: LinkedHost) {
   const child = join(__dirname, '../children/hostChild.ts')
-  const command = [process.execPath, '-r', 'ts-node/register/transpile-only', child, which, bus, directory]
+  const command = [process.execPath, '-r', join(__dirname, '../../cli/register.js'), child, which, bus, directory]
   const [program, ...args] = [...prefix, ...command]
   const running = spawn(program!, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   children.push(running)

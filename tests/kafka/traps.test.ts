@@ -300,7 +300,7 @@ test('an owner that is stopped and wakes up hands nothing more out, cannot commi
     process.execPath,
     [
       '-r',
-      'ts-node/register/transpile-only',
+      join(__dirname, '../../cli/register.js'),
       join(__dirname, '../children/kafkaChild.ts'),
       address('&sessionTimeoutMs=1500'),
     ],
@@ -338,7 +338,7 @@ test('a process that was stopped for longer than a session learns that it lost t
       await lockRun(bus, 'r', error => console.log(error.code))
       console.log('holds')
     })`
-  const child = spawn(process.execPath, ['-r', 'ts-node/register/transpile-only', '-e', script], {
+  const child = spawn(process.execPath, ['-r', join(__dirname, '../../cli/register.js'), '-e', script], {
     cwd: join(__dirname, '../..'),
     stdio: ['ignore', 'pipe', 'inherit'],
   })

@@ -56,7 +56,7 @@ interface Tried {
 
 test('a page of zeros or a changed bit gives the same answer or a named error, in verify, show and resume', () => {
   const child = join(__dirname, '../children/pageSweep.ts')
-  const ran = spawnSync(process.execPath, ['-r', 'ts-node/register/transpile-only', child, directory], {
+  const ran = spawnSync(process.execPath, ['-r', join(__dirname, '../../cli/register.js'), child, directory], {
     encoding: 'utf8',
     timeout: 110_000,
     maxBuffer: 2 ** 26,

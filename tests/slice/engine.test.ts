@@ -234,7 +234,7 @@ test('a renderer answers, and refuses what its template cannot say', async () =>
 
 test('kill -9 of the parent leaves neither an engine nor a renderer behind', async () => {
   const child = join(__dirname, '../children/engineParent.ts')
-  const parent = spawn(process.execPath, ['-r', 'ts-node/register/transpile-only', child, modelDirectory], {
+  const parent = spawn(process.execPath, ['-r', join(__dirname, '../../cli/register.js'), child, modelDirectory], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const line = await new Promise<string>((resolve, reject) => {

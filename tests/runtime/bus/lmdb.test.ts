@@ -40,7 +40,7 @@ interface Child {
 
 const nodeArguments = (task: string, directory: string): string[] => [
   '-r',
-  'ts-node/register/transpile-only',
+  join(__dirname, '../../../cli/register.js'),
   join(__dirname, '../../children/busChild.ts'),
   task,
   directory,
