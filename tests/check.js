@@ -10,7 +10,7 @@ const { execFileSync } = require('node:child_process')
 const os = require('node:os')
 const { parseArgs } = require('node:util')
 const { affectedTests, readSources } = require('./runner/affected')
-const { chooseBatch, inOrder, secondsOf } = require('./runner/batches')
+const { chooseBatch, inOrder, paceOf, secondsOf } = require('./runner/batches')
 const commands = require('./runner/commands')
 const { readDurations } = require('./runner/durations')
 const { isPythonTest, suiteOf } = require('./runner/files')
@@ -24,6 +24,8 @@ const usage = `usage: npm run check -- [--since REF] [--minutes 3] [--all]
 const wholeTree = /^tests\/(floors|floorsPython|layoutSizes|suites)\.test\.ts$/
 const quickSuites = new Set(['unit', 'sandbox'])
 const batchSeconds = 30
+/** Seconds of the first batch, which shows how much slower than the estimates this machine is. */
+const firstBatchSeconds = 10
 
 const git = (...args) => {
   try {
@@ -105,12 +107,16 @@ async function main(argv) {
   const secondsLeft = () => (values.all ? Infinity : minutes * 54 - (performance.now() - began) / 1000)
   let waiting = inOrder(quick, tests, known)
   const ran = []
+  let pace = 1
   for (;;) {
-    const batch = chooseBatch(waiting, known, Math.min(batchSeconds, secondsLeft()), secondsLeft())
+    const left = secondsLeft() / pace
+    const batch = chooseBatch(waiting, known, Math.min(ran.length === 0 ? firstBatchSeconds : batchSeconds, left), left)
     if (batch.length === 0) break
     waiting = waiting.filter(file => !batch.includes(file))
     ran.push(...batch)
-    results.push(await commands.runAndCount(commandFor(batch, ran.length), 10 * 60_000))
+    const result = await commands.runAndCount(commandFor(batch, ran.length), 10 * 60_000)
+    results.push(result)
+    pace = paceOf(batch, known, result.seconds)
   }
 
   const all = commands.total(results)

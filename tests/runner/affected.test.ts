@@ -12,6 +12,7 @@ interface Affected {
 }
 interface Batches {
   batchTime(files: readonly string[], known: Record<string, number>): number
+  paceOf(batch: readonly string[], known: Record<string, number>, seconds: number): number
   chooseBatch(
     waiting: readonly string[],
     known: Record<string, number>,
@@ -21,7 +22,7 @@ interface Batches {
   inOrder(files: readonly string[], distance: Distances, known: Record<string, number>): readonly string[]
 }
 const { affectedTests, readSources } = require('./affected') as Affected
-const { batchTime, chooseBatch, inOrder } = require('./batches') as Batches
+const { batchTime, chooseBatch, inOrder, paceOf } = require('./batches') as Batches
 
 const sources = new Map(
   Object.entries({
@@ -125,5 +126,25 @@ test('batches keep the order of each runner, end within the time that is left, a
         const own = (files: readonly string[]) => files.filter(file => file.endsWith('.py') === isPython)
         expect(own(ran)).toEqual(own(order).filter(file => ran.includes(file)))
       }
+    }),
+  ))
+
+test('on a machine that is slower than the estimates no batch but the first ends after the limit', () =>
+  fc.assert(
+    fc.property(seconds, fc.double({ min: 1, max: 8, noNaN: true }), (given, slowdown) => {
+      const known = Object.fromEntries(Object.entries(given).map(([name, each]) => [asTest(name), each]))
+      let waiting: readonly string[] = inOrder(Object.keys(known), new Map(), known)
+      let left = 160
+      let pace = 1
+      for (let count = 0; ; count++) {
+        const batch = chooseBatch(waiting, known, Math.min(count === 0 ? 10 : 30, left / pace), left / pace)
+        if (batch.length === 0) break
+        const took = slowdown * batchTime(batch, known)
+        if (count > 0) expect(took).toBeLessThanOrEqual(left * 1.000001)
+        left -= took
+        waiting = waiting.filter(file => !batch.includes(file))
+        pace = paceOf(batch, known, took)
+      }
+      expect(pace === 1 || Math.abs(pace - slowdown) < 1e-6).toBe(true)
     }),
   ))

@@ -42,4 +42,10 @@ function chooseBatch(waiting, known, batchSeconds, secondsLeft) {
   return batch
 }
 
-module.exports = { batchTime, chooseBatch, inOrder, secondsOf }
+/**
+ * Slowdown of this machine: a batch's seconds divided by its estimate. At least 1, so that a batch that ended early does
+ * not make the next one too large.
+ */
+const paceOf = (batch, known, seconds) => Math.max(1, seconds / batchTime(batch, known))
+
+module.exports = { batchTime, chooseBatch, inOrder, paceOf, secondsOf }
