@@ -3,11 +3,15 @@
  * `node -r …/cli/register.js` for a child process. It does not check types; `npm run lint` does.
  *
  * ts-node compiles. Its output is cached by path, with a digest of source, options and versions in the first line, so a
- * second start neither compiles nor loads the compiler. An unwritable cache is no error.
+ * second start neither compiles nor loads the compiler. Beside it lie V8's code, which halves what is left of loading, and
+ * the source map, which is read only for a stack trace. An unwritable cache is no error.
  */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
+const { Module, SourceMap } = require('node:module')
 const path = require('node:path')
+const { pathToFileURL } = require('node:url')
+const vm = require('node:vm')
 const { places } = require('./setup/places')
 
 const { checkout, root, logs } = places()
@@ -26,6 +30,7 @@ let tools
 /** Digest of everything except the source that affects the output. */
 function madeBy() {
   tools ??= hash(
+    process.version,
     versionOf('ts-node'),
     versionOf('typescript'),
     checkout ? fs.readFileSync(project, 'utf8') : JSON.stringify(options),
@@ -39,27 +44,99 @@ function compile(source, file) {
   return service.compile(source, file)
 }
 
-function compiled(source, file) {
-  const head = `/* ${hash(source, madeBy())} */ `
-  const kept = path.join(cache, `${hash(file).slice(0, 32)}.js`)
+function read(file) {
   try {
-    const text = fs.readFileSync(kept, 'utf8')
-    if (text.startsWith(head)) return text
+    return fs.readFileSync(file)
   } catch {
-    // the cache has no compiled form of this file yet
+    return undefined // not cached yet
   }
-  const text = head + compile(source, file)
+}
+
+function keep(file, content) {
   try {
     fs.mkdirSync(cache, { recursive: true })
-    fs.writeFileSync(`${kept}.${process.pid}`, text)
-    fs.renameSync(`${kept}.${process.pid}`, kept)
+    fs.writeFileSync(`${file}.${process.pid}`, content)
+    fs.renameSync(`${file}.${process.pid}`, file)
   } catch {
     // the cache is read-only or full: the next start compiles again
   }
+}
+
+const mapMark = '//# sourceMappingURL='
+/** Source maps of what this process has required, by source: the file, and once a stack trace needs it what it holds. */
+const maps = new Map()
+
+/** JavaScript of a source; the first line holds `digest`, the last names the source map for debuggers. */
+function compiled(source, file, digest, place) {
+  const kept = read(`${place}.js`)?.toString()
+  if (kept?.startsWith(`/* ${digest} */ `)) return kept
+  const output = compile(source, file)
+  const end = output.lastIndexOf(mapMark)
+  const text = `/* ${digest} */ ${output.slice(0, end)}${mapMark}${pathToFileURL(place)}.map`
+  // The map is written first: a process that finds the JavaScript finds its map.
+  keep(`${place}.map`, Buffer.from(output.slice(output.indexOf(',', end) + 1), 'base64'))
+  keep(`${place}.js`, text)
   return text
 }
 
-// The digest stands on the first line of code, so line numbers in stack traces stay right; ts-node's source maps do the
-// rest.
-process.setSourceMapsEnabled(true)
-require.extensions['.ts'] = (module, file) => module._compile(compiled(fs.readFileSync(file, 'utf8'), file), file)
+const uncached = []
+/** V8's code for a script. A process that finds none of this digest writes it at its end, with the functions that ran. */
+function scriptOf(text, file, digest, place) {
+  const kept = read(`${place}.code`)
+  const isOfSource = kept?.toString('latin1', 0, digest.length) === digest
+  const script = new vm.Script(Module.wrap(text), {
+    filename: file,
+    cachedData: isOfSource ? kept.subarray(digest.length) : undefined,
+  })
+  if (!isOfSource) uncached.push({ script, file: `${place}.code`, digest })
+  return script
+}
+process.on('exit', () => {
+  for (const { script, file, digest } of uncached) {
+    keep(file, Buffer.concat([Buffer.from(digest, 'latin1'), script.createCachedData()]))
+  }
+})
+
+function requireOf(module) {
+  const own = id => module.require(id)
+  own.resolve = (request, given) => Module._resolveFilename(request, module, false, given)
+  own.resolve.paths = request => Module._resolveLookupPaths(request, module)
+  return Object.assign(own, { main: process.mainModule, extensions: require.extensions, cache: require.cache })
+}
+
+require.extensions['.ts'] = (module, file) => {
+  const source = fs.readFileSync(file, 'utf8')
+  const digest = hash(source, madeBy())
+  const place = path.join(cache, hash(file).slice(0, 32))
+  const text = compiled(source, file, digest, place)
+  maps.set(file, `${place}.map`)
+  // Without Node's own loader import() is experimental, and warns.
+  if (/\bimport\s*\(/.test(text)) return module._compile(text, file)
+  const run = scriptOf(text, file, digest, place).runInThisContext()
+  run.call(module.exports, module.exports, requireOf(module), module, file, path.dirname(file))
+}
+
+function mapOf(file) {
+  const found = maps.get(file)
+  if (typeof found !== 'string') return found
+  const text = read(found)?.toString()
+  maps.set(file, text === undefined ? undefined : new SourceMap(JSON.parse(text)))
+  return maps.get(file)
+}
+
+/** A frame of a stack trace, at its place in the source instead of the JavaScript. */
+function sourceFrame(frame) {
+  return String(frame).replace(/(\/[^()]*\.ts):(\d+):(\d+)/, (found, file, line, column) => {
+    const { originalLine, originalColumn } = mapOf(file)?.findEntry(line - 1, column - 1) ?? {}
+    return originalLine === undefined ? found : `${file}:${originalLine + 1}:${originalColumn + 1}`
+  })
+}
+Error.prepareStackTrace = (error, frames) => {
+  let head
+  try {
+    head = Error.prototype.toString.call(error)
+  } catch {
+    head = '<error>' // as V8 says for an error whose message cannot be read
+  }
+  return [head, ...frames.map(frame => `    at ${sourceFrame(frame)}`)].join('\n')
+}

@@ -1,8 +1,10 @@
 /** cli/register.js in a checkout of its own, so that its cache is too. */
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+
+jest.setTimeout(60_000)
 
 const root = join(__dirname, '../..')
 let home: string
@@ -64,4 +66,38 @@ test('what was kept and cut off is compiled again', () => {
   const cache = join(home, '.cache/ts')
   for (const file of readdirSync(cache)) writeFileSync(join(cache, file), '/* ')
   expect(run("console.log(require('./a').said)").out).toBe('one')
+})
+
+test('a program knows that it is the main one, finds its packages, and imports what only import loads', () => {
+  mkdirSync(join(home, 'esm'))
+  writeFileSync(join(home, 'esm/own.mjs'), 'export const said = import.meta.url.slice(-11)')
+  const program = [
+    'const isMain: boolean = require.main === module',
+    "const zod: string = require.resolve('zod').slice(0, __dirname.length)",
+    "import('./esm/own.mjs').then(({ said }) => console.log(isMain, zod !== '', said))",
+  ].join('\n')
+  source(program)
+  for (const _ of ['compiled', 'kept']) {
+    const flags = ['-r', join(home, 'cli/register.js'), join(home, 'a.ts')]
+    const { stdout, stderr } = spawnSync(process.execPath, flags, { cwd: home, encoding: 'utf8', timeout: 25_000 })
+    expect({ stdout, stderr }).toEqual({ stdout: 'true true esm/own.mjs\n', stderr: '' })
+  }
+})
+
+test("V8's code is written once a source, and what is left of another source is not used", () => {
+  const cache = join(home, '.cache/ts')
+  const codes = () => readdirSync(cache).filter(name => name.endsWith('.code'))
+  const print = "console.log(require('./a').said())"
+  source('export const said = (): string => "one"')
+  run(print)
+  const [code] = codes()
+  const first = readFileSync(join(cache, code!))
+  run(print)
+  expect(readFileSync(join(cache, code!)).equals(first)).toBe(true)
+  // Of the same length: V8 itself tells sources apart by no more than that.
+  source('export const said = (): string => "two"')
+  expect(run(print).out).toBe('two')
+  expect(run(print).out).toBe('two')
+  expect(codes()).toEqual([code])
+  expect(readFileSync(join(cache, code!)).equals(first)).toBe(false)
 })

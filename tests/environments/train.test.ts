@@ -25,6 +25,9 @@ const recipe = (data: object) => ({
     template: join(__dirname, '../../recipes/templates/hermes.jinja'),
   },
   coldStart: { demonstrations: 60, batchSequences: 8, learningRate: 0.003 },
+  // A second torch thread gains nothing at this size, and waits at every barrier.
+  engine: { threads: 1 },
+  train: { threads: 1 },
   limits: { contextTokens: 512, responseTokens: 24, turns: 2 },
   tools: { inPrompt: false },
   rollout: { groupSize: 4, groupsPerStep: 2 },

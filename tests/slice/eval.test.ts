@@ -18,6 +18,8 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const turnsOf = (facts: readonly Message[]) =>
   facts.flatMap(f => (f.type === 'turn.completed' ? [`${f.trajectory}#${f.turn}`] : []))
 
+/** A second torch thread gains nothing at this size, and waits at every barrier. */
+const oneThread = ['--set', 'engine.threads=1']
 let model: Awaited<ReturnType<typeof modelOf>>
 beforeAll(async () => {
   const { recipe, config } = loadRecipe('quickstart', [
@@ -34,7 +36,8 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
   writeFileSync(data, `${rows.map(row => JSON.stringify(row)).join('\n')}\nnot a row\n`)
   const bus = join(directory, 'bus')
   const args = ['eval', 'gsm8k', '--json', '--bus', `lmdb:${bus}`]
-  const how = ['--model', model.directory, '--data', data, '--samples', '64', '--max-tokens', '160', '--turns', '4']
+  const limits = ['--samples', '64', '--max-tokens', '160', '--turns', '4']
+  const how = ['--model', model.directory, '--data', data, ...limits, ...oneThread]
   const first = troupe([...args, ...how, '--run', 'r'])
   let before: Message[] = []
   await until(
@@ -77,7 +80,7 @@ test('eval all that is killed goes on: what was done is read, what was cut off g
   const bus = join(directory, 'bus-some')
   const report = join(directory, 'some.md')
   const args = ['eval', 'all', '--json', '--bus', `lmdb:${bus}`, '--model', model.directory, '--data', data]
-  const how = ['--samples', '160', '--max-tokens', '160', '--turns', '4', '--report', report]
+  const how = ['--samples', '160', '--max-tokens', '160', '--turns', '4', '--report', report, ...oneThread]
   const first = troupe([...args, ...how, '--run', 'r'])
   const turns = async (name: string) => turnsOf(await messagesOf(bus, `r-${name}`, 'trajectories').catch(() => []))
   await until(
@@ -163,7 +166,8 @@ test('eval all runs every benchmark whose file is there, judges each in its own 
   try {
     const { port } = judge.address() as AddressInfo
     const bus = `lmdb:${join(directory, 'bus-all')}`
-    const how = ['--samples', '2', '--max-tokens', '40', '--judge', `http://127.0.0.1:${port}/v1`, '--judge-model', 'j']
+    const judged = ['--judge', `http://127.0.0.1:${port}/v1`, '--judge-model', 'j']
+    const how = ['--samples', '2', '--max-tokens', '40', ...judged, ...oneThread]
     const args = ['eval', 'all', '--json', '--bus', bus, '--model', model.directory, '--data', data, '--report', report]
     const { code, stdout, stderr } = await troupe([...args, ...how, '--run', 'r']).done
     // Of one of Arena-Hard's two problems no answer was judged.

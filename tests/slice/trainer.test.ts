@@ -160,7 +160,7 @@ test('a second call while one works is refused as busy, and the first one goes o
   const working = new Promise<void>(resolve => {
     begun = resolve
   })
-  const first = trainer.sft(data, { ...sft, epochs: 400 }, () => begun())
+  const first = trainer.sft(data, { ...sft, epochs: 40 }, () => begun())
   await working
   const error = await refused(
     trainer.step(

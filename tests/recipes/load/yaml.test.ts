@@ -211,11 +211,11 @@ model:
 data: {file: problems.jsonl, demonstrationsFile: demos.jsonl}
 tools: {inPrompt: false}
 limits: {contextTokens: 128, responseTokens: 32, turns: 2}
-engine: {kvTokens: 4096}
+engine: {kvTokens: 4096, threads: 1}
 rollout: {groupSize: 4, groupsPerStep: 2}
 selection: {keep: 2, minPositive: 1, minNegative: 1, rejectEqual: false}
 coldStart: {demonstrations: 40, epochs: 1, batchSequences: 8, learningRate: 0.003}
-train: {steps: 1, learningRate: 0.0001}
+train: {steps: 1, learningRate: 0.0001, threads: 1}
 `,
   )
   const bin = join(__dirname, '../../../cli/bin.js')
