@@ -74,7 +74,7 @@ export const models = {
 const sequenceTokens = 128
 /** Prompt tokens of each sequence, which are not trained on (policy/measure). */
 export const promptTokens = 8
-const timeoutMs = 600_000
+const timeoutMs = 1_800_000
 
 export async function measuredStep(asked: StepConfiguration): Promise<MeasuredStep> {
   const { size, dtype = 'float32', checkpointing = false, loraRank, ranks = 1, tokens = 512 } = asked
