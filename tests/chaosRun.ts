@@ -65,6 +65,7 @@ function wrongIn({ audit, outcome, evaluations }: ChaosResult, undisturbed: Chao
   const inOrder = audit.steps.map((_, at) => at + 1).join()
   if (audit.steps.join() !== inOrder) wrong.push(`steps ${audit.steps.join()}`)
   if (audit.started.join() !== inOrder) wrong.push(`started ${audit.started.join()}`)
+  wrong.push(...audit.violations.map(({ kind, message }) => `${kind}: ${message}`))
   if (audit.deadLetters > 0) wrong.push(`${audit.deadLetters} dead letters`)
   const [last, aim] = [evaluations.at(-1)!, undisturbed.evaluations.at(-1)!]
   const noise = 3 * Math.hypot(last.standardError ?? 0, aim.standardError ?? 0)

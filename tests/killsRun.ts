@@ -72,7 +72,8 @@ async function main(): Promise<number> {
     const wrong = notExtended(before, await look(logImage))
     if (wrong !== undefined) faults.push(`the last resume: ${wrong}`)
     const counted = await look(bus => audit(openJournal(bus, memoryBlobs(), run)))
-    const { turnsTwice, lost, steps, started } = counted
+    const { turnsTwice, lost, steps, started, violations } = counted
+    faults.push(...violations.map(({ kind, message }) => `${kind}: ${message}`))
     const expected = Array.from({ length: done + 2 }, (_, at) => at + 1).join()
     if (turnsTwice.length > 0) faults.push(`turns that counted twice: ${turnsTwice.join(', ')}`)
     if (lost.length > 0) faults.push(`lost: ${lost.join(', ')}`)

@@ -31,6 +31,8 @@ const endWithinMs = 900_000
 
 const settings = [
   ['coldStart.demonstrations', 8000],
+  // On a busy machine a second thread of torch costs more than it gives.
+  ['train.threads', 1],
   // Small steps, so that there are many of them; deadlines that a busy machine keeps.
   ['rollout.groupSize', 8],
   ['selection.keep', 4],
@@ -104,7 +106,9 @@ async function watch(running: Running, { directory, temporary, out, forMs }: Wat
   const { root, log } = runDirectory(directory, run)
   const ended = () => running.process.exitCode !== null || running.process.signalCode !== null
   const refuseEnd = () => {
-    if (ended()) throw new Error(`the run ended by itself: ${running.said().slice(-4000)}`)
+    if (!ended()) return
+    const { exitCode, signalCode } = running.process
+    throw new Error(`the run ended by itself (${signalCode ?? exitCode}): ${running.said().slice(-4000)}`)
   }
   const stepped = async () => (await messagesOf(directory, run, 'learner')).some(m => m.type === 'step.completed')
   await until(

@@ -41,7 +41,9 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
     let entry: Entry
     try {
       const value = headers.blob === undefined ? record.value : await blobs.get(headers.blob)
-      entry = { message: decode({ headers, value }), topic, partition, offset, timestamp }
+      const { writer } = headers
+      const place = { topic, partition, offset, timestamp }
+      entry = { message: decode({ headers, value }), ...place, ...(writer === undefined ? {} : { writer }) }
     } catch (thrown) {
       const error = asError(thrown)
       const kind = faultKind(error)

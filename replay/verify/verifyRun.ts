@@ -8,6 +8,7 @@
 import { createHash } from 'node:crypto'
 import { topics } from '../../messages/topics'
 import { asError } from '../../runtime/errors'
+import { HistoryChecker } from '../histories/historyChecker'
 import type { RecordedRun } from '../log/recordedRun'
 import { filesOnDisk } from './filesOnDisk'
 import type { Verification } from './verification'
@@ -34,10 +35,12 @@ export async function verifyRun(
   const began = performance.now()
   const disk = filesOnDisk(recorded.files)
   const check = verifier(recorded.run, id => isSampled(id, sample))
+  const history = new HistoryChecker()
   for (const topic of checkedTopics) {
     await recorded.scan(topic, (entry, record) => {
       check.take(entry, record)
       if (topic === 'learner') disk.take(entry)
+      if (topic !== 'telemetry') history.take(entry)
     })
   }
   // Commands follow from facts, so only that they can be read is checked: of each, its value and its blob.
@@ -55,7 +58,8 @@ export async function verifyRun(
   for (const place of blobs) await checkBlob(recorded, place)
   const seconds = (performance.now() - began) / 1000
   const onDisk = files ? await disk.check() : { files: null, problems: [] }
-  return check.result(recorded.faults, seconds, onDisk)
+  const ofHistory = history.violations().map(({ kind, places, message }) => ({ place: places.at(-1)!, kind, message }))
+  return check.result(recorded.faults, seconds, { ...onDisk, problems: [...ofHistory, ...onDisk.problems] })
 }
 
 /** Notes a fault if the blob of a dead letter cannot be read or has another digest. */

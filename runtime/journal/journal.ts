@@ -18,6 +18,11 @@ export interface Entry {
   readonly offset: number
   /** Time at which the message was appended, ms since 1970. */
   readonly timestamp: number
+  /**
+   * Process that wrote the message, for claims of roles and for facts that only the process with the role may write.
+   * Absent in logs of earlier versions.
+   */
+  readonly writer?: string
 }
 
 /** A topic to follow, and the offset to begin at. */

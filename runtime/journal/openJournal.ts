@@ -9,10 +9,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
+import { isFact } from '../../messages/isFact'
 import { awaitOffset, type Bounds } from '../bus/awaitOffset'
 import type { BlobStore } from '../bus/blobs'
 import type { Bus, BusRecord, NewRecord, Subscription } from '../bus/bus'
 import { busErrors } from '../bus/busErrors'
+import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import type { Entry, Feed, Journal, TopicsOnBus, Unreadable } from './journal'
 import { checkTopicNames, partitionsFor } from './topicNames'
@@ -52,10 +54,14 @@ export function openJournal(
    */
   const cache = new Map<string, { offset: number; entry?: Entry }[]>()
 
+  /** Name of this process's journal in the headers of facts whose writer has a role. */
+  const writer = systemEffects.unique().slice(0, 8)
+
   const groupOnBus = (group: string, from: Feed['from']) => `troupe.${run}.${group}.${from}`
 
   async function toRecord(message: Message): Promise<NewRecord> {
-    const { topic: usual, key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const { topic: usual, key, headers: own, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const headers = isOfRole(message) ? { ...own, writer } : own
     const topic = readdressed.get(usual) ?? usual
     if (value.byteLength <= maxRecordBytes) return { topic, key, headers, value }
     const { sha256, bytes } = await blobs.put(value)
@@ -86,6 +92,7 @@ export function openJournal(
         partition: record.partition,
         offset: record.offset,
         timestamp: record.timestamp,
+        ...(record.headers.writer === undefined ? {} : { writer: record.headers.writer }),
       }
       ring[record.offset % cachedPerPartition] = { offset: record.offset, entry }
       return entry
@@ -246,3 +253,13 @@ export function openJournal(
   }
   return journal
 }
+
+/**
+ * True for claims of roles and for facts that only the process with the role may write. Their records have a header
+ * `writer`, so that two processes that act in one role can be told apart (`replay verify`).
+ */
+const isOfRole = (message: Message): boolean =>
+  ('epoch' in message && isFact(message)) ||
+  'learnerEpoch' in message ||
+  'owner' in message ||
+  message.type === 'rollout.started'

@@ -26,6 +26,7 @@ test('whatever dies or hangs, no turn counts twice, no trajectory is lost, and n
     const all = Array.from({ length: steps }, (_, n) => n + 1)
     expect(result.outcome).toBe('done')
     expect(result.audit).toMatchObject({ turnsTwice: [], lost: [], steps: all, started: all, deadLetters: 0 })
+    expect(result.audit.violations).toEqual([])
     expect([...result.faults.values()].reduce((a, b) => a + b, 0)).toBeGreaterThanOrEqual(3)
   } finally {
     await kafka.stop()

@@ -86,6 +86,15 @@ test(`a link that is cut in the middle of turns and healed loses nothing and dou
   expect(near.count('engine.joined')).toBeGreaterThanOrEqual(4)
   const all = Array.from({ length: 8 }, (_, n) => n + 1)
   expect(JSON.parse(near.last())).toMatchObject({
-    ...{ rollouts: 8 * 2 * 6, lost: [], failed: 0, turnsTwice: [], steps: all, started: all, deadLetters: 0 },
+    ...{
+      rollouts: 8 * 2 * 6,
+      lost: [],
+      failed: 0,
+      turnsTwice: [],
+      steps: all,
+      started: all,
+      deadLetters: 0,
+      violations: [],
+    },
   })
 })

@@ -74,6 +74,7 @@ test('coordinators, tools and a learner are killed or stopped, others go on for 
   expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps })
   const result = await audit(journal)
   const all = Array.from({ length: steps }, (_, n) => n + 1)
+  expect(result.violations).toEqual([])
   expect(result).toMatchObject({ turnsTwice: [], lost: [], failed: 0, steps: all, started: all, deadLetters: 0 })
   expect(await facts(journal, 'runs', 'run.started')).toHaveLength(1)
   expect(await facts(journal, 'runs', 'run.finished')).toHaveLength(1)

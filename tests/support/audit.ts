@@ -10,6 +10,8 @@ import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors
 import { coordinator } from '../../actors/rollouts/coordinator'
 import type { Fact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
+import { HistoryChecker } from '../../replay/histories/historyChecker'
+import type { Violation } from '../../replay/histories/violation'
 import type { Entry, Journal } from '../../runtime/journal/journal'
 
 export interface Audit {
@@ -30,6 +32,8 @@ export interface Audit {
   /** Steps of the `step.started` facts, in the log's order, without facts of replaced learners. */
   readonly started: readonly number[]
   readonly deadLetters: number
+  /** Breaches of the rules of ownership, with their offsets. */
+  readonly violations: readonly Violation[]
 }
 
 export async function everything(journal: Journal, topic: Entry['topic'], partition: number): Promise<Entry[]> {
@@ -40,6 +44,8 @@ export async function everything(journal: Journal, topic: Entry['topic'], partit
 }
 
 export async function audit(journal: Journal): Promise<Audit> {
+  const history = new HistoryChecker()
+  for (const entry of await everything(journal, 'runs', 0)) history.take(entry)
   const taken = new Map<string, number>()
   const asked = new Set<TrajectoryId>()
   const finished = new Set<TrajectoryId>()
@@ -53,6 +59,7 @@ export async function audit(journal: Journal): Promise<Audit> {
     let replaced = noCurriculum
     for (const entry of await everything(journal, 'trajectories', partition)) {
       const fact = entry.message as Fact
+      history.take(entry)
       if (isStale(claimed, fact)) fenced++
       if (fact.type === 'partition.claimed') claimed = entry.offset
       const before = state
@@ -74,8 +81,10 @@ export async function audit(journal: Journal): Promise<Audit> {
   const steps: number[] = []
   const started: number[] = []
   let claimed: number | undefined
-  for (const { message, offset } of await everything(journal, 'learner', 0)) {
+  for (const entry of await everything(journal, 'learner', 0)) {
+    const { message, offset } = entry
     const fact = message as Fact
+    history.take(entry)
     if (fact.type === 'learner.claimed') claimed = offset
     const stale = isStale(claimed, fact)
     if (stale) fenced++
@@ -92,6 +101,7 @@ export async function audit(journal: Journal): Promise<Audit> {
     fenced,
     steps,
     started,
+    violations: history.violations(),
     deadLetters: (await everything(journal, 'dead-letters', 0)).length,
   }
 }

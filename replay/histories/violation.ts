@@ -1,0 +1,22 @@
+/** A breach of the rules of ownership in a log: two processes that acted as one, or an answer that should not have counted. */
+
+/**
+ * two-owners, two-learners, two-curricula: another process than the one that made the claim wrote under its epoch.
+ * two-schedulers: a replaced scheduler assigned a rollout that was asked for after its replacement.
+ * unknown-epoch: a fact carries an epoch that no claim made.
+ * former-answer: a decision follows from an answer, a request or a selection that does not count.
+ */
+export type ViolationKind =
+  | 'two-owners'
+  | 'two-learners'
+  | 'two-curricula'
+  | 'two-schedulers'
+  | 'unknown-epoch'
+  | 'former-answer'
+
+export interface Violation {
+  readonly kind: ViolationKind
+  /** Positions (topic:partition:offset): what is violated first, such as the claim; last the fact that shows it. */
+  readonly places: readonly string[]
+  readonly message: string
+}
