@@ -11,6 +11,8 @@ import { join } from 'node:path'
 import { z } from 'zod'
 
 export const manifestName = 'manifest.json'
+/** Highest `format` of a manifest, the layout of its directory, that this version reads (troupe_policy/model/manifest.py). */
+export const manifestFormat = 2
 
 /** A file that is not what its manifest, or the log, says. */
 export interface FileFault {

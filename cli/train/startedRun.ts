@@ -1,5 +1,8 @@
 /** Reads a run's topics before the run is joined or resumed: its recipe, its partitions, and whether it exists. */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { refuseNewerFormats } from '../../actors/run/newerFormats'
 import { checkCode, startOf } from '../../actors/run/runStart'
 import { type RecipeConfig, recipeSchema } from '../../config'
 import { recordedRecipe } from '../../config/recordedRecipe'
@@ -10,7 +13,8 @@ import { dataDigest } from '../../runtime/digests'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
-import { type RunContext, runsOn } from '../../runtime/openRun'
+import { directoryOf, openForReading, type RunContext, runNamed, runsOn } from '../../runtime/openRun'
+import { runDirectory } from '../../runtime/runDirectory'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { stopOverrides } from './stopOn'
 
@@ -169,4 +173,32 @@ export function joinedConfig(
     message: `--set differs from the values that run '${started.run}' was started with: ${overrides.join(', ')}`,
     hint: 'a joining process takes the recipe from the run: omit --set, or give it to the learner that starts the run',
   })
+}
+
+/**
+ * Refuses to resume a run that a newer version wrote to. Opens the run for reading, so that a refused one is left as it is.
+ * A run that is not there is left to the caller.
+ * @throws TroupeError run.newer_format, bus.newer_format, and the errors of opening a log
+ */
+export async function refuseNewerRun(address: string, name: string, directory: string | undefined): Promise<void> {
+  if (
+    address.startsWith('lmdb:') &&
+    !existsSync(join(runDirectory(directoryOf(address), runNamed(name)).log, 'data.mdb'))
+  )
+    return
+  if (address === 'memory:') return
+  const given = { given: directory }
+  const context = await whenBusIsThere(
+    () => openForReading(address, name, given),
+    () => {},
+    () => false,
+  ).catch(thrown => {
+    if (thrown instanceof TroupeError && thrown.code === 'run.not_found') return undefined
+    throw thrown
+  })
+  try {
+    if (context !== undefined) await refuseNewerFormats(context)
+  } finally {
+    await context?.bus.close()
+  }
 }

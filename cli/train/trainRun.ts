@@ -27,7 +27,7 @@ import { cpuUse } from './cpuUse'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
 import { isShared, refuseWrongName, refuseWrongNameOn, timestamp } from './runName'
-import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
+import { partitionsOfRun, recordedConfig, refuseNewerRun, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
 import type { TrainOptions } from './trainOptions'
 import { trainView } from './view'
 
@@ -74,6 +74,7 @@ export async function trainRun(
   refuseUntrained(loaded.config.value, options.learns !== false)
   if (joins) return takeRole(loaded, { ...options, role, run: id, set: overrides })
 
+  if (options.resume !== undefined) await refuseNewerRun(options.bus, id, options.dir)
   const log = createLog('troupe')
   const open = () => openRun(options.bus, id, 'write', options.dir)
   const say = (text: string) => void process.stderr.write(`${text}\n`)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from .manifest import CHUNK_BYTES, MANIFEST, CheckpointError, check_file, check_files, load_manifest, manifest_text
+from .manifest import CHUNK_BYTES, FORMAT, MANIFEST, CheckpointError, check_file, check_files, load_manifest, manifest_text
 from .published_directory import published_directory
 
 # Progress bars are off: they would appear between a run's own lines.
@@ -103,7 +103,7 @@ def save_weights(
             save_file(dict(part), _parent_made(temporary / name))
         digest, size, files = _digests(temporary)
         manifest = {
-            "format": 2, "digest": digest, "bytes": size, "dtype": dtype, "optimizer": None, **(described or {}), "files": files,
+            "format": FORMAT, "digest": digest, "bytes": size, "dtype": dtype, "optimizer": None, **(described or {}), "files": files,
         }  # fmt: skip
         (temporary / MANIFEST).write_text(manifest_text(manifest))
     return manifest

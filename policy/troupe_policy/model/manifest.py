@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 MANIFEST = "manifest.json"
+# Layout of the directory. 1: whole tensors of the optimizer in one file, no digests of single files. 2: shards, digests of all.
+FORMAT = 2
 CHUNK_BYTES = 4 * 1024 * 1024
 ADVICE = "copy it again from where it is whole, or use another checkpoint"
 
@@ -57,6 +59,13 @@ def load_manifest(directory: Path, expected: str = "") -> dict | None:
         raise corrupt(f"{file} is not JSON ({error})") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files", {}), dict):
         raise corrupt(f"{file} is not the manifest of a checkpoint")
+    written = manifest.get("format", 1)
+    if not isinstance(written, int) or written > FORMAT:
+        raise CheckpointError(
+            "trainer.checkpoint_newer",
+            f"{file} has the format {written}, but this version reads formats up to {FORMAT}: use the version of Troupe "
+            "that wrote it, or a newer one",
+        )
     return manifest
 
 

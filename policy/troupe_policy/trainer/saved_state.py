@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from ..model import checkpoint
 from ..model.checkpoint import CheckpointError
+from ..model.manifest import FORMAT
 from . import whole_checkpoint
 from .checkpoint_writer import SavedCheckpoint
 from .lora import config_json, is_adapter, merged, peft_name
@@ -106,7 +107,7 @@ def begin_checkpoint(
 
     def manifest_entries() -> dict:
         if weights is None:
-            described = {"format": 2, **_adapter_entry(state), "files": {}}
+            described = {"format": FORMAT, **_adapter_entry(state), "files": {}}
         else:
             described = json.loads((weights / checkpoint.MANIFEST).read_text())
         manifest = {**described, "weights": described["files"]}

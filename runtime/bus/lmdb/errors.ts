@@ -64,6 +64,14 @@ export const lmdbErrors = {
       hint: 'stop one of the two processes, then open the log again',
     }),
 
+  newerFormat: (directory: string, found: number, known: number): TroupeError =>
+    new TroupeError('bus.newer_format', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} has the format ${found}, but this version reads formats up to ${known}; nothing was changed`,
+      hint: 'use the version of Troupe that wrote the log, or a newer one',
+    }),
+
   readOnly: (directory: string): TroupeError =>
     new TroupeError('bus.read_only', {
       boundary: 'bus',

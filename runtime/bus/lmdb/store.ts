@@ -105,11 +105,13 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     const records = root.openDB<Buffer, Buffer>(options)
     const meta = root.openDB<unknown, string>({ name: tables.meta, encoding: 'json', useVersions: true })
     const found = meta.get('format') as { name: string; version: number } | undefined
+    if (found?.name === format.name && found.version > format.version)
+      throw lmdbErrors.newerFormat(directory, found.version, format.version)
     if (mode === 'write' && (!found || (found.name === format.name && found.version < format.version))) {
       meta.putSync('format', format)
       syncDirectory(directory)
       syncDirectory(dirname(directory))
-    } else if (found?.name !== format.name || found.version > format.version) {
+    } else if (found?.name !== format.name) {
       throw lmdbErrors.notALog(directory, `its format is ${JSON.stringify(found)}, expected ${JSON.stringify(format)}`)
     }
     return { directory, root, records, meta }

@@ -1,0 +1,14 @@
+/**
+ * Tells from a record's headers alone whether a newer version of Troupe wrote it: its type is unknown here, or its schema
+ * version is above the one that this code has.
+ */
+import { shapes } from './shapes'
+
+/** Returns why this code cannot read the record; undefined if it can, or if the record has no type and so is not ours. */
+export function newerThanKnown(headers: Readonly<Record<string, string>>): string | undefined {
+  const { type, version } = headers
+  if (type === undefined) return undefined
+  const known = Object.hasOwn(shapes, type) ? shapes[type as keyof typeof shapes].version : undefined
+  if (known === undefined) return `its type '${type}' is unknown`
+  return Number(version) > known ? `${type} has the schema version ${version}, known is ${known}` : undefined
+}
