@@ -109,6 +109,18 @@ def test_a_checkpoint_without_a_manifest_is_refused_where_the_log_has_its_digest
     trainer.load(tmp_path / "c")
 
 
+def test_a_checkpoint_of_a_newer_format_is_refused_with_both_formats(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.save(tmp_path / "c", True)
+    before = weights(trainer)
+    file = tmp_path / "c/manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 3}))
+    with pytest.raises(CheckpointError, match=r"manifest.json has the format 3, but this version reads formats up to 2") as raised:
+        trainer.load(tmp_path / "c")
+    assert raised.value.code == "trainer.checkpoint_newer"
+    assert same(weights(trainer), before)
+
+
 def test_published_weights_are_compared_file_by_file_before_a_trainer_takes_them(model_dir, tmp_path) -> None:
     trainer = Trainer(model_dir)
     trainer.save(tmp_path / "c", False)
