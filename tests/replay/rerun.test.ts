@@ -59,7 +59,7 @@ const firstOf = (type: string, where: (fact: Fact) => boolean = () => true) => {
   return `trajectories:0:${facts.findIndex(f => f.type === type && where(f))}`
 }
 
-test.each(readdirSync(join(__dirname, '../histories')))(
+test.each(readdirSync(join(__dirname, '../histories')).filter(file => file.endsWith('.jsonl.gz')))(
   'the saved history %s replays without a difference',
   async file => {
     const fixture = unpackFixture(readFileSync(join(__dirname, '../histories', file)))
