@@ -2,7 +2,8 @@
  * Compares the sandbox with the cost of processes on this machine, and with workers built like Code Judge's, side by
  * side.
  *
- * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; a
+ * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; the
+ * same four through one judge in its default configuration (`default`); a
  * burst of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts;
  * sleepers; memory. Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the
  * measured cores too.
@@ -10,7 +11,7 @@
 import { pythonPath } from '../runtime/python'
 import { type BenchReport, describeMachine, printReport } from './report'
 import { memory, sleepers, timeouts } from './support/sandbox/lanes'
-import { type Part, trivialRates, workloadRates } from './support/sandbox/rates'
+import { oneJudgeRates, type Part, trivialRates, workloadRates } from './support/sandbox/rates'
 import { burst, latency, spinners, starvation } from './support/sandbox/service'
 
 const parts: Readonly<Record<string, (python: string) => Promise<Part>>> = {
@@ -18,6 +19,7 @@ const parts: Readonly<Record<string, (python: string) => Promise<Part>>> = {
   wrapper: python => workloadRates('wrapper', python),
   numpy: python => workloadRates('numpy', python),
   sympy: python => workloadRates('sympy', python),
+  default: oneJudgeRates,
   burst,
   latency,
   spinners,

@@ -17,6 +17,7 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
+import { MATH_MODULE } from '../sandbox/judge/mathProgram'
 import { type CodeChoice, chosenCode, withCode } from './options/codeOptions'
 import { sandboxLevel, sandboxLevels, wholeNumber } from './options/readers'
 
@@ -38,6 +39,7 @@ interface Options extends CodeChoice {
   readonly drainMs: number
   readonly maxConnections?: number
   readonly allowHost?: readonly string[]
+  readonly math?: boolean
 }
 
 const MIB = 1024 * 1024
@@ -65,6 +67,7 @@ export function registerJudge(program: Command): void {
       `lowest accepted isolation level; the command fails below it: ${sandboxLevels.join(', ')}`,
       sandboxLevel,
     )
+    .option('--math', 'answer submissions of type math: math-verify compares solution and expected_output')
     .option('--timeout-ms <ms>', 'deadline of one program run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
@@ -132,9 +135,11 @@ export function registerJudge(program: Command): void {
   })
 }
 
-function sandboxOptions({ lanes, requireLevel, ...options }: Options): SandboxOptions {
+function sandboxOptions({ lanes, requireLevel, math, ...options }: Options): SandboxOptions {
+  const code = chosenCode(options)
   return {
-    ...chosenCode(options),
+    ...code,
+    ...(math ? { preload: [...(code.preload ?? []), MATH_MODULE] } : {}),
     ...(lanes ? { lanes } : {}),
     ...(requireLevel ? { requireLevel } : {}),
   }
@@ -146,6 +151,7 @@ function judgeOptions(options: Options): JudgeOptions {
     ...{ port, host, timeoutMs, memoryMb, maxOutputChars, queueWaitMs, longQueueWaitMs },
     ...(tokenFile === undefined ? {} : { tokenFile }),
     cppMemoryMb: Math.ceil((2 * memoryMb) / 3),
+    math: options.math === true,
     maxQueuedCalls: options.maxQueuedCalls,
     maxClientCalls: options.maxClientCalls,
     maxBodyBytes: options.maxBodyMb * MIB,

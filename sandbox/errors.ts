@@ -19,6 +19,7 @@ export type SandboxErrorCode =
   | 'judge.bad_token'
   | 'judge.cannot_listen'
   | 'judge.bad_option'
+  | 'judge.no_math'
 
 export interface SandboxErrorDetails {
   /** true: the same call may succeed later with nothing changed. */

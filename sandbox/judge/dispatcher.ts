@@ -11,6 +11,7 @@ import { retryLost } from '../retryLost'
 import { isOutOfMemory, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
 import { CallStatistics } from './callStatistics'
 import { cppRequest } from './cppProgram'
+import { mathRequest } from './mathProgram'
 import { type Call, RequestJob } from './requestJob'
 import { RoundRobin } from './roundRobin'
 import type { BadSubmission, Submission } from './submission'
@@ -27,6 +28,8 @@ export interface DispatcherLimits {
   readonly maxQueuedCalls: number
   /** Upper bound on the waiting submissions of one address, so that no address can fill the queue. */
   readonly maxClientCalls: number
+  /** true: submissions of type math are compared by math-verify. */
+  readonly math: boolean
 }
 
 /** Sender of a request. Clients take turns by address, then by connection. */
@@ -94,8 +97,8 @@ export class Dispatcher {
     return new Promise(resolve => {
       const address = this.#address(client.address)
       address.open++
-      const job = new RequestJob(this.#nameOf(client), items, {
-        onWaiting: change => {
+      const events = {
+        onWaiting: (change: number) => {
           this.#waiting += change
           address.waiting += change
         },
@@ -104,7 +107,8 @@ export class Dispatcher {
           if (--address.open === 0) this.#addresses.delete(client.address)
         },
         onAnswered: resolve,
-      })
+      }
+      const job: RequestJob = new RequestJob(this.#nameOf(client), items, events, this.limits.math)
       this.#jobs.add(job)
       job.open()
       if (signal.aborted) job.drop()
@@ -204,6 +208,8 @@ export class Dispatcher {
     const wanted = Math.max(CAPTURED_BYTES, 4 * (expectedOutput?.length ?? 0) + DEFAULT_MAX_OUTPUT_BYTES)
     const maxOutputBytes = Math.min(CALL_BOUNDS.maxOutputBytes[1], wanted)
     if (type === 'python') return { id: subId, code: solution, stdin: input, timeoutMs, memoryMb, maxOutputBytes }
+    if (type === 'math')
+      return mathRequest(subId, solution, expectedOutput ?? '', { timeoutMs, memoryMb, maxOutputBytes })
     return cppRequest(subId, solution, input, { runMs: timeoutMs, compileMs, memoryMb: cppMemoryMb, maxOutputBytes })
   }
 }

@@ -17,6 +17,7 @@ import { isLoopback } from '../loopback'
 import type { Sandbox } from '../sandbox'
 import { tokenCheck } from './bearerToken'
 import { JudgeApi, type JudgeLimits } from './judgeApi'
+import { checkMath } from './mathProgram'
 
 export interface JudgeOptions extends Partial<JudgeLimits> {
   /** Port to listen on; 0 chooses a free port. Default 8088. */
@@ -65,6 +66,7 @@ export const JUDGE_DEFAULTS = {
   maxHeldBytes: 512 * 1024 * 1024,
   maxQueuedCalls: 131_072,
   maxClientCalls: 98_304,
+  math: false,
 } satisfies Settings
 
 const DAY_MS = 86_400_000
@@ -87,7 +89,7 @@ export const JUDGE_BOUNDS = {
   maxQueuedCalls: [1, MAX_CALLS],
   maxClientCalls: [1, MAX_CALLS],
   maxConnections: [8, 65_536],
-} as const satisfies Readonly<Record<keyof Omit<Settings, 'host'> | 'maxConnections', Bounds>>
+} as const satisfies Readonly<Record<keyof Omit<Settings, 'host' | 'math'> | 'maxConnections', Bounds>>
 
 /**
  * Upper bound on connections that wait to be accepted. A burst of clients connects at once; Node's default of 511 would
@@ -102,13 +104,13 @@ const KEEP_ALIVE_MS = 75_000
 /**
  * Opens a judge.
  * @throws SandboxError judge.bad_option (a number out of its bounds), judge.unsafe_bind (no token, and not loopback),
- * judge.bad_token (file unreadable or without a token), judge.cannot_listen
+ * judge.bad_token (file unreadable or without a token), judge.no_math, judge.cannot_listen
  */
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
   const { tokenFile, maxConnections = defaultMaxConnections(), allowedHosts = [], ...given } = options
   const settings: Settings = { ...JUDGE_DEFAULTS, ...given }
-  checkBounds('judge.bad_option', { ...settings, maxConnections }, JUDGE_BOUNDS)
-  const { host, port } = settings
+  const { host, port, math, ...numbers } = settings
+  checkBounds('judge.bad_option', { ...numbers, port, maxConnections }, JUDGE_BOUNDS)
   if (!isLoopback(host) && tokenFile === undefined) {
     throw new SandboxError('judge.unsafe_bind', {
       retriable: false,
@@ -116,6 +118,7 @@ export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): P
       hint: 'give --token-file FILE, or listen on 127.0.0.1',
     })
   }
+  if (math) await checkMath(sandbox)
   const allowed = tokenFile === undefined ? undefined : tokenCheck(tokenFile)
   const api = new JudgeApi(sandbox, settings, allowed, hostCheck(host, allowedHosts))
   const server = createServer(checking(settings.headersMs), (request, response) => void api.serve(request, response))

@@ -33,11 +33,15 @@ export class RequestJob implements Source<Call> {
   #dropped = false
   expiry: NodeJS.Timeout | undefined
 
-  /** @param client name of the request's sender, by which the sandbox lets clients take turns */
+  /**
+   * @param client name of the request's sender, by which the sandbox lets clients take turns
+   * @param math true: submissions of type math can run
+   */
   constructor(
     readonly client: string,
     readonly items: readonly (Submission | BadSubmission)[],
     private readonly events: JobEvents,
+    private readonly math: boolean,
   ) {
     setMaxListeners(0, this.#controller.signal)
     this.#verdicts = new Array<Verdict>(items.length)
@@ -46,10 +50,10 @@ export class RequestJob implements Source<Call> {
 
   /** Answers the submissions that cannot run, and makes the others available to `take`. */
   open(): void {
-    for (const [index, item] of this.items.entries()) if (!cannotRun(item)) this.#runnable.push(index)
+    for (const [index, item] of this.items.entries()) if (!cannotRun(item, this.math)) this.#runnable.push(index)
     this.events.onWaiting(this.#runnable.length)
     for (const [index, item] of this.items.entries()) {
-      const verdict = cannotRun(item)
+      const verdict = cannotRun(item, this.math)
       if (verdict) this.settle(index, verdict)
     }
   }
@@ -136,9 +140,11 @@ export class RequestJob implements Source<Call> {
 const waited = (ms: number) => `no lane was free within ${ms} ms: send fewer submissions at once, or use /long-batch`
 
 /** Returns the verdict on a submission that cannot run; undefined for one that can. */
-function cannotRun(item: Submission | BadSubmission): Verdict | undefined {
+function cannotRun(item: Submission | BadSubmission, math: boolean): Verdict | undefined {
   if ('faults' in item) return invalid(item)
   if (item.type !== 'math') return undefined
-  const why = "type 'math' has no executor here, nor in Code Judge: send python or cpp"
+  if (math && item.expectedOutput !== undefined) return undefined
+  if (math) return notRun(item.subId, 'invalid_input', 'expected_output: Field required: the truth of a math answer', 0)
+  const why = "type 'math' has no executor here, nor in Code Judge: start the judge with --math, or send python or cpp"
   return notRun(item.subId, 'internal_error', why, 0)
 }

@@ -9,6 +9,7 @@
  */
 import { isOutOfMemory, MACHINE_OUT_OF_MEMORY, type RunResult } from '../sandbox'
 import { type CppOutcome, cppOutcome } from './cppProgram'
+import { MATH_EQUAL } from './mathProgram'
 import { decoded, headText, tailText } from './outputText'
 import { type BadSubmission, type Fault, faultLine, type Submission } from './submission'
 
@@ -51,7 +52,8 @@ export function verdictOf(submission: Submission, result: RunResult, limits: Ver
     const late = result.status === 'timeout' || (result.status !== 'ok' && result.wallMs >= limits.timeoutMs)
     const ended = { ok: result.status === 'ok', costMs: result.wallMs, reason: late ? 'worker_timeout' : '' } as const
     const said = result.status === 'killed' ? `Killed by ${result.signal}\n` : ''
-    return answered(submission, result, { ...ended, said }, limits)
+    const of = submission.type === 'math' ? { ...submission, expectedOutput: MATH_EQUAL } : submission
+    return answered(of, result, { ...ended, said }, limits)
   }
   const outcome = cppOutcome(result)
   if (outcome.kind === 'unavailable') {

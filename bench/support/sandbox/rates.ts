@@ -6,6 +6,7 @@
  */
 import { availableParallelism } from 'node:os'
 import { openSandbox, runBatch, type Sandbox, type SandboxOptions } from '../../../sandbox'
+import { STANDARD_PRELOAD } from '../../../sandbox/options'
 import { atLeast, type Budget, median } from '../../report'
 import { openFloors, type Rate } from './floors'
 import { batchRate, startJudge, treeCpuMs } from './judgeClient'
@@ -148,6 +149,47 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python:
   } finally {
     floors.remove()
     await Promise.all([judge.close(), fresh.close()])
+  }
+}
+
+/**
+ * Measures all four workloads in turn through one judge in its default configuration, beside a judge without preloads and
+ * beside bare process starts. Every kind of zygote runs throughout, as in a judge that has served for a while.
+ */
+export async function oneJudgeRates(python: string): Promise<Part> {
+  const cores = availableParallelism()
+  const floors = openFloors()
+  const defaults = { python, preload: STANDARD_PRELOAD, lazyPreload: true }
+  const judge = await startJudge({ kind: 'sandbox', options: defaults })
+  const plain = await startJudge({ kind: 'sandbox', options: { python } })
+  const spawn = (command: string) => floors.spawn(SECONDS, cores, [python, '-c', command])
+  try {
+    for (const workload of Object.values(workloads)) await batchRate(judge, workload, { ...HTTP, seconds: 1 })
+    const rates = await measureTogether({
+      trivialWithoutPreloads: () => batchRate(plain, workloads.trivial, HTTP),
+      trivial: () => batchRate(judge, workloads.trivial, HTTP),
+      bareSpawn: () => spawn('print(1)'),
+      wrapper: () => batchRate(judge, workloads.wrapper, HTTP),
+      numpy: () => batchRate(judge, workloads.numpy, HTTP),
+      spawnAndImportNumpy: () => spawn('import numpy'),
+      sympy: () => batchRate(judge, workloads.sympy, HTTP),
+      spawnAndImportSympy: () => spawn('import sympy'),
+    })
+    const over = (rate: Rate, floor: Rate, what: string, bound: number) =>
+      atLeast(`one judge, default configuration: ${what}`, times(rate, floor), bound)
+    return {
+      metrics: rateMetrics('default', rates),
+      budgets: [
+        over(rates.trivial, rates.trivialWithoutPreloads, 'trivial, share of a judge without preloads', 0.9),
+        over(rates.trivial, rates.bareSpawn, 'trivial, times the bare spawn', 5.3),
+        over(rates.wrapper, rates.bareSpawn, 'wrapper, times the bare spawn', 4.6),
+        over(rates.numpy, rates.spawnAndImportNumpy, 'numpy, times spawn and import', 32),
+        over(rates.sympy, rates.spawnAndImportSympy, 'sympy, times spawn and import', 93),
+      ],
+    }
+  } finally {
+    floors.remove()
+    await Promise.all([judge.close(), plain.close()])
   }
 }
 
