@@ -28,7 +28,7 @@ async function post(path: string, body: object) {
 const pairs = [
   ['0.5', '\\frac{1}{2}'],
   ['Thus the answer is \\boxed{\\frac{2}{4}}.', '$\\frac12$'],
-  ['$\\{1,2,3\\}$', '${3,2,1}$'],
+  ['$(1,2)$', '$(1, 2)$'],
   ['0.51', '\\frac{1}{2}'],
   ['7', '8'],
   ['x+1', '1+x'],
