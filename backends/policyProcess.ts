@@ -263,10 +263,11 @@ function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): 
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
   const unavailable = error.code === grpc.status.UNAVAILABLE
   const late = error.code === grpc.status.DEADLINE_EXCEEDED
+  const isDiskFull = named?.[1]?.endsWith('.disk_full') === true
   const fallback = late ? 'timeout' : unavailable ? 'lost' : 'failed'
   return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
     boundary,
-    retriable: late || unavailable,
+    retriable: late || unavailable || isDiskFull,
     message: named?.[2] ?? `${method}: ${error.details}`,
     cause: error,
   })

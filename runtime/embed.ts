@@ -12,9 +12,12 @@ import { type ActorLife, type ActorRef, type ActorSpec, createActorSystem } from
 import { type BlobStore, memoryBlobs, openFileBlobs } from './bus/blobs'
 import type { Bus } from './bus/bus'
 import { openBus } from './bus/open'
+import { pausingBlobs, pausingBus } from './bus/pausing'
+import { type DiskPause, diskPause } from './disk/diskPause'
 import { type Effects, systemEffects } from './effects'
 import { TroupeError } from './errors'
 import { type CloseOptions, type Host, type HostOptions, startHost } from './host/host'
+import { diskAlarm } from './journal/diskAlarm'
 import { entriesOf } from './journal/entries'
 import type { Entry, Feed, Journal, TopicsOnBus } from './journal/journal'
 import { openJournal } from './journal/openJournal'
@@ -47,6 +50,8 @@ export interface EmbedOptions {
    * permanently. Default: the error is logged.
    */
   readonly onFailed?: (error: Error) => void
+  /** Milliseconds between two looks at a full disk. Default 1000. */
+  readonly lookEveryMs?: number
   /** Receives every state change of every actor. */
   readonly onLife?: (life: ActorLife) => void
 }
@@ -54,7 +59,7 @@ export interface EmbedOptions {
 /** A host's options, without those that `openTroupe` supplies. */
 export type HostSpec<S, I extends Message, R> = Omit<
   HostOptions<S, I, R>,
-  'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'
+  'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed' | 'isPaused'
 > & {
   /** Name of the host. Default: the behaviour's. */
   readonly name?: string
@@ -67,8 +72,11 @@ export type HostSpec<S, I extends Message, R> = Omit<
 export interface Embedded {
   readonly bus: Bus
   readonly journal: Journal
+  /** Effects whose monotonic clock stands still while the log cannot be written, since the disk is full. */
   readonly fx: Effects
   readonly log: Log
+  /** Makes writes wait while the disk is full: those of the journal wait by it already. */
+  readonly disk: DiskPause
   /** Starts a behaviour. Await its `live` before appending commands: earlier commands are ignored. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
   /** Starts a top-level actor of the embedding; it ends with the embedding. */
@@ -88,15 +96,20 @@ export interface Embedded {
  */
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)
-  const fx = options.fx ?? systemEffects
   const log = options.log ?? createLog(run, { level: process.env.TROUPE_LOG ?? 'warn' })
+  const { lookEveryMs } = options
+  const outer = options.fx ?? systemEffects
+  const disk = diskPause({ fx: outer, log, ...(lookEveryMs === undefined ? {} : { lookEveryMs }) })
+  const { fx } = disk
   const onFailed = options.onFailed ?? ((error: Error) => log.error({ err: error }, 'an actor was given up'))
   const given = typeof options.bus === 'string' ? undefined : options.bus
   if (options.blobs === undefined) refuseWithoutBlobs(options.bus)
-  const bus = given ?? (await openBus(options.bus as string, { effects: fx }))
+  const bus = given ?? (await openBus(options.bus as string, { effects: outer }))
   let journal: Journal
   try {
-    journal = openJournal(bus, options.blobs ?? (await blobsOf(options.bus)), run, options.topics)
+    const blobs = options.blobs ?? (await blobsOf(options.bus))
+    journal = openJournal(pausingBus(bus, disk), pausingBlobs(blobs, disk), run, options.topics)
+    disk.onPause(diskAlarm(openJournal(bus, blobs, run, options.topics), outer, log))
     await journal.create(options.partitions ?? 1, options.commandRetentionMs)
   } catch (thrown) {
     if (given === undefined) await bus.close()
@@ -116,7 +129,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   async function host<S, I extends Message, R>({ under = system, ...spec }: HostSpec<S, I, R>): Promise<Host> {
     if (closing !== undefined) throw closed(run)
     const known = { name: spec.behaviour.name, onFailed }
-    const started = await startHost({ ...known, ...spec, journal, system: under, fx, log })
+    const started = await startHost({ ...known, ...spec, journal, system: under, fx, log, isPaused: disk.isPaused })
     if (closing !== undefined) {
       await started.close()
       throw closed(run)
@@ -135,6 +148,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   }
 
   async function end(how: CloseOptions | undefined): Promise<void> {
+    disk.close()
     const faults: unknown[] = []
     const attempt = (work: Promise<void>) => work.catch(fault => faults.push(fault))
     for (const one of [...hosts].reverse()) await attempt(one.close(how))
@@ -149,6 +163,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     journal,
     fx,
     log,
+    disk,
     host,
     spawn: spec => system.spawn(spec),
     entries(topics, from = 'oldest') {

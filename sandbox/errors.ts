@@ -15,6 +15,7 @@ export type SandboxErrorCode =
   | 'sandbox.bad_option'
   | 'sandbox.session_unknown'
   | 'sandbox.out_of_memory'
+  | 'sandbox.disk_full'
   | 'judge.unsafe_bind'
   | 'judge.bad_token'
   | 'judge.cannot_listen'

@@ -10,11 +10,15 @@ import { createHash } from 'node:crypto'
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { SandboxError } from './errors'
 
 const OWNED = /^troupe-(?:[a-z0-9]+-)?([a-z0-9]+)-([a-z0-9]+)-([a-z0-9]+)-([0-9a-f]{10})-[A-Za-z0-9]{6}$/
 let swept = false
 
-/** Makes a directory `troupe-NAME-OWNER-RANDOM`, mode 700. The first call removes what dead owners left. */
+/**
+ * Makes a directory `troupe-NAME-OWNER-RANDOM`, mode 700. The first call removes what dead owners left.
+ * @throws SandboxError sandbox.disk_full with the path
+ */
 export function temporaryDirectory(name: string): string {
   if (!swept) {
     swept = true
@@ -24,8 +28,23 @@ export function temporaryDirectory(name: string): string {
   const known = boot()
   const numbers = [process.pid, start ?? 0, namespace()].map(n => n.toString(36)).join('-')
   const owner = start === undefined || known === undefined ? '' : `${numbers}-${known}-`
-  return mkdtempSync(join(tmpdir(), `troupe-${name}${name === '' ? '' : '-'}${owner}`))
+  try {
+    return mkdtempSync(join(tmpdir(), `troupe-${name}${name === '' ? '' : '-'}${owner}`))
+  } catch (thrown) {
+    throw isOutOfSpace(thrown) ? diskFull(tmpdir(), thrown) : thrown
+  }
 }
+
+/** Codes of a disk without space or inodes, and of a quota. */
+const isOutOfSpace = (thrown: unknown) => ['ENOSPC', 'EDQUOT'].includes(String((thrown as { code?: unknown }).code))
+
+const diskFull = (directory: string, cause: unknown): SandboxError =>
+  new SandboxError('sandbox.disk_full', {
+    retriable: true,
+    message: `the disk has no space left for temporary files in ${directory}`,
+    hint: `free space or inodes on the file system of ${directory}, or set TMPDIR to a directory on another one`,
+    cause,
+  })
 
 /** Removes the directories of owners of this boot that are dead. Returns their paths. */
 export function sweepTemporaryDirectories(directory: string = tmpdir()): readonly string[] {

@@ -5,7 +5,8 @@
  * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; removes files that are no longer kept
  * Invariant: at most one checkpoint is being written. A checkpoint that fails is written again before the next step begins,
  * while the trainer still has that state; if it fails again, the error is thrown. After one that fails later, the next step
- * has a checkpoint, whatever its number. The third failure in a row is thrown. Weights whose files a checkpoint, kept or in
+ * has a checkpoint, whatever its number. The third failure in a row is thrown. A full disk is no failure: what did not fit
+ * is written again when there is room (writeRoom.ts). Weights whose files a checkpoint, kept or in
  * progress, shares are not removed.
  */
 import { readdir, rename, rm } from 'node:fs/promises'
@@ -18,6 +19,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { recordedPath } from '../../runtime/runPaths'
 import type { KeptCheckpoint } from './retention'
+import type { writeRoom } from './writeRoom'
 
 export interface CheckpointsOptions {
   /** Root directory of checkpoints and weights. */
@@ -30,6 +32,8 @@ export interface CheckpointsOptions {
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
   /** Appends the fact of a checkpoint that was completed beside training. */
   readonly append: (fact: CheckpointSaved) => Promise<void>
+  /** Makes writes wait for disk space. */
+  readonly room: ReturnType<typeof writeRoom>
   readonly fx: Effects
   readonly log: Log
 }
@@ -47,7 +51,7 @@ interface Failed extends Reached {
 }
 
 export function checkpoints(options: CheckpointsOptions) {
-  const { directory, fx, log } = options
+  const { directory, fx, log, room } = options
   /** The checkpoint in progress; `ended` never rejects. */
   let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
   /** Latest state whose checkpoint could not be written; undefined once a checkpoint of it or of a later state is. */
@@ -80,6 +84,7 @@ export function checkpoints(options: CheckpointsOptions) {
       const { saved } = await trainer.checkpoint(pathOf(name), weights)
       begun()
       const { manifest, bytes } = await saved
+      room.wrote('checkpoint', bytes)
       return { type: 'checkpoint.saved', at: fx.now(), step, version, name, digest, manifest, bytes, epoch }
     })
     fact.catch(() => {}) // whoever awaits `fact` handles the error
@@ -104,7 +109,8 @@ export function checkpoints(options: CheckpointsOptions) {
     async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
       const { step, version, epoch } = reached
       const weights = join(directory, 'weights', under(versionName(version), epoch))
-      const saved = await options.attempt('save', () => trainer.save(weights, false))
+      const saved = await room.attempt('weights', () => options.attempt('save', () => trainer.save(weights, false)))
+      room.wrote('weights', saved.bytes)
       const { digest, manifest, bytes, dtype, adapter } = saved
       const checked = manifest === undefined ? {} : { manifest }
       const served = options.servedAt === undefined ? {} : { served: options.servedAt(weights) }
@@ -121,7 +127,7 @@ export function checkpoints(options: CheckpointsOptions) {
     /** Writes a checkpoint and waits for it. */
     async save(trainer: Trainer, state: Failed): Promise<CheckpointSaved> {
       await writing?.ended
-      return (await begin(trainer, state)).fact
+      return room.attempt('checkpoint', async () => (await begin(trainer, state)).fact)
     },
 
     /**
@@ -153,7 +159,9 @@ export function checkpoints(options: CheckpointsOptions) {
     async retry(trainer: Trainer, step: number): Promise<void> {
       if (failed?.step !== step) return
       await writing?.ended
-      await options.append(await (await begin(trainer, failed)).fact)
+      const state = failed
+      const fact = await room.attempt('checkpoint', async () => (await begin(trainer, state)).fact)
+      await options.append(fact)
       failed = undefined
     },
 

@@ -17,6 +17,7 @@ import { type SftData, writeExamples } from '../../backends/trainer/exampleFiles
 import type { GrpoOptions, SftExample, SftOptions, Trainer } from '../../backends/trainer/trainer'
 import type { Fact, Metrics } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
+import { type DiskPause, diskPause } from '../../runtime/disk/diskPause'
 import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
 import type { Journal } from '../../runtime/journal/journal'
@@ -27,8 +28,13 @@ import { goOnOrBeginAnew, recordPartials } from './partials'
 import type { KeptCheckpoint } from './retention'
 import { callKinds, trainerCalls } from './trainerCalls'
 import { trainerSteps } from './trainerSteps'
+import { type WrittenSizes, writeRoom } from './writeRoom'
 
-export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 'attempt'> {
+export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 'attempt' | 'room'> {
+  /** Makes writes wait while the disk is full. Default: one of this port alone. */
+  readonly disk?: DiskPause
+  /** Returns the sizes of weights and checkpoints by the model's parameters; undefined until they are known. */
+  readonly sizes?: () => WrittenSizes | undefined
   /** Resolves with the trainer; starts it again first if its process was lost. `signal` ends the wait for it. */
   readonly trainer: (signal: AbortSignal) => Promise<Trainer>
   /**
@@ -81,8 +87,11 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   const append = async (fact: Fact) => {
     if (await mayAct()) await journal.append([fact])
   }
+  const { disk = diskPause({ fx, log }), directory, sizes } = options
+  const room = writeRoom({ disk, directory, sizes })
   const written = checkpoints({
     ...options,
+    room,
     attempt: (kind, call) => calls.attempt(callKinds[kind], call),
     // A checkpoint is often complete while the next step is trained, so its fact cannot wait for that step's answer.
     append,
@@ -104,7 +113,10 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { epoch } = request
     const facts: Fact[] = []
     if (options.coldStart !== undefined) {
-      demonstrations ??= await writeExamples(join(options.directory, 'demonstrations'), options.coldStart.examples())
+      const { examples } = options.coldStart
+      demonstrations ??= await room.attempt('demonstrations', () =>
+        writeExamples(join(directory, 'demonstrations'), examples()),
+      )
       const metrics = await fineTune(trainer, demonstrations, options.coldStart, request)
       const reason = `supervised on ${demonstrations.examples} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
       facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason, epoch })
@@ -134,9 +146,11 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return metrics
   }
 
-  async function train(trainer: Trainer, request: TrainRequest): Promise<Decision> {
+  async function train(trainer: Trainer, request: TrainRequest, signal: AbortSignal): Promise<Decision> {
     const { epoch } = request
     const { step } = request.batch.started
+    // Before the step is computed: a step that waits with its result would be lost in a crash.
+    await rejectOnAbort(room.forStep(hasCheckpoint(step)), signal)
     const computed = await steps.compute(trainer, request)
     if ('fault' in computed) {
       const { message, hint } = computed.fault
@@ -150,10 +164,12 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
+  const hasCheckpoint = (step: number) => step % options.checkpointEvery === 0 || written.isOwed()
+
   /** Publishes the weights of a step and begins its checkpoint, if it has one. */
   async function leave(trainer: Trainer, reached: Reached, saved: readonly KeptCheckpoint[]): Promise<Fact[]> {
     const { published, weights, digest } = await written.publish(trainer, reached, saved)
-    if (reached.step % options.checkpointEvery !== 0 && !written.isOwed()) return [published]
+    if (!hasCheckpoint(reached.step)) return [published]
     const state = { ...reached, weights, digest }
     if (reached.step === options.lastStep) return [await written.save(trainer, state), published]
     await written.saveBeside(trainer, state)
@@ -205,7 +221,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
           signal,
         )
       case 'train':
-        return awake(signal, trainer => train(trainer, request)).finally(() => {
+        return awake(signal, trainer => train(trainer, request, signal)).finally(() => {
           for (const again of notRemoved.splice(0)) again()
         })
       case 'remove-checkpoint':

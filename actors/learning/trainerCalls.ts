@@ -41,5 +41,7 @@ export const trainerCalls = (): FailureStreaks =>
     if (!(error instanceof TroupeError)) return 'failed'
     // The trainer still works on an earlier call that the learner has given up.
     if (error.code === 'trainer.busy') return 'ignored'
+    // The write is made again when there is room.
+    if (error.code === 'checkpoint.disk_full') return 'ignored'
     return batchFaults.has(error.code) ? 'succeeded' : 'failed'
   })

@@ -16,14 +16,17 @@ const hints: Readonly<Record<string, string>> = {
   'trainer.bad_sequence': 'use the same tokenizer and vocabulary for engine and trainer',
   'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
   'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
+  'checkpoint.disk_full': 'free space on that file system, or lower train.keepCheckpoints and train.keepVersions',
   'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
 }
+
+const retriable: ReadonlySet<string> = new Set(['trainer.busy', 'trainer.rank_lost', 'checkpoint.disk_full'])
 
 export function refused({ errorCode, errorMessage }: Refusal): TroupeError {
   const hint = hints[errorCode]
   return new TroupeError(errorCode, {
     boundary: 'trainer',
-    retriable: errorCode === 'trainer.busy' || errorCode === 'trainer.rank_lost',
+    retriable: retriable.has(errorCode),
     message: errorMessage,
     ...(hint === undefined ? {} : { hint }),
   })

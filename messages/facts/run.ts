@@ -248,7 +248,7 @@ export interface RecordRefused {
 export interface AlarmRaised {
   readonly type: 'alarm.raised'
   readonly at: number
-  /** Name of the alarm: one of the recipe's `alarms`, `run-failed` or `tools-unserved`. */
+  /** Name of the alarm: one of the recipe's `alarms`, `run-failed`, `tools-unserved` or `disk-full`. */
   readonly alarm: string
   readonly message: string
   /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */

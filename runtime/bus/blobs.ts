@@ -10,6 +10,7 @@ import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
 import { access, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { isOutOfSpace, needText } from '../disk/freeSpace'
 import { systemEffects } from '../effects'
 import { TroupeError } from '../errors'
 
@@ -20,6 +21,8 @@ export interface BlobReference {
 }
 
 export interface BlobStore {
+  /** Directory of the files; absent in memory. */
+  readonly directory?: string
   /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.write_failed */
   put(bytes: Uint8Array): Promise<BlobReference>
   /**
@@ -68,9 +71,10 @@ export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 
       () => false,
     )
   return {
+    directory,
     async put(bytes) {
       const sha256 = digest(bytes)
-      if (!(await has(sha256))) await writing(directory, () => write(directory, pathOf(sha256), bytes))
+      if (!(await has(sha256))) await writing(directory, () => write(directory, pathOf(sha256), bytes), bytes.length)
       return { sha256, bytes: bytes.length }
     },
     async get(sha256) {
@@ -144,19 +148,18 @@ function corrupt(sha256: string, found: string): TroupeError {
   })
 }
 
-async function writing(directory: string, act: () => Promise<void>): Promise<void> {
+async function writing(directory: string, act: () => Promise<void>, needBytes?: number): Promise<void> {
   try {
     await act()
   } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code
-    const full = code === 'ENOSPC' || code === 'EDQUOT' || code === 'EFBIG'
+    const full = isOutOfSpace(cause)
     throw new TroupeError(full ? 'blob.disk_full' : 'blob.write_failed', {
       boundary: 'bus',
       retriable: full,
       message: full
-        ? `the disk has no space left for blobs in ${directory}`
+        ? `the disk has no space left for blobs in ${directory}: ${needText(directory, needBytes)}`
         : `blobs cannot be written in ${directory}`,
-      ...(full ? { hint: 'free space and try again' } : {}),
+      ...(full ? { hint: `free space on the file system of ${directory}, then try again` } : {}),
       cause,
     })
   }

@@ -88,6 +88,8 @@ export interface Subscription {
 
 export interface Bus {
   readonly kind: 'memory' | 'lmdb' | 'kafka'
+  /** Directory of the log on this machine; absent if appends take no disk space here. */
+  readonly directory?: string
   /**
    * Creates missing topics. @throws TroupeError bus.topic_mismatch when an existing topic has another number of
    * partitions or, on Kafka, settings that would lose records

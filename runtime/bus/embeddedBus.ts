@@ -59,6 +59,7 @@ export function embeddedBus(log: PartitionedLog): Bus {
 
   return {
     kind: log.kind,
+    ...(log.directory === undefined ? {} : { directory: log.directory }),
     createTopics(configs) {
       const created = creating.then(() => create(configs))
       creating = created.catch(() => {})

@@ -13,6 +13,7 @@ export interface PlacedRecord extends NewRecord {
 
 export interface PartitionedLog {
   readonly kind: Bus['kind']
+  readonly directory?: string
   topic(name: string): TopicConfig | undefined
   topics(): readonly TopicConfig[]
   /** Creates topics. The caller has checked the configs, and that none of the topics exists. */

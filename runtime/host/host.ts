@@ -18,6 +18,7 @@ import type { Entry, Feed, Following, Journal } from '../journal/journal'
 import type { Log } from '../log'
 import type { Behaviour, Decision } from './behaviour'
 import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './fold'
+import { hostMail } from './mail'
 import { hostRequests } from './requests'
 
 /** Answer of a port: messages that the host appends. */
@@ -86,6 +87,8 @@ export interface HostOptions<S, I extends Message, R> {
    * permanently.
    */
   readonly onFailed: (error: Error) => void
+  /** True while the log cannot be written (the disk is full): mail then waits longer for a place. Default: never. */
+  readonly isPaused?: () => boolean
 }
 
 export interface Host {
@@ -111,7 +114,6 @@ type Mail =
   | { readonly kind: 'failed'; readonly error: Error; reported: boolean }
 
 const mailboxCapacity = 256
-const tellDeadlineMs = 60_000
 
 export async function startHost<S, I extends Message, R>(options: HostOptions<S, I, R>): Promise<Host> {
   const { behaviour, journal, fx, log } = options
@@ -147,8 +149,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    // Two appends: a failed append over several partitions may have reached the log in part, and `after` must not be in
-    // it alone.
+    // Two appends: one that fails over several partitions may be in the log in part, and `after` must not be alone.
     async answered({ facts, commands, after = [] }) {
       await appendOwn([...facts, ...commands])
       await appendOwn(after)
@@ -156,11 +157,10 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     async failed(error) {
       // A permanent error ends the host at once: no restart can help.
       if (error instanceof TroupeError && !error.retriable) giveUp(error)
-      else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
+      else await mailing.post({ kind: 'failed', error, reported: false })
     },
     over() {
-      // The request's answer may have been folded while the request still counted as running, when it could not be
-      // asked again.
+      // Its answer may have been folded while it still counted as running, when it could not be asked again.
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },
@@ -220,6 +220,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         }
         break
       case 'tick':
+        mailing.tickHandled()
         for (const cell of cells.values()) {
           if (!cell.live) continue
           if (behaviour.decide !== undefined) decisions.push(behaviour.decide(cell.state, { type: 'tick' }, fx))
@@ -246,14 +247,14 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // The error needs no retry: another member owns the partition by now, or the next tick commits. At worst a
-        // resumed run reads more records.
+        // Another member owns the partition, or the next tick commits. At worst a resumed run reads more records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }
     }
   }
 
+  const mailing = hostMail<Mail>(() => ref, { kind: 'tick' }, options.isPaused)
   const ref: ActorRef<Mail> = await options.system.spawn<Mail>({
     name: options.name,
     kind: 'behaviour',
@@ -286,7 +287,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     const cell = cells.get(key) ?? newCell(behaviour.initial())
     cells.set(key, cell)
     cell.places.set(placeKey(topic, partition), { topic, partition, begin, next: liveFrom })
-    await ref.tell({ kind: 'assigned' }, { deadlineMs: tellDeadlineMs })
+    await mailing.post({ kind: 'assigned' })
     return liveFrom
   }
 
@@ -302,9 +303,9 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       },
       onError: giveUp,
     },
-    entries => ref.tell({ kind: 'entries', entries, isQueued: false }, { deadlineMs: tellDeadlineMs }),
+    entries => mailing.post({ kind: 'entries', entries, isQueued: false }),
   )
-  const stopTicking = everyOn(fx, options.tickMs ?? 250, () => ref.tryTell({ kind: 'tick' }))
+  const stopTicking = everyOn(fx, options.tickMs ?? 250, mailing.tick)
 
   return {
     live,

@@ -3,10 +3,10 @@
  *
  * write: appends until it is killed, and prints each acknowledged offset. hold: opens the log for writing and waits. tail:
  * follows the log and prints the first characters of each value. check DIR…: opens each log for reading, then for writing,
- * and prints the outcome. full: appends until the disk is full, removes DIR/filler to make room, and continues. stall: blocks
- * all writers for 20 s.
+ * and prints the outcome. full: appends until the disk is full, removes DIR/filler to make room, and continues. filled: opens
+ * logs on a full disk. stall: blocks all writers for 20 s.
  */
-import { rmSync, writeSync } from 'node:fs'
+import { appendFileSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { open as openLmdb } from 'lmdb'
 import { openLmdbBus } from '../../runtime/bus'
@@ -43,8 +43,41 @@ function stall(): void {
   })
 }
 
+/** Fills the disk to its last byte. */
+function fillDisk(name: string): void {
+  writeFileSync(name, '')
+  try {
+    for (;;) appendFileSync(name, Buffer.alloc(4096))
+  } catch {
+    // It is full.
+  }
+}
+
+/** Opens logs on a full disk. */
+async function filled(): Promise<void> {
+  const old = join(directory, 'old')
+  const bus = await openLmdbBus({ directory: old, mode: 'write' })
+  say('open')
+  await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }])
+  await bus.append([{ topic: 't', key: 'k', headers: {}, value: Buffer.alloc(9) }])
+  await bus.close()
+  const filler = join(directory, 'filler')
+  fillDisk(filler)
+  const reader = await openLmdbBus({ directory: old, mode: 'read' })
+  say(`read ${(await reader.read('t', 0, 0)).length}`)
+  await reader.close()
+  for (const each of [old, join(directory, 'new')]) {
+    await openLmdbBus({ directory: each, mode: 'write' }).catch(thrown => say(errorLine(thrown)))
+  }
+  rmSync(filler)
+  const again = await openLmdbBus({ directory: old, mode: 'write' })
+  say(`then ${(await again.append([{ topic: 't', key: 'k', headers: {}, value: Buffer.alloc(9) }]))[0]!.offset}`)
+  await again.close()
+}
+
 async function main(): Promise<void> {
   if (task === 'stall') return stall()
+  if (task === 'filled') return await filled()
   if (task === 'check') return await check()
   const bus = await openLmdbBus({ directory, mode: task === 'tail' ? 'read' : 'write' })
   say('open')
@@ -71,13 +104,18 @@ async function main(): Promise<void> {
       } catch (thrown) {
         say(errorLine(thrown))
       }
+      // With no byte left, each further write fails as a whole: lmdb itself does not survive that.
+      fillDisk(join(directory, 'rest'))
+      const again = new Set<string>()
+      for (let i = 0; i < 200; i++) await bus.append(some).catch(thrown => again.add((thrown as TroupeError).code))
+      say(`again ${[...again]}`)
       say(`acknowledged ${acknowledged} of ${(await bus.offsets('t', 0)).next}`)
       rmSync(join(directory, 'filler'))
       say(`then ${(await bus.append(some))[0]!.offset - acknowledged}`)
       await bus.close()
-      const again = await openLmdbBus({ directory, mode: 'write' })
-      say(`reopened ${(await again.offsets('t', 0)).next - acknowledged}`)
-      await again.close()
+      const reopened = await openLmdbBus({ directory, mode: 'write' })
+      say(`reopened ${(await reopened.offsets('t', 0)).next - acknowledged}`)
+      await reopened.close()
       break
     }
     case 'tail':

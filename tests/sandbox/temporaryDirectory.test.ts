@@ -1,10 +1,11 @@
 /** What a killed process leaves in the directory for temporary files is removed by the next one, and nothing else. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join, resolve } from 'node:path'
 import { sweepTemporaryDirectories } from '../../sandbox/temporaryDirectory'
+import { canMount, onSmallDisk } from '../support/smallDisk'
 
 const scratch = mkdtempSync(join(tmpdir(), 'swept-'))
 afterAll(() => rmSync(scratch, { recursive: true, force: true }))
@@ -50,4 +51,29 @@ test('a sandbox that was killed with SIGKILL leaves a directory, which the next 
 
 test('where the directory cannot be listed, nothing is swept and nothing fails', () => {
   expect(sweepTemporaryDirectories(join(scratch, 'nowhere'))).toEqual([])
+})
+
+const whereMountable = canMount ? test : test.skip
+
+whereMountable('a disk without room for a temporary directory is named, with the directory and what to do', () => {
+  const program = `
+require('./cli/register.js')
+require('./sandbox').openSandbox({ zygotes: 1 }).catch(error => console.log(JSON.stringify({ ...error, message: error.message })))`
+  const node = [process.execPath, '-e', program]
+  const [unshare = '', ...words] = onSmallDisk(
+    scratch,
+    ...([1, 'sh', '-c', 'mount -o remount,nr_inodes=1 "$0" && exec "$@"', scratch, ...node] as const),
+  )
+  const ran = spawnSync(unshare, words, {
+    ...{
+      cwd: resolve(__dirname, '../..'),
+      env: { ...process.env, TMPDIR: scratch },
+      encoding: 'utf8',
+      timeout: 30_000,
+    },
+  })
+  expect(JSON.parse(ran.stdout)).toMatchObject({
+    ...{ code: 'sandbox.disk_full', retriable: true, message: expect.stringContaining(scratch) },
+    hint: expect.stringContaining('TMPDIR'),
+  })
 })

@@ -26,9 +26,20 @@ export interface Running {
 
 const bin = join(__dirname, '../../cli/bin.js')
 
-/** Starts the command. @param input the whole standard input; default: no standard input */
-export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd?: string, input?: string): Running {
-  const child = spawn(process.execPath, [bin, ...args], {
+/**
+ * Starts the command.
+ * @param input the whole standard input; default: no standard input
+ * @param before words of a command that runs this one; default: none
+ */
+export function troupe(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+  cwd?: string,
+  input?: string,
+  before: readonly string[] = [],
+): Running {
+  const [program = '', ...words] = [...before, process.execPath, bin, ...args]
+  const child = spawn(program, words, {
     ...(cwd === undefined ? {} : { cwd }),
     env: { ...process.env, TROUPE_LOG: 'warn', ...env },
     stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],

@@ -16,6 +16,7 @@ import type { Trainer } from '../../../backends/trainer/trainer'
 import { startTrainer } from '../../../backends/trainer/trainerProcess'
 import { serveWeights } from '../../../backends/weights/serveWeights'
 import { completeAlarm, type RecipeConfig, refuseWithoutRendezvous, type TaskSource } from '../../../config'
+import { checkpointSize } from '../../../config/estimate/disk'
 import { innerCheckpointEveryOf } from '../../../config/estimate/innerCheckpoints'
 import type { ToolSchema } from '../../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
@@ -32,6 +33,7 @@ import { enginesAsleep } from '../../learning/enginesAsleep'
 import { ignoredCheckpoints } from '../../learning/fromCheckpoint'
 import { learner } from '../../learning/learner'
 import { learnerKey, learnerPort } from '../../learning/learnerPort'
+import type { WrittenSizes } from '../../learning/writeRoom'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
 import { fenced } from '../../ownership/fencing'
 import { toolSchemas } from '../../tools/runTools'
@@ -143,8 +145,8 @@ async function startTraining(
   const othersAsleep = async (signal: AbortSignal) => {
     if (takesTurns && options.role === 'learner') await enginesAsleep(troupe.journal, signal)
   }
-  /** True once the run's checkpoints are known to fit the disk. Only a started trainer knows the number of parameters. */
-  let fits = false
+  /** Sizes of what a step writes, once the run's checkpoints are known to fit the disk: a started trainer knows them. */
+  let sizes: WrittenSizes | undefined
   const trainers = processActor<Trainer>({
     name: 'trainer',
     async start(signal) {
@@ -159,12 +161,14 @@ async function startTraining(
           signal,
           env,
         })
-        if (fits) return trainer
+        if (sizes !== undefined) return trainer
         await checkDisk(directory, { ...config.train, innerCheckpointEvery }, trainer.info).catch(async thrown => {
           await trainer.close()
           throw thrown
         })
-        fits = true
+        const { parameters, trainedParameters: trainable, device } = trainer.info
+        const { bytes, weightBytes } = checkpointSize({ parameters, trainable }, { ...config.train, device })
+        sizes = { weights: weightBytes * parameters, checkpoint: bytes }
         return trainer
       })
     },
@@ -197,6 +201,8 @@ async function startTraining(
         return trainers.current()
       },
       takesTurns,
+      disk: troupe.disk,
+      sizes: () => sizes,
       journal: troupe.journal,
       directory,
       ...(server === undefined ? {} : { servedAt: server.urlOf }),

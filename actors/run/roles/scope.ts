@@ -125,6 +125,8 @@ export function openScope(
     host: spec => host(spec, rootMs),
     onClose: close => void closers.push({ close, withinMs: rootMs }),
     async close() {
+      // Writes that wait for disk space fail from here on, or nothing of the run could end.
+      if (root !== undefined) troupe.disk.close()
       for (const { close, withinMs } of closers.splice(0).reverse()) {
         const late = () => tooLong(withinMs)
         await within(close(), withinMs, late).catch(err =>

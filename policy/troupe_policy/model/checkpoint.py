@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
+from .disk_full import naming_disk_full
 from .manifest import CHUNK_BYTES, FORMAT, MANIFEST, CheckpointError, check_file, check_files, load_manifest, manifest_text
 from .published_directory import published_directory
 
@@ -92,7 +93,7 @@ def save_weights(
     described: further entries of the manifest.
     """
     target = Path(directory)
-    with published_directory(target) as temporary:
+    with naming_disk_full(target, "the published weights"), published_directory(target) as temporary:
         own = {} if weights is None else {"state_dict": dict(weights)}
         # These files are written after save_pretrained: a user's own files replace those derived from the config.
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]

@@ -21,10 +21,13 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
+from ..model.disk_full import naming_disk_full
 from ..model.checkpoint import MANIFEST, CheckpointError, link_or_copy, manifest_text
 from ..model.published_directory import published_directory
 from .ranks.ranks import Ranks
 from .ranks.sharded_files import Digests, host_copy, write_shards
+
+WHAT = "a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -67,33 +70,41 @@ class CheckpointWriter:
         weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an
         earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the entries of the manifest
         except `files`, and under `weights` the `files` entry of the published directory, which is not written as such.
-        Raises OSError on rank 0, CheckpointError on the others, when `manifest` raises OSError or the directory cannot be
-        made.
+        Raises OSError or CheckpointError on rank 0, CheckpointError on the others, when `manifest` raises OSError or the
+        directory cannot be made.
         """
         self.wait()
         commit = ExitStack()
         opened: tuple[bool, str] = (False, "")
-        failure: OSError | None = None
+        failure: OSError | CheckpointError | None = None
         entries: dict = {}
         if self._ranks.is_leader:
             try:
                 entries = manifest()
-                opened = (True, str(commit.enter_context(published_directory(directory))))
-            except OSError as error:
+                with naming_disk_full(directory, WHAT):
+                    opened = (True, str(commit.enter_context(published_directory(directory))))
+            except (OSError, CheckpointError) as error:
                 opened, failure = (False, str(error)), error
         is_open, said = self._ranks.broadcast(opened)
         if not is_open:
             raise failure or CheckpointError("trainer.failed", said)
         self._copied.clear()
-        self._last = self._thread.submit(self._write, commit, Path(said), weights, parts, entries)
+        self._last = self._thread.submit(self._write, directory, commit, Path(said), weights, parts, entries)
         return self._last
 
     def _write(
-        self, commit: ExitStack, temporary: Path, weights: Path | None, parts: dict[str, Mapping[str, Tensor] | Path], manifest: dict
+        self,
+        directory: Path,
+        commit: ExitStack,
+        temporary: Path,
+        weights: Path | None,
+        parts: dict[str, Mapping[str, Tensor] | Path],
+        manifest: dict,
     ) -> SavedCheckpoint:
         group = self._ranks.background
         try:
-            with commit:
+            # The temporary directory is removed first, so that the error says how much is free without it.
+            with naming_disk_full(directory, WHAT), commit:
                 copies = self._copies(parts)
                 digests: Digests = {}
                 for folder in sorted(copies):

@@ -6,6 +6,7 @@
  */
 import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isOutOfSpace, needText } from '../../disk/freeSpace'
 import { TroupeError } from '../../errors'
 import { DamagedPage, type Meta, PageFile } from './pages/pageFile'
 
@@ -79,12 +80,12 @@ export const lmdbErrors = {
       message: `the log in ${directory} was opened for reading, so it cannot be written`,
     }),
 
-  diskFull: (directory: string, cause: unknown): TroupeError =>
+  diskFull: (directory: string, cause: unknown, needBytes?: number): TroupeError =>
     new TroupeError('bus.disk_full', {
       boundary: 'bus',
       retriable: true,
-      message: `the disk has no space left for the log in ${directory}; this append was not written, earlier ones were`,
-      hint: 'free space and append again',
+      message: `the disk has no space left for the log in ${directory}: ${needText(directory, needBytes)}; this write was not made, earlier ones were`,
+      hint: `free space on the file system of ${directory}, then try again`,
       cause,
     }),
 
@@ -163,7 +164,6 @@ export function inspectDataFile(directory: string): DataFile | undefined {
   }
 }
 
-const outOfSpace = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */])
 const probeBytes = 1024 * 1024
 
 /**
@@ -171,17 +171,17 @@ const probeBytes = 1024 * 1024
  */
 export function writeError(directory: string, cause: unknown): TroupeError {
   const code = (cause as { code?: unknown } | undefined)?.code
-  const full = outOfSpace.has(code) || (code === 5 && outOfSpace.has(probe(directory)))
+  const full = isOutOfSpace(cause) || (code === 5 && isOutOfSpace(probe(directory)))
   return full ? lmdbErrors.diskFull(directory, cause) : lmdbErrors.broken(directory, cause)
 }
 
-/** Tries to write 1 MiB in `directory`. Returns the code of the error if that fails, else undefined. */
+/** Tries to write 1 MiB in `directory`. Returns the error if that fails, else undefined. */
 function probe(directory: string): unknown {
   const path = join(directory, `.probe-${process.pid}`)
   try {
     writeFileSync(path, Buffer.alloc(probeBytes))
   } catch (thrown) {
-    return (thrown as NodeJS.ErrnoException).code
+    return thrown
   } finally {
     rmSync(path, { force: true })
   }

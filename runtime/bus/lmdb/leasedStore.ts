@@ -8,10 +8,11 @@
  */
 import { createLog } from '../../log'
 import { within } from '../../within'
+import { allocate, bytesOfTransaction, cutUnused } from './allocate'
 import { lmdbErrors } from './errors'
-import { metaValue } from './metaValue'
+import { fromMeta, metaValue } from './metaValue'
 import { openStore, type Store } from './store'
-import { causeOf } from './writerLease'
+import { causeOf, releaseLease } from './writerLease'
 
 export type Write =
   | { readonly table: 'records'; readonly key: Buffer; readonly value: Buffer | undefined }
@@ -47,14 +48,34 @@ export class LeasedStore {
     return this.#store
   }
 
+  /**
+   * Releases the lease, and cuts off what was allocated and not used. Resolves with false if the lease stays: it was taken
+   * over, or the disk is full, and then it expires when this process ends.
+   */
+  async release(): Promise<boolean> {
+    const { directory, root, meta } = this.store
+    try {
+      allocate(directory, root, bytesOfTransaction([]))
+    } catch {
+      return false
+    }
+    if (!(await releaseLease(this.store, this.epoch))) return false
+    // In a transaction, so that no other process writes meanwhile.
+    root.transactionSync(() => {
+      if (fromMeta(directory, 'writer', meta.get('writer')) === null) cutUnused(directory, root)
+    })
+    return true
+  }
+
   close(): Promise<void> {
     return this.#store.root.close()
   }
 
-  /** Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError bus.write_stalled */
+  /** Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError bus.disk_full, bus.write_stalled */
   async commit(writes: readonly Write[]): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       const { meta, records, root, directory } = this.#store
+      allocate(directory, root, bytesOfTransaction(writes))
       try {
         const written = meta.ifVersion('writer', this.epoch, () => {
           for (const write of writes) {

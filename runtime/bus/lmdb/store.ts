@@ -7,14 +7,15 @@
  * Invariant: lmdb runs with `overlappingSync: false`: a write promise resolves after fdatasync of the pages and an
  * O_DSYNC write of the meta page (checked with strace: one fdatasync a commit), so resolved means on disk.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, truncateSync } from 'node:fs'
+import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
 import { asError, TroupeError } from '../../errors'
 import type { BusRecord, TopicConfig } from '../bus'
+import { allocate, fillTo, prepareDirectory } from './allocate'
 import { type Check, checkFile } from './checkFile'
 import { decodeChunk } from './chunk'
-import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
+import { type DataFile, inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
 import { fromMeta } from './metaValue'
 import { offsetOf, recordKey } from './recordKey'
 
@@ -40,6 +41,8 @@ const lastOffset = 2 ** 48 - 1
  * old ones, so that every page that is read through both counts twice in the process's resident memory.
  */
 const mappedBytes = 2 ** 36
+/** Bytes that opening a log writes at most: its tables, its format, the lease. */
+const bytesToOpen = 256 * 1024
 
 export const topicKey = (name: string): string => `topic:${name}`
 export const oldestKey = (partitionId: number): string => `oldest:${partitionId}`
@@ -70,10 +73,13 @@ export function openStore(
   if (short) {
     // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would end
     // the process with a signal; a page of zeros is an error that lmdb reports.
-    if (mode === 'write') attempt(directory, () => truncateSync(join(directory, 'data.mdb'), file.wantedBytes))
+    if (mode === 'write') lengthen(directory, file)
     else if (!isWritten()) throw lmdbErrors.torn(directory, 'it is shorter than its header says')
   }
-  const store = attempt(directory, () => openTables(directory, mode, file === undefined))
+  const store = attempt(directory, () => {
+    prepareDirectory(directory, mode, file === undefined)
+    return openTables(directory, mode, file === undefined)
+  })
   try {
     checkMeta(store)
     if (short && mode === 'write') checkAll(store)
@@ -82,6 +88,12 @@ export function openStore(
     void store.root.close()
     throw thrown
   }
+}
+
+/** Fills a data file with zeros up to the size that its header names. @throws TroupeError bus.disk_full */
+function lengthen(directory: string, { bytes, wantedBytes }: DataFile): void {
+  const end = attempt(directory, () => fillTo(join(directory, 'data.mdb'), bytes, wantedBytes))
+  if (end < wantedBytes) throw lmdbErrors.diskFull(directory, undefined, wantedBytes - end)
 }
 
 function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {
@@ -98,6 +110,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     ...(isAddressSpaceLimited() ? {} : { mapSize: mappedBytes }),
   })
   try {
+    if (mode === 'write') allocate(directory, root, bytesToOpen)
     if (!fresh && ![...root.getKeys()].includes(tables.meta)) {
       throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
     }

@@ -29,7 +29,7 @@ import {
   storedTopics,
   topicKey,
 } from './store'
-import { releaseLease, takeLease } from './writerLease'
+import { takeLease } from './writerLease'
 
 interface Partition {
   readonly topic: string
@@ -76,6 +76,7 @@ const trimChunks = 256
 
 export class LmdbWriter implements PartitionedLog {
   readonly kind = 'lmdb'
+  readonly directory: string
   private readonly byName = new Map<string, Topic>()
   private readonly commits = new Map<string, number>()
   private readonly chunks = new ChunkWriter()
@@ -96,6 +97,7 @@ export class LmdbWriter implements PartitionedLog {
     store: Store,
     private readonly options: LmdbWriterOptions,
   ) {
+    this.directory = store.directory
     this.epoch = takeLease(store, options.ownsLease)
     this.table = new LeasedStore(store, this.epoch, options.writeTimeoutMs)
     for (const stored of storedTopics(store)) this.add(stored)
@@ -175,7 +177,7 @@ export class LmdbWriter implements PartitionedLog {
     this.closing = true
     while (this.running) await this.running
     clearInterval(this.heartbeat)
-    const released = this.broken === undefined && (await releaseLease(this.store, this.epoch))
+    const released = this.broken === undefined && (await this.table.release())
     // After a stall, lmdb's close would wait for the hanging write, so it is not awaited.
     if (this.broken?.code === 'bus.write_stalled') void this.table.close()
     else await this.table.close()

@@ -18,6 +18,7 @@ import { type Bus, openBus, openLmdbBus } from '../../../runtime/bus'
 import { requireLocalDisk } from '../../../runtime/bus/lmdb/errors'
 import { lives, startTimeOf, thisProcess } from '../../../runtime/bus/lmdb/holder'
 import { manualEffects } from '../../../runtime/effects'
+import { canMount, onSmallDisk } from '../../support/smallDisk'
 import { busContract, codeOf, record, textOf, until } from './contract'
 
 busContract({
@@ -277,24 +278,42 @@ describe('the lmdb bus alone', () => {
     expect(await codeOf(bus.read('t', 0, 0))).toBe('bus.corrupt')
   })
 
-  const inSmallDisk = 'mount -t tmpfs -o size=4m none "$0" && head -c 2000000 /dev/zero > "$0/filler" && exec "$@"'
-  const unshare = process.getuid?.() === 0 ? ['-m'] : ['-rm']
-  const canMount = spawnSync('unshare', [...unshare, 'mount', '-t', 'tmpfs', 'none', tmpdir()]).status === 0
   const whereMountable = canMount ? test : test.skip
 
   whereMountable(
-    'a full disk refuses the append by its code, keeps what was acknowledged, and goes on with room',
+    'a full disk refuses each append by its code, keeps what was acknowledged, and goes on with room',
     () => {
-      const run = ['sh', '-c', inSmallDisk, directory, process.execPath, ...nodeArguments('full', directory)]
-      const ran = spawnSync('unshare', [...unshare, ...run], { encoding: 'utf8', timeout: 25_000 })
+      const run = ['sh', '-c', 'head -c 2000000 /dev/zero > "$0/filler" && exec "$@"', directory, process.execPath]
+      const [program = '', ...words] = onSmallDisk(directory, 4, ...run, ...nodeArguments('full', directory))
+      const ran = spawnSync(program, words, { encoding: 'utf8', timeout: 25_000 })
       const lines = ran.stdout.split('\n')
-      expect(lines[1]).toMatch(/^error bus\.disk_full /)
-      const [, acknowledged, next] = /^acknowledged (\d+) of (\d+)$/.exec(lines[2]!)!
+      expect({ signal: ran.signal, status: ran.status, stderr: ran.stderr }).toEqual({
+        ...{ signal: null, status: 0, stderr: '' },
+      })
+      expect(lines[1]).toMatch(/^error bus\.disk_full .* in \S+: it needs [\d.]+ [KM]iB, and [\d.]+ [KM]iB are free;/)
+      expect(lines[1]).toContain(directory)
+      expect(lines[2]).toBe('again bus.disk_full')
+      const [, acknowledged, next] = /^acknowledged (\d+) of (\d+)$/.exec(lines[3]!)!
       expect(Number(acknowledged)).toBeGreaterThan(50)
       expect(next).toBe(acknowledged)
-      expect(lines.slice(3, 5)).toEqual(['then 0', 'reopened 1'])
+      expect(lines.slice(4, 6)).toEqual(['then 0', 'reopened 1'])
     },
   )
+
+  whereMountable('on a full disk an old log is read, and opening one to write, old or new, is refused by name', () => {
+    const [program = '', ...words] = onSmallDisk(directory, 4, process.execPath, ...nodeArguments('filled', directory))
+    const ran = spawnSync(program, words, { encoding: 'utf8', timeout: 25_000 })
+    expect({ signal: ran.signal, status: ran.status, stderr: ran.stderr }).toEqual({
+      signal: null,
+      status: 0,
+      stderr: '',
+    })
+    const lines = ran.stdout.split('\n').slice(1, 5)
+    expect(lines[0]).toBe('read 1')
+    expect(lines[1]).toMatch(/^error bus\.disk_full .*old: it needs [\d.]+ KiB, and 0 KiB are free/)
+    expect(lines[2]).toMatch(/^error bus\.disk_full .*new: it needs 1\.0 MiB, and 0 KiB are free/)
+    expect(lines[3]).toBe('then 1')
+  })
 
   test('a write that the disk does not take in time is given up, and so is the bus', async () => {
     await fill(await open('write'), 50)

@@ -1,0 +1,91 @@
+/**
+ * Allocates the disk space of a transaction before lmdb writes it.
+ *
+ * in   the log's open tables, the writes of a transaction      out  a data file that is long enough for it, or bus.disk_full
+ * Invariant: lmdb writes only to pages of the file that have their space already. For lmdb 3.5.6 does not survive a failed
+ * write: it formats its error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and the process ends
+ * with a signal. A file system that copies on write (btrfs, ZFS) may still refuse such a write.
+ */
+import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import type { RootDatabase } from 'lmdb'
+import { isOutOfSpace, spaceIn } from '../../disk/freeSpace'
+import { lmdbErrors } from './errors'
+
+const pageBytes = 4096
+/** Pages that a transaction touches beside those of its values: branches, the tree of free pages, meta data. */
+const pagesOfTransaction = 32
+/** Pages that a write touches at most in a tree of usual depth: a leaf, a branch, and the halves of a split. */
+const pagesOfWrite = 4
+/** Bytes that are allocated beyond a need, if there is room: a sixteenth of the file, within these bounds. */
+const [leastAhead, mostAhead] = [192 * 1024, 16 * 1024 * 1024]
+const zeros = Buffer.alloc(256 * 1024)
+
+/** Upper bound on the bytes that a transaction with these writes adds to the file. */
+export function bytesOfTransaction(writes: readonly { readonly value: unknown }[]): number {
+  let pages = pagesOfTransaction + pagesOfWrite * writes.length
+  for (const { value } of writes) if (value instanceof Uint8Array) pages += Math.ceil(value.length / pageBytes)
+  return pages * pageBytes
+}
+
+/** Makes the data file long enough for `bytes` more. @throws TroupeError bus.disk_full */
+export function allocate(directory: string, root: RootDatabase<Buffer, string>, bytes: number): void {
+  const path = join(directory, 'data.mdb')
+  const { lastPageNumber, pageSize } = sizesOf(root)
+  const needed = (lastPageNumber + 1) * pageSize + bytes
+  const { size } = statSync(path)
+  if (size >= needed) return
+  const ahead = Math.min(mostAhead, Math.max(leastAhead, Math.floor(size / 16 / pageSize) * pageSize))
+  const end = fillTo(path, size, needed + ahead)
+  if (end < needed) throw lmdbErrors.diskFull(directory, undefined, needed - end)
+}
+
+/** Ends the data file behind its last page. */
+export function cutUnused(directory: string, root: RootDatabase<Buffer, string>): void {
+  const { lastPageNumber, pageSize } = sizesOf(root)
+  truncateSync(join(directory, 'data.mdb'), (lastPageNumber + 1) * pageSize)
+}
+
+const sizesOf = (root: RootDatabase<Buffer, string>) =>
+  root.getStats() as { readonly lastPageNumber: number; readonly pageSize: number }
+
+/**
+ * Writes zeros from byte `from` of a file up to `to`, or as far as there is space; returns where they end. Holes would not
+ * do: they get their space only when they are written.
+ */
+export function fillTo(path: string, from: number, to: number): number {
+  const file = openSync(path, 'r+')
+  try {
+    let at = from
+    while (at < to) at += writeSync(file, zeros, 0, Math.min(zeros.length, to - at), at)
+    return at
+  } catch (thrown) {
+    if (!isOutOfSpace(thrown)) throw thrown
+    return statSync(path).size
+  } finally {
+    closeSync(file)
+  }
+}
+
+const lockBytes = 12 * 1024
+/** Free bytes with which a new log is begun. */
+const leastForNew = 1024 * 1024
+
+/**
+ * Makes lmdb's lock file, with its space, if there is none: lmdb maps it with holes, and a hole that the disk cannot fill
+ * ends the process with SIGBUS. @throws TroupeError bus.disk_full for a new log without room
+ */
+export function prepareDirectory(directory: string, mode: 'write' | 'read', isNew: boolean): void {
+  if (isNew && (spaceIn(directory)?.freeBytes ?? leastForNew) < leastForNew) {
+    throw lmdbErrors.diskFull(directory, undefined, leastForNew)
+  }
+  const lock = join(directory, 'lock.mdb')
+  if (existsSync(lock)) return
+  try {
+    writeFileSync(lock, Buffer.alloc(lockBytes), { flag: 'wx' })
+  } catch (thrown) {
+    if (isOutOfSpace(thrown)) throw lmdbErrors.diskFull(directory, thrown, lockBytes)
+    // EEXIST: another process has made it. A reader may lack the right to: lmdb then reads without a lock.
+    if (mode === 'write' && (thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown
+  }
+}

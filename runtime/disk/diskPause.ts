@@ -1,0 +1,200 @@
+/**
+ * Pauses what writes to a full disk, and lets it go on when there is room.
+ *
+ * in   needs: a directory, bytes, what is written      out  a promise that resolves once they are free
+ * Invariants: work that failed for lack of space is done again when there is room, so whatever is written must be written
+ * whole or not at all. While the log cannot be written, the run's monotonic clock stands still: no deadline passes during
+ * the pause. After `close` nothing waits any more; work then fails with the error of the full disk.
+ */
+import type { Effects } from '../effects'
+import { TroupeError } from '../errors'
+import type { Log } from '../log'
+import { isDiskFull, needText, reserveOf, type Space, sizeText, spaceIn } from './freeSpace'
+
+/** What is to be written. */
+export interface Need {
+  /** Name for messages, with an article: `the log`. */
+  readonly what: string
+  /** Directory in which it is written; it need not exist yet. */
+  readonly directory: string
+  readonly bytes: number
+  /** True for the log: nothing of the run can go on without it, so its clock stands still. Default: false. */
+  readonly stopsClock?: boolean
+}
+
+/** A pause, as it begins. */
+export interface Pause {
+  readonly what: string
+  readonly directory: string
+  /** Free bytes with which the run goes on. */
+  readonly needBytes: number
+  readonly freeBytes: number
+}
+
+export interface DiskPause {
+  /** The run's effects; their `elapsed` stands still while the log cannot be written. */
+  readonly fx: Effects
+  /** True while the log cannot be written. */
+  readonly isPaused: () => boolean
+  /** Resolves once the bytes are free. @throws TroupeError bus.disk_full after `close` */
+  room(need: Need): Promise<void>
+  /** Waits for room, then does the work; does it again after each failure for lack of space. */
+  attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
+  /** Sets the listener of pauses: it is called once as each begins. */
+  onPause(listener: (pause: Pause) => void): void
+  close(): void
+}
+
+export interface DiskPauseOptions {
+  readonly fx: Effects
+  readonly log: Log
+  /** Reads the space of a directory. Default: the file system's. */
+  readonly spaceOf?: (directory: string) => Space | undefined
+  /** Milliseconds between two looks while there is no room. Default 1000. */
+  readonly lookEveryMs?: number
+}
+
+/** A look at the free space is good for so many ms, and for a quarter of the reserve in written bytes. */
+const goodForMs = 50
+
+interface Looked {
+  readonly at: number
+  /** Bytes that may be written before the next look. */
+  leftBytes: number
+}
+
+export function diskPause(options: DiskPauseOptions): DiskPause {
+  const { log, spaceOf = spaceIn, lookEveryMs = 1000 } = options
+  const looked = new Map<string, Looked>()
+  /** Number of waiting writes by place and what is written: they share one pause. */
+  const waiting = new Map<string, number>()
+  /** Looks for room that are going on, by the same keys. They never reject. */
+  const polls = new Map<string, Promise<void>>()
+  const over = new AbortController()
+  let listener: (pause: Pause) => void = () => {}
+  /** Number of pauses that stop the clock; outer time at which it was stopped, and the sum of all earlier stops, ms. */
+  let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
+
+  const elapsed = () => (stops > 0 ? stoppedAt : options.fx.elapsed()) - stoppedMs
+  const fx: Effects = { ...options.fx, elapsed }
+
+  /** Free bytes with which a paused write goes on: with the last byte that it needs the run would stop again at once. */
+  const neededFor = ({ bytes }: Need, space: Space) => 2 * reserveOf(space) + bytes
+
+  /** True if there is room for the need and the reserve beside it. */
+  function hasRoom({ directory, bytes }: Need): boolean {
+    const now = performance.now()
+    const last = looked.get(directory)
+    if (last !== undefined && now - last.at < goodForMs && bytes <= last.leftBytes) {
+      last.leftBytes -= bytes
+      return true
+    }
+    looked.delete(directory)
+    const space = spaceOf(directory)
+    if (space === undefined) return true
+    const leftBytes = space.freeBytes - reserveOf(space) - bytes
+    if (leftBytes < 0) return false
+    looked.set(directory, { at: now, leftBytes: Math.min(leftBytes, reserveOf(space) / 4) })
+    return true
+  }
+
+  /** Begins to wait, or joins what waits for the same already. The result ends the wait. */
+  function pauseFor(need: Need): () => void {
+    const { what, directory, stopsClock = false } = need
+    const key = keyOf(need)
+    const others = waiting.get(key) ?? 0
+    waiting.set(key, others + 1)
+    if (others === 0) {
+      if (stopsClock && stops++ === 0) stoppedAt = options.fx.elapsed()
+      const space = spaceOf(directory)
+      const needBytes = space === undefined ? need.bytes : neededFor(need, space)
+      const freeBytes = space?.freeBytes ?? 0
+      const fields = { path: directory, need: sizeText(needBytes), free: sizeText(freeBytes) }
+      log.warn(fields, `the run pauses: the disk has no space left for ${what}; it goes on when there is room`)
+      listener({ what, directory, needBytes, freeBytes })
+    }
+    return () => {
+      const left = (waiting.get(key) ?? 1) - 1
+      if (left > 0) return void waiting.set(key, left)
+      waiting.delete(key)
+      if (stopsClock && --stops === 0) stoppedMs += options.fx.elapsed() - stoppedAt
+      if (!over.signal.aborted) log.warn({ path: directory }, `the run goes on: there is room for ${what} again`)
+    }
+  }
+
+  async function untilRoom(need: Need): Promise<void> {
+    const end = pauseFor(need)
+    try {
+      for (let isFull = true; isFull && !over.signal.aborted; ) {
+        await wait(lookEveryMs, over.signal)
+        const space = spaceOf(need.directory)
+        isFull = space !== undefined && space.freeBytes < neededFor(need, space)
+      }
+    } finally {
+      end()
+      polls.delete(keyOf(need))
+    }
+  }
+
+  async function room(need: Need): Promise<void> {
+    const key = keyOf(need)
+    // What comes while others wait for the same place waits behind them.
+    while (polls.has(key) || !hasRoom(need)) {
+      if (over.signal.aborted) throw diskFull(need)
+      const poll = polls.get(key) ?? untilRoom(need)
+      polls.set(key, poll)
+      await poll
+    }
+  }
+
+  return {
+    fx,
+    isPaused: () => stops > 0,
+    room,
+    async attempt(need, work) {
+      let end: (() => void) | undefined
+      try {
+        for (;;) {
+          await room(need)
+          try {
+            return await work()
+          } catch (thrown) {
+            if (!isDiskFull(thrown) || over.signal.aborted) throw thrown
+            // There seemed to be room: a quota, another program, or more was needed than was known.
+            end ??= pauseFor(need)
+            await wait(lookEveryMs, over.signal)
+          }
+        }
+      } finally {
+        end?.()
+      }
+    },
+    onPause(given) {
+      listener = given
+    },
+    close: () => over.abort(),
+  }
+}
+
+const keyOf = ({ what, directory }: Need): string => `${what} ${directory}`
+
+const diskFull = ({ what, directory, bytes }: Need): TroupeError =>
+  new TroupeError('bus.disk_full', {
+    boundary: 'bus',
+    retriable: true,
+    message: `the disk has no space left for ${what} in ${directory}: ${needText(directory, bytes)}`,
+    hint: `free space on the file system of ${directory}, then go on with --resume`,
+  })
+
+function wait(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise(resolve => {
+    if (signal.aborted) return resolve()
+    const done = () => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', done)
+      resolve()
+    }
+    const timer = setTimeout(done, ms)
+    signal.addEventListener('abort', done, { once: true })
+  })
+}

@@ -1,0 +1,65 @@
+/**
+ * Free space of file systems, and errors of a full disk.
+ *
+ * in   a directory, a failed write      out  bytes that this user may still write; whether the disk was full
+ * Invariant: nothing is written. A directory that does not exist yet counts as its nearest parent that does.
+ */
+import { statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { TroupeError } from '../errors'
+
+export interface Space {
+  /** Bytes that this user may still write. */
+  readonly freeBytes: number
+  /** Size of the file system, bytes. */
+  readonly bytes: number
+}
+
+const mib = 1024 * 1024
+
+/** Bytes that stay free for facts about the pause, for other programs and for what is being written. */
+const leastReserve = mib
+const mostReserve = 64 * mib
+
+/** Space of the directory's file system; undefined where it cannot be read. */
+export function spaceIn(directory: string): Space | undefined {
+  try {
+    const { bavail, blocks, bsize } = statfsSync(directory)
+    // Some file systems (9p, some FUSE) report no sizes: they are no proof of a full disk.
+    return blocks === 0 ? undefined : { freeBytes: bavail * bsize, bytes: blocks * bsize }
+  } catch (thrown) {
+    const parent = dirname(directory)
+    const isMissing = (thrown as NodeJS.ErrnoException).code === 'ENOENT'
+    return isMissing && parent !== directory ? spaceIn(parent) : undefined
+  }
+}
+
+/** Bytes that a run leaves free: 1 % of the file system, at least 1 MiB and at most 64 MiB. */
+export const reserveOf = ({ bytes }: Space): number => Math.min(mostReserve, Math.max(leastReserve, bytes / 100))
+
+const codes: ReadonlySet<unknown> = new Set([
+  ...['ENOSPC', 'EDQUOT', 'EFBIG'],
+  ...[27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */],
+])
+
+/** True for an error of the operating system that says: the disk, a quota or the file's largest size is full. */
+export const isOutOfSpace = (thrown: unknown): boolean => codes.has((thrown as { code?: unknown } | undefined)?.code)
+
+/** True if a write failed for lack of space: an error of the operating system, or one of ours with a code `….disk_full`. */
+export function isDiskFull(thrown: unknown): boolean {
+  return isOutOfSpace(thrown) || (thrown instanceof TroupeError && thrown.code.endsWith('.disk_full'))
+}
+
+/** Size for a message: `812 KiB`, `3.4 MiB`, `12.0 GiB`. */
+export function sizeText(bytes: number): string {
+  if (bytes < mib) return `${Math.ceil(bytes / 1024)} KiB`
+  return bytes < 1024 * mib ? `${(bytes / mib).toFixed(1)} MiB` : `${(bytes / mib / 1024).toFixed(1)} GiB`
+}
+
+/** What is known of the space where a write failed: `it needs 3.4 MiB, and 1.2 MiB are free`. */
+export function needText(directory: string, needBytes?: number): string {
+  const space = spaceIn(directory)
+  const needed = needBytes === undefined ? '' : `it needs ${sizeText(needBytes)}`
+  const free = space === undefined ? '' : `${sizeText(space.freeBytes)} are free`
+  return [needed, free].filter(text => text !== '').join(', and ')
+}

@@ -1,0 +1,21 @@
+/**
+ * Says in the run's log that a full disk pauses it.
+ *
+ * in   pauses        out  the fact alarm.raised, `disk-full`, written beside the appends that wait
+ * Invariant: an alarm that cannot be written (not a byte is left) is left out; the process's own log has its line.
+ */
+import type { Pause } from '../disk/diskPause'
+import { sizeText } from '../disk/freeSpace'
+import type { Effects } from '../effects'
+import type { Log } from '../log'
+import type { Journal } from './journal'
+
+/** `journal`: one whose appends do not wait for room. */
+export const diskAlarm =
+  (journal: Journal, fx: Effects, log: Log) =>
+  ({ what, directory, needBytes, freeBytes }: Pause): void => {
+    const message = `the run pauses: ${directory} has no space left for ${what}; ${sizeText(needBytes)} are needed and ${sizeText(freeBytes)} are free. It goes on by itself when there is room`
+    journal
+      .append([{ type: 'alarm.raised', at: fx.now(), alarm: 'disk-full', message }])
+      .catch(err => log.debug({ err }, 'the alarm of a full disk could not be written'))
+  }

@@ -1,0 +1,132 @@
+/** Writes to a full disk wait, once said, and go on: nothing is lost, and no deadline passes meanwhile. */
+
+import type { Bus } from '../../../runtime/bus/bus'
+import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
+import { pausingBus } from '../../../runtime/bus/pausing'
+import { diskPause, type Pause } from '../../../runtime/disk/diskPause'
+import { manualEffects } from '../../../runtime/effects'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { createLog } from '../../../runtime/log'
+import { until } from '../../support/until'
+
+const mib = 1024 * 1024
+const log = createLog('test', { level: 'silent' })
+const full = () =>
+  new TroupeError('bus.disk_full', { boundary: 'bus', retriable: true, message: 'the disk has no space left' })
+const codeOf = (work: Promise<unknown>) =>
+  work.then(
+    () => 'done',
+    thrown => (thrown as { code?: string }).code ?? asError(thrown).message,
+  )
+
+/** A disk of 40 MiB, of which 1 MiB is kept in reserve, and a pause that looks at it every ms. */
+function rig(freeMib: number) {
+  const fx = manualEffects()
+  const disk = { freeBytes: freeMib * mib, bytes: 40 * mib }
+  const pauses: Pause[] = []
+  const pause = diskPause({ fx, log, spaceOf: () => ({ ...disk }), lookEveryMs: 1 })
+  pause.onPause(one => pauses.push(one))
+  return { fx, disk, pauses, pause }
+}
+const need = { what: 'the log', directory: '/d', bytes: mib, stopsClock: true }
+const later = (ms = 20) => new Promise(resolve => setTimeout(resolve, ms))
+
+test('a write waits until it has room beside the reserve; all that wait for the same are said as one pause', async () => {
+  const { disk, pauses, pause } = rig(1.5)
+  const order: number[] = []
+  const writes = [1, 2, 3].map(n => pause.attempt(need, async () => order.push(n)))
+  await later()
+  expect(order).toEqual([])
+  expect(pause.isPaused()).toBe(true)
+  expect(pauses).toEqual([{ what: 'the log', directory: '/d', needBytes: 3 * mib, freeBytes: 1.5 * mib }])
+  disk.freeBytes = 2.5 * mib // enough to write, not to go on: the next write would stop again
+  await later()
+  expect(order).toEqual([])
+  disk.freeBytes = 3 * mib
+  await Promise.all(writes)
+  expect(order).toEqual([1, 2, 3])
+  expect(pause.isPaused()).toBe(false)
+})
+
+test('the clock stands still while the log cannot be written, and not while a checkpoint waits', async () => {
+  const { fx, disk, pause } = rig(0)
+  fx.advance(1000)
+  const checkpoint = pause.room({ ...need, what: 'a checkpoint', stopsClock: false })
+  fx.advance(50)
+  expect(pause.fx.elapsed()).toBe(1050)
+  const append = pause.attempt(need, async () => {})
+  fx.advance(3_600_000)
+  expect(pause.fx.elapsed()).toBe(1050)
+  expect(pause.fx.now()).toBe(3_601_050)
+  disk.freeBytes = 20 * mib
+  await Promise.all([append, checkpoint])
+  fx.advance(7)
+  expect(pause.fx.elapsed()).toBe(1057)
+})
+
+test('a write that fails although there seemed to be room is made again, whichever error says that the disk is full', async () => {
+  const { pauses, pause } = rig(20)
+  for (const error of [full(), Object.assign(new Error('no space'), { code: 'ENOSPC' })]) {
+    let tries = 0
+    const write = async () => {
+      if (++tries < 4) throw error
+      return tries
+    }
+    expect(await pause.attempt(need, write)).toBe(4)
+  }
+  expect(pauses).toHaveLength(2)
+  expect(await codeOf(pause.attempt(need, () => Promise.reject(new Error('other'))))).toBe('other')
+})
+
+test('after close nothing waits: what waited fails by the name of the full disk, with path, need and free space', async () => {
+  const { pause } = rig(0)
+  const waiting = pause.room({ ...need, directory: '/proc/none' })
+  const retrying = rig(20)
+  const failing = retrying.pause.attempt(need, () => Promise.reject(full()))
+  await later()
+  pause.close()
+  retrying.pause.close()
+  await expect(waiting).rejects.toMatchObject({
+    code: 'bus.disk_full',
+    message: expect.stringMatching(/\/proc\/none: it needs 1\.0 MiB/),
+  })
+  expect(await codeOf(failing)).toBe('bus.disk_full')
+  expect(await codeOf(pause.room(need))).toBe('bus.disk_full')
+})
+
+test('appends to a log on disk wait, in the order in which they came; a bus without a directory is not touched', async () => {
+  const { disk, pause } = rig(0)
+  const inner = openMemoryBus()
+  expect(pausingBus(inner, pause)).toBe(inner)
+  const bus: Bus = pausingBus({ ...inner, directory: '/d' }, pause)
+  await inner.createTopics([{ topic: 't', partitions: 1, retentionMs: null }])
+  const appended = ['a', 'b', 'c'].map(key => bus.append([{ topic: 't', key, headers: {}, value: Buffer.from(key) }]))
+  await later()
+  expect((await bus.offsets('t', 0)).next).toBe(0)
+  disk.freeBytes = 20 * mib
+  await Promise.all(appended)
+  expect((await bus.read('t', 0, 0)).map(({ key }) => key)).toEqual(['a', 'b', 'c'])
+  await bus.close()
+})
+
+test('a look at the disk serves many small writes, but not more than a quarter of the reserve', async () => {
+  const disk = { freeBytes: 20 * mib, bytes: 40 * mib }
+  let looks = 0
+  const spaceOf = () => {
+    looks++
+    return disk
+  }
+  const pause = diskPause({ fx: manualEffects(), log, spaceOf, lookEveryMs: 1 })
+  for (let i = 0; i < 200; i++) await pause.room({ ...need, bytes: 1024 })
+  expect(looks).toBeLessThan(20)
+  disk.freeBytes = 0
+  let isOver = false
+  const waits = (async () => {
+    for (let i = 0; i < 300; i++) await pause.room({ ...need, bytes: 1024 })
+    isOver = true
+  })()
+  await until(() => pause.isPaused())
+  expect(isOver).toBe(false)
+  disk.freeBytes = 20 * mib
+  await waits
+})
