@@ -30,6 +30,9 @@ const conversationsPerCall = 256
 // responses costs, so turns that wait are batched.
 const toolResponsesPerCall = 128
 
+// Upper bound on the calls of one method that the process has at once.
+const callsAtOnce = 64
+
 /** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
 export async function startRenderer(
   options: RendererOptions,
@@ -76,14 +79,32 @@ export async function startRenderer(
     prompt: async (messages, tools) => renderedOf(await call<Reply>('Prompt', { messages, toolsJson: json(tools) })),
     toolResponses,
     conversations,
-    decode: async tokens => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
-    encode: async text => tokensOfBytes((await call<{ tokens: Buffer }>('Encode', { text })).tokens),
+    decode: inTurns(
+      async (tokens: Int32Array) => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
+    ),
+    encode: inTurns(async (text: string) => tokensOfBytes((await call<{ tokens: Buffer }>('Encode', { text })).tokens)),
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }
       const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})
       return { stopTokens, digest, vocabulary }
     },
     close,
+  }
+}
+
+/**
+ * Makes at most `callsAtOnce` calls at once; the others wait, and their deadlines begin when they are made. Else the last of
+ * thousands of calls would miss its deadline in the queue of a process that is slow, and not at fault.
+ */
+function inTurns<T, R>(make: (item: T) => Promise<R>): (item: T) => Promise<R> {
+  const settled = batchCalls<T, PromiseSettledResult<R>>(items => Promise.allSettled(items.map(make)), {
+    most: callsAtOnce,
+    isOfOne: () => false,
+  })
+  return async item => {
+    const result = await settled(item)
+    if (result.status === 'rejected') throw result.reason
+    return result.value
   }
 }
 
