@@ -110,7 +110,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     ...(isAddressSpaceLimited() ? {} : { mapSize: mappedBytes }),
   })
   try {
-    if (mode === 'write') allocate(directory, root, bytesToOpen)
+    if (mode === 'write' && fresh) allocate(directory, root, bytesToOpen)
     if (!fresh && ![...root.getKeys()].includes(tables.meta)) {
       throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
     }
@@ -120,6 +120,8 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     const found = meta.get('format') as { name: string; version: number } | undefined
     if (found?.name === format.name && found.version > format.version)
       throw lmdbErrors.newerFormat(directory, found.version, format.version)
+    // Only now: a log of a newer version is not changed by a byte.
+    if (mode === 'write') allocate(directory, root, bytesToOpen)
     if (mode === 'write' && (!found || (found.name === format.name && found.version < format.version))) {
       meta.putSync('format', format)
       syncDirectory(directory)
