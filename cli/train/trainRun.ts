@@ -105,7 +105,7 @@ export async function trainRun(
     await context.bus.close()
     throw thrown
   })
-  const state = progress(config.selection)
+  const state = progress({ positiveAbove: config.selection.positiveAbove, onlyEnds: true })
   const place = placeOptions(options)
   const view = (options.view ?? trainView)({
     ...{ json: options.json === true, config, run: id, fx: systemEffects, place, recipeSteps },

@@ -33,7 +33,7 @@ export function trainView(options: TrainViewOptions) {
   const { config, json, fx } = options
   const paint = painter(process.stdout)
   const live = process.stderr.isTTY === true
-  const stepSeconds: number[] = []
+  let [stepCount, stepSeconds] = [0, 0]
   const refused = new Set<string>()
   let last: StepReport | undefined
   let drawnAt = 0
@@ -117,7 +117,8 @@ export function trainView(options: TrainViewOptions) {
     },
     step(report: StepReport) {
       last = report
-      stepSeconds.push(report.stepSeconds)
+      stepCount++
+      stepSeconds += report.stepSeconds
       if (json) {
         out(JSON.stringify(report))
         return
@@ -140,7 +141,7 @@ export function trainView(options: TrainViewOptions) {
     tick(state: Progress) {
       const { asked, finished, kvShare } = state.running
       if (asked === 0) return draw(note)
-      const mean = stepSeconds.reduce((a, b) => a + b, 0) / Math.max(1, stepSeconds.length)
+      const mean = stepSeconds / Math.max(1, stepCount)
       const left = last === undefined ? '' : `  ${duration(mean * (config.train.steps - last.step))} left`
       const before =
         last === undefined
@@ -179,7 +180,7 @@ export function trainView(options: TrainViewOptions) {
         [errors.first, errors.last].map(share => (share === null ? null : percent(share))),
       )
       // A process that resumed the run measured only the steps since.
-      const steps = stepSeconds.length === summary.steps ? summary.steps : `${stepSeconds.length} of ${summary.steps}`
+      const steps = stepCount === summary.steps ? summary.steps : `${stepCount} of ${summary.steps}`
       out(`wall time                 ${duration(summary.wallSeconds)} for ${steps} steps`)
       out(
         `CPU time                  ${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,

@@ -77,8 +77,9 @@ const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0)
 
 /**
  * Creates the fold. `positiveAbove`: a rollout with a reward above this is a positive, whose tool errors are counted.
+ * `onlyEnds`: keeps the first and the latest step and evaluation alone, so that a run of months does not fill the memory.
  */
-export function progress({ positiveAbove = 0 } = {}): Progress {
+export function progress({ positiveAbove = 0, onlyEnds = false } = {}): Progress {
   const tallies = new Map<number, Tally>()
   const stepOf = new Map<string, number>()
   const steps: StepReport[] = []
@@ -103,7 +104,7 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
     const positives = judged.filter(m => m.reward! > positiveAbove)
     const rolloutSeconds = (tally.lastAt - tally.firstAt) / 1000
     const tokens = sum(members.map(m => m.tokens))
-    tallies.delete(fact.step)
+    for (const step of tallies.keys()) if (step <= fact.step) tallies.delete(step)
     for (const [group, step] of stepOf) if (step <= fact.step) stepOf.delete(group)
     return {
       type: 'step',
@@ -190,13 +191,15 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
           finished = 0
           return undefined
         case 'step.completed': {
-          if (steps.some(s => s.step === message.step)) return undefined
+          if (message.step <= (steps.at(-1)?.step ?? -1)) return undefined
           const done = report(message)
           steps.push(done)
+          if (onlyEnds) steps.splice(1, steps.length - 2)
           return done
         }
         case 'evaluation.completed':
           evaluations.push(message)
+          if (onlyEnds) evaluations.splice(1, evaluations.length - 2)
           asked = 0
           finished = 0
           return message
