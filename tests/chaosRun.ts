@@ -1,76 +1,109 @@
 /**
- * The long chaos run: `npm run test:chaos -- [--minutes 30] [--seed N]`. The quickstart, once undisturbed, then again and again
- * under faults for so many minutes. Prints each fault, and what each run's log and scores came to.
- * Exit 1 when a turn counted twice, a trajectory was lost, a step was trained twice, a run did not end, or its last pass@1 is
- * further from the undisturbed one than three standard errors of their difference.
+ * The long chaos run: `npm run test:chaos -- [--minutes 30] [--seed N] [--bus lmdb|kafka] [--small]`. The quickstart,
+ * with `--small` one of an unschooled model and seconds a step for a busy machine, once undisturbed, then under faults for so many minutes, half of them on lmdb, half on Kafka, again and again. Prints each fault, and what
+ * each run's log and scores came to.
+ * Exit 1 when a turn counted twice, a trajectory or a reward was lost, a step was trained twice, `replay verify` finds a
+ * fault, a run did not end, or its last pass@1 is further from the undisturbed one than three standard errors of their
+ * difference.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { type ChaosResult, chaos } from './support/chaos'
+import { kafkaChaos } from './support/chaos/kafkaRun'
+import { lmdbChaos } from './support/chaos/lmdbRun'
+import { type ChaosOutcome, faultsIn, wrongIn } from './support/chaos/outcome'
 import { exitWith } from './support/exitWith'
-import { startKafka } from './support/kafka'
+import { freePorts, startKafka } from './support/kafka'
+import { silentProxy } from './support/silentProxy'
+import { smallRun } from './support/smallRun'
 
 /** From the last fault to a run's end, ms. */
 const endWithinMs = 1_800_000
+const everyMs = 3000
+/** Less time for faults than this is not worth another run, ms. */
+const leastMs = 30_000
+/** A reward in Python, so that there are reward processes; it judges as the quickstart's own does. */
+const wholeRun = [
+  'reward.name=python',
+  `reward.file=${join(__dirname, 'support/exactReward.py')}`,
+  'reward.processes=2',
+]
+const slowReward = [`reward.file=${join(__dirname, 'support/slowParity.py')}`, 'reward.processes=2']
+const sets = (settings: readonly string[]) => settings.flatMap(setting => ['--set', setting])
+const settingsOf = (isSmall: boolean) =>
+  isSmall ? ['--steps', '12', ...smallRun(300), ...sets([...slowReward, 'evaluation.problems=64'])] : sets(wholeRun)
+
+type Kind = 'lmdb' | 'kafka'
+type Given = { readonly run: string; readonly seed: number; readonly faultsForMs: number }
 
 async function main(): Promise<number> {
-  const { values } = parseArgs({ options: { minutes: { type: 'string' }, seed: { type: 'string' } } })
+  const { values } = parseArgs({
+    options: {
+      minutes: { type: 'string' },
+      seed: { type: 'string' },
+      bus: { type: 'string' },
+      small: { type: 'boolean' },
+    },
+  })
   const minutes = Number(values.minutes ?? 30)
   const seed = Number(values.seed ?? 1)
-  if (!(minutes > 0) || !Number.isInteger(seed)) {
-    console.error('usage: npm run test:chaos -- [--minutes N] [--seed N]')
+  const kinds = (['lmdb', 'kafka'] as const).filter(kind => (values.bus ?? kind) === kind)
+  if (!(minutes > 0) || !Number.isInteger(seed) || kinds.length === 0) {
+    console.error('usage: npm run test:chaos -- [--minutes N] [--seed N] [--bus lmdb|kafka] [--small]')
     return 2
   }
-  const directory = mkdtempSync(join(tmpdir(), 'troupe-chaos-'))
-  const kafka = await startKafka()
   const begun = performance.now()
   const say = (text: string) => console.error(`${((performance.now() - begun) / 1000).toFixed(0)} s: ${text}`)
-  const one = async (run: string, faultsForMs: number) => {
-    const times = { faultsForMs, everyMs: 4000, endWithinMs }
-    const result = await chaos({ kafka, directory, run, seed: seed + runs.length, settings: [], ...times, say })
-    runs.push(result)
-    console.log(JSON.stringify({ run, ...described(result) }))
+  const settings = settingsOf(values.small === true)
+  const common = { settings, everyMs, endWithinMs, diskMegabytes: 1024, say }
+  const chaosOn: Readonly<Record<Kind, (given: Given) => Promise<ChaosOutcome>>> = {
+    lmdb: given => lmdbChaos({ ...common, ...given }),
+    kafka: given => onKafka(server => kafkaChaos({ ...common, ...given, ...server })),
   }
-  const runs: ChaosResult[] = []
+  const one = async (kind: Kind, given: Given) => {
+    say(`${given.run} begins`)
+    const result = await chaosOn[kind](given)
+    console.log(JSON.stringify({ run: given.run, ...described(result) }))
+    return result
+  }
+  const undisturbed = await one('lmdb', { run: 'undisturbed', seed, faultsForMs: 0 })
+  const wrong = [...wrongIn(undisturbed)].map(what => `undisturbed: ${what}`)
+  const disturbed: ChaosOutcome[] = []
+  for (const kind of kinds) {
+    let leftMs = (minutes * 60_000) / kinds.length
+    for (let n = 1; leftMs > leastMs; n++) {
+      const run = `${kind}-${n}`
+      const since = performance.now()
+      const result = await one(kind, { run, seed: seed + disturbed.length, faultsForMs: leftMs })
+      leftMs -= performance.now() - since
+      disturbed.push(result)
+      wrong.push(...wrongIn(result, undisturbed).map(what => `${run}: ${what}`))
+    }
+  }
+  for (const what of wrong) console.log(what)
+  const all = new Map<string, number>()
+  for (const { faults } of disturbed) for (const [name, n] of faults) all.set(name, (all.get(name) ?? 0) + n)
+  console.log(JSON.stringify(Object.fromEntries([...all].sort(([a], [b]) => (a < b ? -1 : 1)))))
+  const faults = disturbed.map(faultsIn).reduce((a, b) => a + b, 0)
+  console.log(`${wrong.length === 0 ? 'survived' : 'NOT survived:'} ${faults} faults in ${disturbed.length} runs`)
+  return wrong.length === 0 ? 0 : 1
+}
+
+async function onKafka<T>(use: (server: Pick<Parameters<typeof kafkaChaos>[0], 'kafka' | 'link'>) => Promise<T>) {
+  const [through, behind] = (await freePorts(2)) as [number, number]
+  const way = { listens: `127.0.0.1:${behind}`, advertised: `127.0.0.1:${through}` }
+  const kafka = await startKafka({ way })
+  const link = await silentProxy(through, behind)
   try {
-    await one('undisturbed', 0)
-    const until = performance.now() + minutes * 60_000
-    for (let n = 1; performance.now() < until; n++) await one(`chaos-${n}`, until - performance.now())
-    const [undisturbed, ...disturbed] = runs
-    const wrong = disturbed.flatMap((result, n) => wrongIn(result, undisturbed!).map(what => `chaos-${n + 1}: ${what}`))
-    for (const what of wrong) console.log(what)
-    const faults = disturbed.map(faultsOf).reduce((a, b) => a + b, 0)
-    console.log(`${wrong.length === 0 ? 'survived' : 'NOT survived:'} ${faults} faults in ${disturbed.length} runs`)
-    return wrong.length === 0 ? 0 : 1
+    return await use({ kafka, link })
   } finally {
+    await link.close()
     await kafka.stop()
-    rmSync(directory, { recursive: true, force: true })
   }
 }
 
-const faultsOf = ({ faults }: ChaosResult) => [...faults.values()].reduce((a, b) => a + b, 0)
-
-function described({ faults, audit, outcome, evaluations, learners }: ChaosResult) {
+function described({ faults, leftOut, audit, outcome, evaluations, learners, unrewarded }: ChaosOutcome) {
   const scores = evaluations.map(({ step, passAt1, standardError, n }) => ({ step, passAt1, standardError, n }))
-  return { outcome, scores, faults: Object.fromEntries(faults), learners, ...audit }
-}
-
-function wrongIn({ audit, outcome, evaluations }: ChaosResult, undisturbed: ChaosResult): string[] {
-  const wrong: string[] = []
-  if (outcome === 'failed') wrong.push(`it ended as ${outcome}`)
-  if (audit.turnsTwice.length > 0) wrong.push(`turns that counted twice: ${audit.turnsTwice.join(', ')}`)
-  if (audit.lost.length > 0) wrong.push(`lost: ${audit.lost.join(', ')}`)
-  const inOrder = audit.steps.map((_, at) => at + 1).join()
-  if (audit.steps.join() !== inOrder) wrong.push(`steps ${audit.steps.join()}`)
-  if (audit.started.join() !== inOrder) wrong.push(`started ${audit.started.join()}`)
-  wrong.push(...audit.violations.map(({ kind, message }) => `${kind}: ${message}`))
-  if (audit.deadLetters > 0) wrong.push(`${audit.deadLetters} dead letters`)
-  const [last, aim] = [evaluations.at(-1)!, undisturbed.evaluations.at(-1)!]
-  const noise = 3 * Math.hypot(last.standardError ?? 0, aim.standardError ?? 0)
-  if (Math.abs(last.passAt1 - aim.passAt1) > noise) wrong.push(`pass@1 ${last.passAt1}, undisturbed ${aim.passAt1}`)
-  return wrong
+  return { outcome, scores, faults: Object.fromEntries(faults), leftOut, learners, unrewarded, ...audit }
 }
 
 exitWith(main)

@@ -1,6 +1,7 @@
 /**
  * `npm run test:kills -- [--times 50] [--seed N]`: a small quickstart whose processes are all killed with -9 at random moments,
- * and which is resumed each time. Prints what the log held at each kill.
+ * and which is resumed each time. Prints what the log held at each kill. With `--children`: one run of which each kind of
+ * child is killed so many times (20), as it starts and later, and which is never resumed.
  * Exit 1 when a resumed log is no extension of the one before it, a turn counted twice, a step was trained twice, or the end fails.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -15,6 +16,7 @@ import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
 import { openJournal } from '../runtime/journal/openJournal'
 import { runDirectory } from '../runtime/runDirectory'
 import { audit } from './support/audit'
+import { childrenKilled, wrongAfterKills } from './support/childrenKilled'
 import { descendantsOf, isAlive, messagesOf, type Running, troupe } from './support/cli'
 import { exitWith } from './support/exitWith'
 import { type LogImage, logImage, notExtended, recordsOf } from './support/logImage'
@@ -26,12 +28,16 @@ const run = runId('kills')
 const latestKillMs = 20_000
 
 async function main(): Promise<number> {
-  const { values } = parseArgs({ options: { times: { type: 'string' }, seed: { type: 'string' } } })
-  const [times, seed] = [Number(values.times ?? 50), Number(values.seed ?? 1)]
+  const { values } = parseArgs({
+    options: { times: { type: 'string' }, seed: { type: 'string' }, children: { type: 'boolean' } },
+  })
+  const isOfChildren = values.children === true
+  const [times, seed] = [Number(values.times ?? (isOfChildren ? 20 : 50)), Number(values.seed ?? 1)]
   if (!(times > 0) || !Number.isInteger(seed)) {
-    console.error('usage: npm run test:kills -- [--times N] [--seed N]')
+    console.error('usage: npm run test:kills -- [--children] [--times N] [--seed N]')
     return 2
   }
+  if (isOfChildren) return killsOfChildren(times, seed)
   const random = pcg32(seed)
   const directory = mkdtempSync(join(tmpdir(), 'troupe-kills-'))
   const log = runDirectory(directory, run).log
@@ -83,6 +89,24 @@ async function main(): Promise<number> {
     const { turnsCounted, rollouts } = counted
     console.log(JSON.stringify({ kills: times, steps: steps.length, turnsCounted, rollouts, faults }, null, 2))
     console.log(faults.length === 0 ? `survived ${times} kills` : 'NOT survived')
+    return faults.length === 0 ? 0 : 1
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+/** Kills each kind of child so many times in one run. */
+async function killsOfChildren(times: number, seed: number): Promise<number> {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-kills-'))
+  const begun = performance.now()
+  const say = (text: string) => console.error(`${((performance.now() - begun) / 1000).toFixed(1)} s: ${text}`)
+  try {
+    const options = { directory, times, seed, steps: Math.max(4, 2 * times), say }
+    const result = await childrenKilled(options)
+    const faults = wrongAfterKills(result, options)
+    const { turnsCounted, rollouts, steps } = result.audit
+    console.log(JSON.stringify({ kills: result.kills, steps: steps.length, turnsCounted, rollouts, faults }, null, 2))
+    console.log(faults.length === 0 ? `survived ${times} kills of each child` : 'NOT survived')
     return faults.length === 0 ? 0 : 1
   } finally {
     rmSync(directory, { recursive: true, force: true })

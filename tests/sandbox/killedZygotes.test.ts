@@ -24,6 +24,18 @@ function zygotes(): number[] {
 
 const hasChild = (pid: number) => readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1') !== ''
 
+/** A zygote that has had a child for so long that the child's code runs. */
+const runsCall = (pid: number) => {
+  try {
+    const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean)
+    const stat = readFileSync(`/proc/${child}/stat`, 'latin1')
+    const ticks = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19])
+    return Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) - ticks / 100 > 0.4
+  } catch {
+    return false // it has no child, or has ended
+  }
+}
+
 const opened: Sandbox[] = []
 afterEach(async () => {
   for (const sandbox of opened.splice(0)) await sandbox.close()
@@ -77,9 +89,10 @@ test('zygotes that are killed again and again as they start are an error to be t
 test('a tool call and a notebook cell whose zygote is killed run again; one that kills it each time is answered as killed', async () => {
   const sandbox = await open()
   const code = 'import time; time.sleep(1); 6 * 7'
+  let over = false
   const killOnce = async () => {
-    await sleep(400)
-    for (const pid of zygotes()) process.kill(pid, 'SIGKILL')
+    await until(() => over || zygotes().some(runsCall), 20_000)
+    for (const pid of zygotes().filter(runsCall)) process.kill(pid, 'SIGKILL')
   }
   const [called] = await Promise.all([runPythonTool(sandbox, { code, input: '' }), killOnce()])
   expect(called).toMatchObject({ status: 'ok', stdout: '42\n' })
@@ -87,7 +100,6 @@ test('a tool call and a notebook cell whose zygote is killed run again; one that
   const cell = { code: 'import time; time.sleep(1); x * 7', session: 's', before: ['x = 6'] }
   const [ran] = await Promise.all([runNotebookCell(sandbox, cell), killOnce()])
   expect(ran).toMatchObject({ status: 'ok', stdout: '42\n' })
-  let over = false
   const killing = (async () => {
     while (!over) await killOnce()
   })()

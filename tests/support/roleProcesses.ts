@@ -18,15 +18,21 @@ export interface RoleProcesses {
   start(name: string, role: Exclude<Role, 'all'>, ...args: readonly string[]): void
   /** Sends a signal to the process alone; its children end with it. A process killed by SIGKILL is no failure for `check`. */
   signal(name: string, signal: NodeJS.Signals): void
+  /** Pids of the processes that run. */
+  pids(): readonly number[]
+  /** Names of processes that ended with an error and without being killed by `signal`. */
+  failed(): readonly string[]
   /** Exit code of the process; null if a signal ended it, undefined while it runs. */
   exitCode(name: string): number | null | undefined
+  /** What it has written to stderr so far. */
+  said(name: string): string
   done(name: string): Promise<Finished>
   /** Throws, with the end of its stderr, if a process ended with an error and without being killed by `signal`. */
   check(): Promise<void>
   /** Waits until `what` resolves with true; an error also has the end of each process's stderr. */
   happens(what: () => Promise<boolean>, timeoutMs?: number): Promise<void>
-  /** Opens the run's journal once its topics are there. */
-  journal(): Promise<Journal>
+  /** Opens the run's journal once its topics are there. @param timeoutMs default: 2 minutes */
+  journal(timeoutMs?: number): Promise<Journal>
   end(): Promise<void>
 }
 
@@ -36,7 +42,19 @@ interface One {
   killed: boolean
 }
 
-export function roleProcesses(address: string, directory: string, run: string): RoleProcesses {
+export interface RoleProcessesOptions {
+  /** Variables of a process, by its name. */
+  readonly envOf?: (name: string) => NodeJS.ProcessEnv
+  /** The address under which a process reaches the broker, by its name. Default: `address`. */
+  readonly addressOf?: (name: string) => string
+}
+
+export function roleProcesses(
+  address: string,
+  directory: string,
+  run: string,
+  { envOf = () => ({}), addressOf = () => address }: RoleProcessesOptions = {},
+): RoleProcesses {
   const all = new Map<string, One>()
   let bus: Bus | undefined
   const get = (name: string): One => {
@@ -44,16 +62,18 @@ export function roleProcesses(address: string, directory: string, run: string): 
     if (one === undefined) throw new RangeError(`no process is named ${name}`)
     return one
   }
+  const failed = (): readonly string[] =>
+    [...all].flatMap(([name, { ended, killed }]) => (killed || ended === undefined || ended.code === 0 ? [] : [name]))
   const check = async (): Promise<void> => {
-    for (const [name, { ended, killed }] of all) {
-      if (killed || ended === undefined || ended.code === 0) continue
-      throw new Error(`${name} ended with ${ended.code ?? ended.signal}: ${ended.stderr.slice(-2000)}`)
+    for (const name of failed()) {
+      const { code, signal, stderr } = get(name).ended!
+      throw new Error(`${name} ended with ${code ?? signal}: ${stderr.slice(-2000)}`)
     }
   }
   return {
     start(name, role, ...args) {
-      const command = ['train', 'quickstart', '--bus', address, '--run', run, '--role', role, ...args]
-      const one: One = { running: troupe(command, {}, directory), ended: undefined, killed: false }
+      const command = ['train', 'quickstart', '--bus', addressOf(name), '--run', run, '--role', role, ...args]
+      const one: One = { running: troupe(command, envOf(name), directory), ended: undefined, killed: false }
       one.running.done.then(finished => {
         one.ended = finished
       })
@@ -64,7 +84,10 @@ export function roleProcesses(address: string, directory: string, run: string): 
       if (signal === 'SIGKILL') one.killed = true
       one.running.process.kill(signal)
     },
+    pids: () => [...all.values()].flatMap(({ running, ended }) => (ended === undefined ? [running.process.pid!] : [])),
+    failed,
     exitCode: name => get(name).ended?.code,
+    said: name => get(name).running.said(),
     done: name => get(name).running.done,
     check,
     async happens(what, timeoutMs = 240_000) {
@@ -77,10 +100,10 @@ export function roleProcesses(address: string, directory: string, run: string): 
         throw new Error(`${asError(thrown).message}\n${said.join('\n')}`)
       })
     },
-    async journal() {
+    async journal(timeoutMs = 120_000) {
       bus ??= await openKafkaBus(address)
       const open = bus
-      await until(async () => (await open.listTopics()).some(t => t.topic === `troupe.${run}.runs`), 120_000, 200)
+      await until(async () => (await open.listTopics()).some(t => t.topic === `troupe.${run}.runs`), timeoutMs, 200)
       return openJournal(open, memoryBlobs(), runId(run))
     },
     async end() {

@@ -1,8 +1,8 @@
 """The reward of parity.py after a wait of 0.15 s, so that a run lasts long enough for faults on a fast machine too."""
 
-import time
+import select
 
 
 def reward(answer, task):
-    time.sleep(0.15)
+    select.select([], [], [], 0.15)  # time.sleep fails under libfaketime
     return float(len(task['response']) % 2)

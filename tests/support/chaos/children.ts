@@ -1,0 +1,60 @@
+/**
+ * The child processes of a `troupe` process, by kind, as /proc shows them.
+ *
+ * in   a process        out  its children: renderers, engines, trainers, zygotes, reward processes; whether each serves
+ * Invariant: a child is listed from the moment that its program runs. Forks of a zygote, and helpers that a child
+ * starts, are not listed: they have other parents.
+ */
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+
+export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
+export type ChildKind = (typeof childKinds)[number]
+
+export interface Child {
+  readonly pid: number
+  readonly kind: ChildKind
+  /** True once it answers, as far as that can be seen from outside. */
+  readonly serves: boolean
+}
+
+const services: Readonly<Record<string, ChildKind>> = { render: 'renderer', engine: 'engine', trainer: 'trainer' }
+/** Seconds of age from which zygotes and reward processes, whose starts leave no trace outside, are taken to serve. */
+const servesAfterS = 5
+const ticksPerSecond = 100
+
+export function childrenOf(parent: number): readonly Child[] {
+  const upS = Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0])
+  return pidsBelow(parent).flatMap(pid => {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+      if (fields[0] === 'Z') return []
+      const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+      const kind = kindOf(words)
+      if (kind === undefined) return []
+      const ageS = upS - Number(fields[19]) / ticksPerSecond
+      const socket = words[words.indexOf('--socket') + 1]!.replace(/^unix:/, '')
+      const serves = words.includes('--socket') ? existsSync(socket) : ageS > servesAfterS
+      return [{ pid, kind, serves }]
+    } catch {
+      return [] // it has ended
+    }
+  })
+}
+
+/** The children of each thread of a process. A look at all processes would take the time in which a child starts. */
+function pidsBelow(parent: number): readonly number[] {
+  try {
+    return readdirSync(`/proc/${parent}/task`).flatMap(thread =>
+      readFileSync(`/proc/${parent}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
+    )
+  } catch {
+    return [] // the process, or one of its threads, has ended
+  }
+}
+
+function kindOf(words: readonly string[]): ChildKind | undefined {
+  if (words.some(word => word.endsWith('zygote.py'))) return 'zygote'
+  if (words.includes('troupe_policy.reward.process')) return 'reward'
+  return words.includes('troupe_policy.server') ? services[words[words.indexOf('--serve') + 1]!] : undefined
+}

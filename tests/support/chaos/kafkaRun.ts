@@ -1,0 +1,115 @@
+/**
+ * Chaos on Kafka: a quickstart of many processes, and faults at random moments until it ends.
+ *
+ * in   a broker with a link that can be cut, a seed, settings, how long
+ * out  which faults there were, and what the run's log came to
+ * Invariant: nothing is left running. A process that ends because the disk is full is started again.
+ */
+import type { Role } from '../../../actors/run/run'
+import { everything } from '../audit'
+import { troupe } from '../cli'
+import type { KafkaServers } from '../kafka'
+import { type RoleProcesses, roleProcesses } from '../roleProcesses'
+import type { SilentProxy } from '../silentProxy'
+import { until } from '../until'
+import { brokerFaults } from './brokerFaults'
+import { childFaults } from './childFaults'
+import { clockFaults } from './clockFaults'
+import { smallDisk } from './diskFaults'
+import { type ChaosOptions, diskGraceMs } from './options'
+import { type ChaosOutcome, outcomeOf } from './outcome'
+import { processFaults, type Victim } from './processFaults'
+import { strikeFaults } from './schedule'
+
+export interface KafkaChaosOptions extends ChaosOptions {
+  readonly kafka: KafkaServers
+  /** The port of a way to the broker, and the link on it. */
+  readonly link: SilentProxy
+}
+
+const sessionMs = 6000
+const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
+  ['learner-1', 'learner'],
+  ['learner-2', 'learner'],
+  ['scheduler-1', 'scheduler'],
+  ['scheduler-2', 'scheduler'],
+  ['coordinator-1', 'coordinator'],
+  ['coordinator-2', 'coordinator'],
+  ['inference', 'inference'],
+  ['tools-1', 'tools'],
+  ['tools-2', 'tools'],
+  ['verifier', 'verifier'],
+]
+const roleOf = new Map(parts)
+
+export async function kafkaChaos(options: KafkaChaosOptions): Promise<ChaosOutcome> {
+  const { kafka, link, run, seed, faultsForMs, everyMs, endWithinMs, say = () => {} } = options
+  const disk = smallDisk(options.diskMegabytes)
+  const names = parts.map(([name]) => name)
+  const clocks = clockFaults(`${disk.directory}.clocks`, () => names)
+  const query = `?sessionTimeoutMs=${sessionMs}`
+  const linked = `kafka://127.0.0.1:${link.port}${query}`
+  const processes = roleProcesses(`${kafka.address}${query}`, disk.directory, run, {
+    envOf: clocks.env,
+    addressOf: name => (name.endsWith('-2') ? linked : `${kafka.address}${query}`),
+  })
+  const start = (name: string) => {
+    const role = roleOf.get(name)!
+    processes.start(name, role, ...(role === 'learner' ? ['--partitions', '3', ...options.settings] : []))
+  }
+  try {
+    for (const name of names) start(name)
+    const journal = await processes.journal(endWithinMs)
+    const count = async (topic: 'runs' | 'learner', type: string) =>
+      (await everything(journal, topic, 0)).filter(({ message }) => message.type === type).length
+    const isOver = async () => {
+      startAgain(processes, disk.wasFull(diskGraceMs), start, say)
+      return (await count('runs', 'run.finished')) > 0
+    }
+    await processes.happens(async () => (await count('learner', 'weights.published')) > 0, endWithinMs)
+    const victims = parts
+      .filter(([, role]) => role !== 'verifier')
+      .map(([name, role]) => victimOf(processes, name, role, start))
+    const faults = [
+      ...childFaults(processes.pids, async () => (await everything(journal, 'learner', 0)).length),
+      ...processFaults({ victims, longestStopMs: 1.5 * sessionMs, weight: 0.6 }),
+      ...brokerFaults(kafka, link, 1.5 * sessionMs),
+      ...clocks.faults,
+      ...disk.faults,
+    ]
+    const counts = await strikeFaults({ faults, seed, faultsForMs, everyMs, isOver, say })
+    say('no more faults')
+    await until(isOver, endWithinMs, 250)
+    for (const name of names) {
+      const { code, stderr } = await processes.done(name)
+      if (code !== 0) throw new Error(`${name} ended with ${code}: ${stderr.slice(-2000)}`)
+    }
+    const verified = await troupe(['replay', 'verify', '--bus', kafka.address, '--run', run], {}, disk.directory).done
+    return await outcomeOf(journal, { faults: counts, leftOut: [...clocks.leftOut, ...disk.leftOut], verified })
+  } finally {
+    await processes.end()
+    disk.close()
+    clocks.close()
+  }
+}
+
+/** Starts processes again that a full disk ended. @throws Error for those that ended otherwise */
+function startAgain(
+  processes: RoleProcesses,
+  wasFull: boolean,
+  start: (name: string) => void,
+  say: (text: string) => void,
+): void {
+  for (const name of processes.failed()) {
+    if (!wasFull) throw new Error(`${name} ended: ${processes.said(name).slice(-3000)}`)
+    say(`${name} ended because the disk was full, and is started again`)
+    start(name)
+  }
+}
+
+const victimOf = (processes: RoleProcesses, name: string, role: string, start: (name: string) => void): Victim => ({
+  ...{ name, role },
+  signal: signal => processes.signal(name, signal),
+  ended: () => processes.done(name),
+  start: () => start(name),
+})

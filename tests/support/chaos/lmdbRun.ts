@@ -1,0 +1,93 @@
+/**
+ * Chaos on lmdb: a quickstart in one process with its children, and faults at random moments until it ends.
+ *
+ * in   a seed, settings, how long        out  which faults there were, and what the run's log came to
+ * Invariant: nothing is left running. A run whose process is killed, or ends because the disk is full, is resumed.
+ */
+
+import { runId } from '../../../messages/ids'
+import { memoryBlobs } from '../../../runtime/bus/blobs'
+import { openLmdbBus } from '../../../runtime/bus/lmdb/lmdbBus'
+import { openJournal } from '../../../runtime/journal/openJournal'
+import { runDirectory } from '../../../runtime/runDirectory'
+import { descendantsOf, type Finished, isAlive, messagesOf, type Running, troupe } from '../cli'
+import { until } from '../until'
+import { childFaults } from './childFaults'
+import { clockFaults } from './clockFaults'
+import { smallDisk } from './diskFaults'
+import { type ChaosOptions, diskGraceMs } from './options'
+import { type ChaosOutcome, outcomeOf } from './outcome'
+import { processFaults } from './processFaults'
+import { strikeFaults } from './schedule'
+
+const longestStopMs = 8000
+
+export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
+  const { run, seed, settings, faultsForMs, everyMs, endWithinMs, say = () => {} } = options
+  const disk = smallDisk(options.diskMegabytes)
+  const { directory } = disk
+  const bus = `lmdb:${directory}`
+  const clocks = clockFaults(`${directory}.clocks`, () => ['process'])
+  let running: Running | undefined
+  let ended: Finished | undefined
+  const start = (...args: readonly string[]) => {
+    const one = troupe(['train', 'quickstart', '--bus', bus, ...args], clocks.env('process'))
+    running = one
+    ended = undefined
+    void one.done.then(finished => {
+      if (running === one) ended = finished
+    })
+  }
+  const resume = () => start('--resume', run)
+  let endings = 0
+  /** True once the run has ended with success; resumes a run that a full disk ended. */
+  const isOver = async (): Promise<boolean> => {
+    if (ended === undefined) return false
+    if (ended.code === 0) return true
+    const { code, signal, stderr } = ended
+    if (!disk.wasFull(diskGraceMs)) throw new Error(`the run ended with ${code ?? signal}: ${stderr.slice(-3000)}`)
+    endings++
+    say(`the run ended with ${code} because its disk was full, and is resumed: ${stderr.trim().split('\n').at(-1)}`)
+    resume()
+    return false
+  }
+  const victim = {
+    ...{ name: 'process', role: 'process', start: resume },
+    signal: (name: NodeJS.Signals) => void running!.process.kill(name),
+    async ended() {
+      const children = descendantsOf(running!.process.pid!)
+      await running!.done
+      await until(() => !children.some(isAlive), 20_000)
+    },
+  }
+  const pid = () => (ended === undefined ? [running!.process.pid!] : [])
+  const faults = [
+    ...childFaults(pid, async () => (await messagesOf(directory, run, 'learner')).length),
+    ...processFaults({ victims: [victim], longestStopMs, weight: 0.4 }),
+    ...clocks.faults,
+    ...disk.faults,
+  ]
+  try {
+    start('--run', run, ...settings)
+    const hasStarted = async () =>
+      (await isOver()) || (await messagesOf(directory, run, 'runs')).some(({ type }) => type === 'run.started')
+    await until(hasStarted, endWithinMs, 100)
+    const counts = new Map(await strikeFaults({ faults, seed, faultsForMs, everyMs, isOver, say }))
+    say('no more faults')
+    await until(isOver, endWithinMs, 250).catch(thrown => {
+      throw new Error(`${(thrown as Error).message}; it said: ${running!.said().slice(-2000)}`)
+    })
+    if (endings > 0) say(`${endings} times a full disk ended the run`)
+    const verified = await troupe(['replay', 'verify', '--bus', bus, '--run', run]).done
+    const open = await openLmdbBus({ directory: runDirectory(directory, runId(run)).log, mode: 'read' })
+    const leftOut = [...clocks.leftOut, ...disk.leftOut]
+    const journal = openJournal(open, memoryBlobs(), runId(run))
+    return await outcomeOf(journal, { faults: counts, leftOut, verified }).finally(() => open.close())
+  } finally {
+    running?.process.kill('SIGKILL')
+    running?.process.kill('SIGCONT')
+    await running?.done
+    disk.close()
+    clocks.close()
+  }
+}

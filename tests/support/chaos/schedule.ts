@@ -1,0 +1,49 @@
+/**
+ * Strikes faults one after the other until time is over or the run is.
+ *
+ * in   faults with weights, a seed, how long and how often        out  how often each struck
+ * Invariant: which fault comes next follows from the seed; when it comes, and on which process, depends on the machine.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { pcg32 } from '../../../kernels/random'
+import type { Fault } from './fault'
+
+export interface ScheduleOptions {
+  readonly faults: readonly Fault[]
+  readonly seed: number
+  /** No more faults after this, in milliseconds. */
+  readonly faultsForMs: number
+  /** Between two faults, on average, in milliseconds. */
+  readonly everyMs: number
+  readonly isOver: () => Promise<boolean>
+  readonly say?: (text: string) => void
+}
+
+export type FaultCounts = ReadonlyMap<string, number>
+
+export async function strikeFaults(options: ScheduleOptions): Promise<FaultCounts> {
+  const { faults, faultsForMs, everyMs, isOver, say = () => {} } = options
+  const random = pcg32(options.seed)
+  const counts = new Map<string, number>()
+  const until = performance.now() + faultsForMs
+  while (performance.now() < until) {
+    await sleep(everyMs * (0.5 + random.uniform()))
+    if (await isOver()) break
+    const fault = chosen(faults, random.uniform())
+    const done = await fault.strike(random)
+    if (done === undefined) continue
+    say(done)
+    counts.set(fault.name, (counts.get(fault.name) ?? 0) + 1)
+  }
+  return counts
+}
+
+/** The fault at this share of all weights, 0 to 1. */
+function chosen(faults: readonly Fault[], at: number): Fault {
+  let left = at * faults.reduce((sum, { weight }) => sum + weight, 0)
+  for (const fault of faults) {
+    left -= fault.weight
+    if (left < 0) return fault
+  }
+  return faults.at(-1)!
+}
