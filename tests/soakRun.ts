@@ -2,9 +2,10 @@
  * A run left alone: `npm run test:soak -- [--hours 3] [--out DIR]`. A quickstart whose policy hardly changes, so that its load
  * stays the same, with evaluations, checkpoints and short-lived command topics. Samples it every minute, from outside.
  * Writes DIR/samples.jsonl as it goes, last DIR/verdict.json, and prints the verdict as a table.
+ * `-- --judge FILE` judges the samples of an earlier soak again.
  * Exit 1 when something grows (tests/soak/verdict.ts), the run ends early, or its log is not sound.
  */
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -49,7 +50,10 @@ const settings = [
 ].flatMap(([path, value]) => ['--set', `${path}=${value}`])
 
 async function main(): Promise<number> {
-  const { values } = parseArgs({ options: { hours: { type: 'string' }, out: { type: 'string' } } })
+  const { values } = parseArgs({
+    options: { hours: { type: 'string' }, out: { type: 'string' }, judge: { type: 'string' } },
+  })
+  if (values.judge !== undefined) return judged(values.judge)
   const hours = Number(values.hours ?? 3)
   if (!(hours * 3_600_000 > warmUpMs)) {
     console.error(`usage: npm run test:soak -- [--hours N] [--out DIR]; above ${warmUpMs / 3_600_000} hours`)
@@ -72,23 +76,37 @@ async function main(): Promise<number> {
     if (code !== 143) faults.push(`the run ended with ${code} after SIGTERM: ${stderr.slice(-2000)}`)
     const verified = await troupe(['replay', 'verify', '--bus', bus, '--run', run]).done
     if (verified.code !== 0) faults.push(`replay verify ended with ${verified.code}: ${verified.stdout.slice(-2000)}`)
-    const verdict = judge(samples, samples[0]!.hours + warmUpMs / 3_600_000)
-    faults.push(...verdict.faults)
-    writeFileSync(join(out, 'verdict.json'), JSON.stringify({ faults, rows: verdict.rows }, null, 2))
-    const { steps, cpuSeconds } = samples.at(-1)!.sample
     console.log(verified.stdout)
-    console.log(tableOf(verdict.rows))
-    for (const fault of faults) console.log(fault)
-    const took = (samples.at(-1)!.hours * 60).toFixed(0)
-    console.log(
-      `${faults.length === 0 ? 'steady' : 'NOT steady:'} ${took} minutes, ${steps} steps, ${cpuSeconds} CPU s`,
-    )
-    return faults.length === 0 ? 0 : 1
+    const { rows, faults: grown } = verdictOn(samples)
+    faults.push(...grown)
+    writeFileSync(join(out, 'verdict.json'), JSON.stringify({ faults, rows }, null, 2))
+    return said(samples, rows, faults)
   } finally {
     running.process.kill('SIGKILL')
     await running.done
     rmSync(directory, { recursive: true, force: true })
   }
+}
+
+function judged(file: string): number {
+  const lines = readFileSync(file, 'utf8').trim().split('\n')
+  const samples = lines.map(line => JSON.parse(line) as TimedSample)
+  const { rows, faults } = verdictOn(samples)
+  return said(samples, rows, faults)
+}
+
+const verdictOn = (samples: readonly TimedSample[]) =>
+  judge(samples, samples[0]!.hours + warmUpMs / 3_600_000, commandRetentionMs)
+
+/** Prints the verdict; returns the exit code. */
+function said(samples: readonly TimedSample[], rows: readonly Row[], faults: readonly string[]): number {
+  const [first, last] = [samples[0]!, samples.at(-1)!]
+  console.log(tableOf(rows))
+  for (const fault of faults) console.log(fault)
+  const { steps, cpuSeconds } = last.sample
+  const took = ((last.hours - first.hours) * 60).toFixed(0)
+  console.log(`${faults.length === 0 ? 'steady' : 'NOT steady:'} ${took} minutes, ${steps} steps, ${cpuSeconds} CPU s`)
+  return faults.length === 0 ? 0 : 1
 }
 
 const tooLate = { code: null, stderr: `it did not end within ${endWithinMs} ms` }

@@ -6,6 +6,10 @@ import { judge, type TimedSample } from './verdict'
 const mib = 1024 * 1024
 const minutes = 110
 const warmUpHours = 0.25
+const retentionMs = 300_000
+const judged = (samples: readonly TimedSample[]) => judge(samples, warmUpHours, retentionMs)
+
+const calls = (minute: number) => Math.max(0, 800 * minute + 800 * Math.max(0, minute - minutes / 2))
 
 /** A run that is steady: memory that a collector takes back, a step a minute, a log that grows by what is kept. */
 function soak(
@@ -24,7 +28,9 @@ function soak(
       'threads:engine': 12,
       'files:temporary': 9 + random.below(6),
       'directories:checkpoints': 4 + random.below(2),
-      'kept:tool-calls': 4000 * warm + noise(500),
+      // Kept for 5 to 7 minutes, at a rate that doubles half way.
+      'appended:tool-calls': calls(minute),
+      'kept:tool-calls': calls(minute) - calls(minute - 5 - random.below(2)),
       'kept:dead-letters': 0,
       'appended:trajectories': minute * 1000,
       'appended:telemetry': minute * 180,
@@ -41,7 +47,7 @@ function soak(
 }
 
 test('a steady run is not accused, whatever its noise', () => {
-  for (let seed = 1; seed <= 40; seed++) expect(judge(soak(seed), warmUpHours).faults).toEqual([])
+  for (let seed = 1; seed <= 40; seed++) expect(judged(soak(seed)).faults).toEqual([])
 })
 
 const plus = (name: string, perMinute: number) => (sample: Record<string, number>, minute: number) => {
@@ -54,11 +60,34 @@ test.each([
   ['a descriptor every 20 minutes', 'descriptors:train', 1 / 20],
   ['a temporary file every 10 minutes', 'files:temporary', 1 / 10],
   ['checkpoints that nobody removes', 'directories:checkpoints', 1 / 10],
-  ['commands that are not dropped', 'kept:tool-calls', 60],
   ['the event loop falls behind', 'lagSeconds:mean', 0.0002],
 ] as const)('%s: named', (_, series, perMinute) => {
-  const { faults } = judge(soak(3, plus(series, perMinute)), warmUpHours)
+  const { faults } = judged(soak(3, plus(series, perMinute)))
   expect(faults).toEqual([expect.stringMatching(`^${series} grows by [0-9.e+-]+$`)])
+})
+
+test('commands that are not dropped after their retention are named, and so are ones that are dropped late', () => {
+  const { faults } = judged(soak(3, plus('kept:tool-calls', 60)))
+  expect(faults).toEqual([
+    expect.stringMatching(/^overdue:tool-calls grows by \d/),
+    expect.stringMatching(/^overdue:tool-calls: \d+ commands are older than their retention$/),
+  ])
+})
+
+test('what the first process caches of the log is no growth, once the caches are full', () => {
+  const filling = (until: number) => (sample: Record<string, number>, minute: number) => {
+    const records = Math.min(4096, minute * 80)
+    sample['appended:learner'] = minute * 80
+    sample['memoryBytes:train'] = (250 + (20 * Math.min(until, records)) / 4096) * mib
+  }
+  expect(judged(soak(3, filling(4096))).faults).toEqual([])
+  // The same growth, without caches that would explain it.
+  const { faults } = judged(
+    soak(3, (sample, minute) => {
+      sample['memoryBytes:train'] = (250 + (20 * Math.min(50, minute)) / 50 + minute / 10) * mib
+    }),
+  )
+  expect(faults).toEqual([expect.stringMatching(/^memoryBytes:train grows/)])
 })
 
 test('a log that grows by more for each record is named, and so are decisions that take longer', () => {
@@ -66,7 +95,7 @@ test('a log that grows by more for each record is named, and so are decisions th
     sample['bytes:log']! += 3 * minute ** 2 * 700
     sample.decisionSeconds! += 900 * 1e-6 * minute ** 2
   })
-  const { faults } = judge(steeper, warmUpHours)
+  const { faults } = judged(steeper)
   expect(faults.map(fault => fault.split(' grows')[0]).sort()).toEqual(['decision', 'log bytes a record'])
 })
 
@@ -74,9 +103,9 @@ test('a dead letter, or a run that makes no steps, is a fault', () => {
   const dead = soak(7, sample => {
     sample['kept:dead-letters'] = 2
   })
-  expect(judge(dead, warmUpHours).faults).toEqual(['2 dead letters'])
+  expect(judged(dead).faults).toEqual(['2 dead letters'])
   const still = soak(7, sample => {
     sample.steps = 5
   })
-  expect(judge(still, warmUpHours).faults).toContain('no step was made after the warm-up')
+  expect(judged(still).faults).toContain('no step was made after the warm-up')
 })

@@ -1,10 +1,14 @@
 /**
  * Judges the samples of a soak: what may not grow, what may grow only with the log, what may not happen at all.
  *
- * in   samples with their hours since the start, and the end of the warm-up        out  a row a series; faults
+ * in   samples with their hours since the start, the end of the warm-up, the retention of commands
+ * out  a row a series; faults
  * A series grows if its slope is above 0 for certain (trend.ts) and it rose by more than a tolerance after the warm-up.
+ * The warm-up of the run's first process lasts until its caches are full: the 4,096 latest records of each partition that
+ * has so many by the end. Commands may be kept for as long as their retention, however many they are.
  * Invariant: every fault names its series and its figures.
  */
+import { type TopicName, topics } from '../../messages'
 import type { Sample } from './sample'
 import { blocksOf, type Point, type Trend, trendOf } from './trend'
 
@@ -47,8 +51,8 @@ const rules: readonly Rule[] = [
   { pattern: /^bytes:(temporary|blobs)$/, reduce: 'least', share: 0, floor: mib },
   { pattern: /^directories:/, reduce: 'least', share: 0, floor: 1 },
   { pattern: /^bytes:run without log$/, reduce: 'least', share: 0.02, floor: mib },
+  { pattern: /^overdue:/, reduce: 'least', share: 0, floor: 1 },
   // The load goes up and down with the machine's, and these with it.
-  { pattern: /^kept:(?!dead-letters)/, reduce: 'median', share: 0.25, floor: 100 },
   { pattern: /^decision$/, reduce: 'median', share: 0.25, floor: 0.0001 },
   { pattern: /^lagSeconds:/, reduce: 'median', share: 0.25, floor: 0.002 },
   { pattern: /^log bytes a record$/, reduce: 'median', share: 0.05, floor: 1 },
@@ -56,18 +60,30 @@ const rules: readonly Rule[] = [
 ]
 
 /** Topics that are kept for as long as the run: the log grows by them alone. */
+const commandTopics = (Object.keys(topics) as TopicName[]).filter(name => topics[name].holds === 'commands')
 const kept = ['runs', 'trajectories', 'learner', 'telemetry'] as const
 
-export function judge(all: readonly TimedSample[], warmUpHours: number): Verdict {
-  const series = seriesOf(all.filter(({ hours }) => hours >= warmUpHours))
+/** Records of a partition that a journal keeps decoded. */
+const cachedRecords = 4096
+/** Time from the end of a command's retention to its end: trims begin once a minute, and a busy machine delays them. */
+const trimMs = 120_000
+
+export function judge(all: readonly TimedSample[], warmUpHours: number, commandRetentionMs: number): Verdict {
+  const full = cachesFullAt(all)
+  const series = seriesOf(all, warmUpHours, commandRetentionMs)
   const rows = [...series].flatMap(([name, points]) => {
     const rule = rules.find(({ pattern }) => pattern.test(name))
     if (rule === undefined) return []
-    const trend = trendOf(blocksOf(points, blockSamples, rule.reduce))
+    const from = ofFirstProcess.test(name) ? Math.max(full, warmUpHours) : warmUpHours
+    const judged = points.filter(({ hours }) => hours >= from)
+    const trend = trendOf(blocksOf(judged, Math.min(blockSamples, Math.max(1, judged.length >> 3)), rule.reduce))
     const tolerance = Math.max(rule.floor, rule.share * trend.median)
     return [{ series: name, trend, tolerance, grows: trend.low > 0 && trend.growth > tolerance }]
   })
   const faults = rows.filter(({ grows }) => grows).map(({ series, trend }) => `${series} grows by ${trend.growth}`)
+  for (const { series: name, trend } of rows)
+    if (name.startsWith('overdue:') && trend.median > 0)
+      faults.push(`${name}: ${trend.median} commands are older than their retention`)
   const last = all.at(-1)!.sample
   if ((last['kept:dead-letters'] ?? 0) > 0) faults.push(`${last['kept:dead-letters']} dead letters`)
   const first = all.find(({ hours }) => hours >= warmUpHours)!.sample
@@ -75,7 +91,21 @@ export function judge(all: readonly TimedSample[], warmUpHours: number): Verdict
   return { rows, faults }
 }
 
-function seriesOf(samples: readonly TimedSample[]): ReadonlyMap<string, readonly Point[]> {
+const ofFirstProcess = /^(memoryBytes:train|heapBytes|externalBytes)$/
+
+/** Hours at which the last of the first process's caches that become full became so. */
+function cachesFullAt(samples: readonly TimedSample[]): number {
+  const last = samples.at(-1)!.sample
+  const filled = Object.keys(topics).filter(topic => appended(last, topic) >= cachedRecords)
+  return samples.find(({ sample }) => filled.every(topic => appended(sample, topic) >= cachedRecords))?.hours ?? 0
+}
+
+function seriesOf(
+  all: readonly TimedSample[],
+  warmUpHours: number,
+  commandRetentionMs: number,
+): ReadonlyMap<string, readonly Point[]> {
+  const samples = all.filter(({ hours }) => hours >= warmUpHours)
   const series = new Map<string, Point[]>()
   const add = (name: string, hours: number, value: number) => {
     const points = series.get(name) ?? []
@@ -84,9 +114,12 @@ function seriesOf(samples: readonly TimedSample[]): ReadonlyMap<string, readonly
   }
   let before: Sample | undefined
   for (const { hours, sample } of samples) {
-    for (const [name, value] of Object.entries(sample)) {
-      // A topic that is kept for as long as the run grows with it.
-      if (!kept.some(topic => name === `kept:${topic}`)) add(name, hours, value)
+    for (const [name, value] of Object.entries(sample)) if (!name.startsWith('kept:')) add(name, hours, value)
+    const due = all.findLast(earlier => earlier.hours <= hours - (commandRetentionMs + trimMs) / 3_600_000)
+    for (const topic of commandTopics) {
+      const keptSince = sample[`kept:${topic}`] ?? 0
+      if (due !== undefined)
+        add(`overdue:${topic}`, hours, Math.max(0, keptSince - (appended(sample, topic) - appended(due.sample, topic))))
     }
     add('bytes:run without log', hours, sample['bytes:run']! - sample['bytes:log']!)
     if (before !== undefined) {
