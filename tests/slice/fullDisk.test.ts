@@ -4,7 +4,7 @@
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { closeSync, existsSync, mkdtempSync, openSync, rmSync, statSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, mkdtempSync, openSync, readdirSync, rmSync, statSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { StepReport } from '../../replay/learning/progress'
@@ -59,7 +59,7 @@ whereMountable(
   'a run whose disk fills up pauses, goes on when there is room, and ends as one that had room',
   async () => {
     // A process holds the disk, so that one run after another can have it.
-    const [program = '', ...holder] = onSmallDisk(disk, 48, 'sleep', '3600')
+    const [program = '', ...holder] = onSmallDisk(disk, 96, 'sleep', '3600')
     shell = spawn(program, holder, { stdio: 'ignore' })
     await until(() => statSync(path('')).dev !== statSync(disk).dev)
 
@@ -92,9 +92,13 @@ whereMountable(
 whereMountable(
   'a run that is stopped while it pauses ends at once, and a resume goes on with what it had',
   async () => {
-    const resume = ['train', 'quickstart', '--json', '--resume', 'r', '--steps', '3', '--bus', `lmdb:${within}`]
-    const run = onDisk(...resume)
-    await until(() => over(run) || run.said().includes('run r'), 120_000)
+    const resume = (steps: number) =>
+      onDisk(...['train', 'quickstart', '--json', '--resume', 'r', '--steps', `${steps}`, '--bus', `lmdb:${within}`])
+    const run = resume(9)
+    await until(
+      () => over(run) || readdirSync(path('bus/runs/r/checkpoints')).some(name => name.startsWith('step-000003')),
+      120_000,
+    )
     fill(filler())
     await until(() => over(run) || run.said().includes('the run pauses'), 120_000)
     const begun = performance.now()
@@ -104,8 +108,8 @@ whereMountable(
     expect(performance.now() - begun).toBeLessThan(60_000)
     expect(stopped.stderr).not.toMatch(/\n\s+at /)
     rmSync(filler())
-    const last = await onDisk(...resume).done
+    const last = await resume(6).done
     expect({ code: last.code, stderr: last.stderr.slice(-2000) }).toMatchObject({ code: 0 })
-    expect(lossesOf(last.stdout).at(-1)![0]).toBe(3)
+    expect(lossesOf(last.stdout).at(-1)![0]).toBe(6)
   },
 )
