@@ -25,7 +25,10 @@ export async function refuseNewerFormats(context: Pick<RunContext, 'bus' | 'run'
       if (fact !== undefined) facts.push(fact)
     })
   }
-  const begin = refoldFrom(facts)
+  const begin = refoldFrom(
+    facts,
+    facts.some(({ type }) => type === 'step.tallied'),
+  )
   for (let partition = 0; partition < (await partitionsOf(context)); partition++)
     await eachRecord(context, 'trajectories', partition, begin(partition), () => {})
   for (const directory of ['checkpoints', 'weights']) checkManifests(join(context.files.root, directory))
