@@ -34,13 +34,16 @@ function soak(
       'kept:dead-letters': 0,
       'appended:trajectories': minute * 1000,
       'appended:telemetry': minute * 180,
-      'bytes:log': minute * 1180 * 700 + 20 * mib * warm,
-      'bytes:run': 80 * mib + minute * 1180 * 700 + 20 * mib * warm + noise(mib / 4),
+      'kept:trajectories': minute * 1000,
+      'kept:telemetry': minute * 180,
       'lagSeconds:mean': 0.012 + Math.abs(noise(0.004)),
       decisions: minute * 900,
       decisionSeconds: minute * 900 * 0.0001,
       steps: minute,
     }
+    const records = minute * 1180 + sample['kept:tool-calls']!
+    sample['bytes:log'] = records * 700 + mib
+    sample['bytes:run'] = sample['bytes:log'] + 80 * mib + noise(mib / 4)
     change(sample, minute)
     return { hours: minute / 60, sample: sample as Sample }
   })

@@ -56,12 +56,10 @@ const rules: readonly Rule[] = [
   { pattern: /^decision$/, reduce: 'median', share: 0.25, floor: 0.0001 },
   { pattern: /^lagSeconds:/, reduce: 'median', share: 0.25, floor: 0.002 },
   { pattern: /^log bytes a record$/, reduce: 'median', share: 0.05, floor: 1 },
-  { pattern: /^records a step$/, reduce: 'median', share: 0.1, floor: 1 },
+  { pattern: /^facts a step$/, reduce: 'median', share: 0.1, floor: 1 },
 ]
 
-/** Topics that are kept for as long as the run: the log grows by them alone. */
 const commandTopics = (Object.keys(topics) as TopicName[]).filter(name => topics[name].holds === 'commands')
-const kept = ['runs', 'trajectories', 'learner', 'telemetry'] as const
 
 /** Records of a partition that a journal keeps decoded. */
 const cachedRecords = 4096
@@ -128,15 +126,14 @@ function seriesOf(
     }
     before = sample
   }
-  // Over a quarter of an hour, since the file grows by leaps.
   for (const [at, { hours, sample }] of samples.entries()) {
+    // Commands that were dropped leave room in the file, which new records take.
+    const records = Object.keys(topics).reduce((sum, topic) => sum + (sample[`kept:${topic}`] ?? 0), 0)
+    add('log bytes a record', hours, sample['bytes:log']! / records)
     const earlier = samples[at - 15]?.sample
-    if (earlier === undefined) continue
-    const records = kept.reduce((sum, topic) => sum + appended(sample, topic) - appended(earlier, topic), 0)
-    add('log bytes a record', hours, (sample['bytes:log']! - earlier['bytes:log']!) / records)
-    const facts = appended(sample, 'trajectories') - appended(earlier, 'trajectories')
-    const steps = (sample.steps ?? 0) - (earlier.steps ?? 0)
-    if (steps > 0) add('records a step', hours, facts / steps)
+    const steps = (sample.steps ?? 0) - (earlier?.steps ?? 0)
+    if (earlier === undefined || steps === 0) continue
+    add('facts a step', hours, (appended(sample, 'trajectories') - appended(earlier, 'trajectories')) / steps)
   }
   return series
 }
