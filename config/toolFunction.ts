@@ -1,4 +1,4 @@
-/** Types of the tools that a recipe defines as functions: their context and their result. */
+/** Type of a tool that a recipe defines as a function, and of the context that each of its calls receives. */
 
 export interface ToolContext {
   /** Aborted when the call's deadline passes or the call is given up, such as at the end of the run. */

@@ -145,7 +145,10 @@ const trainedHead = ({ shape: s, loraRank }: MicroBatchShape): number =>
 const waitingHead = (step: MicroBatchShape): number =>
   step.shape.tied || step.ranks > 1 ? numberBytes(step) * trainedHead(step) : 0
 
-/** Bytes that only several ranks take: `root`, gathered embedding and head; `layer`, one gathered layer; `reduced`, its float32 gradients. */
+/**
+ * Bytes that a rank takes only if there are several: `root`, the gathered embedding and head; `layer`, one gathered
+ * layer; `reduced`, the float32 gradients of that layer.
+ */
 function gatheredOf(step: MicroBatchShape): { root: number; layer: number; reduced: number } {
   const { shape: s, ranks, loraRank } = step
   if (ranks === 1) return { root: 0, layer: 0, reduced: 0 }

@@ -92,7 +92,7 @@ export class ModelRollout {
     }
   }
 
-  /** Ends the rollout with its group: nothing but its end and its reward counts from now on. */
+  /** Ends the rollout because its group has closed: from now on only `rollout.finished` and its reward count. */
   close(): void {
     if (!this.isFinished) this.end()
   }

@@ -128,7 +128,7 @@ function nearestCheckpoint(
     'no_checkpoint',
     `${folder} has no checkpoint before step ${step} (${known}${lost ? ': removed, as train.keepCheckpoints says' : ''})`,
     nearest === undefined
-      ? "copy the run's directory together with its log, or name a later step"
+      ? `none of the run's checkpoints is there: copy the run's directory, with its checkpoints, to ${recorded.files.root}`
       : `the nearest checkpoint that was kept is ${nearest.name}: name a step after ${nearest.step}`,
   )
 }

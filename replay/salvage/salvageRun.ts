@@ -173,8 +173,9 @@ function partsOf(
 const idOf = ({ topic, partition }: Part): number => topic.id * 65_536 + partition
 
 /**
- * Finds chunks whose topic is unknown. If such a chunk is damaged, its key may be wrong too: it may belong to any
- * partition from the last known one before it up to its own, and for these partitions `mayHide` returns true.
+ * Finds chunks whose topic is unknown. If such a chunk is damaged, its key may be wrong too. Chunks are stored in the
+ * order of their keys, so the chunk may belong to any partition from the last one of a known topic before it up to the
+ * partition in its key. `mayHide` returns true for these partitions.
  */
 function straysOf(topics: readonly StoredTopic[], { chunks }: FoundPages) {
   const ids = new Set(topics.map(topic => topic.id))

@@ -40,7 +40,10 @@ const keptFrom = 10_000
 /** Share of all records that must be new before the cached file is written again. */
 const rewrittenFrom = 0.05
 const maxFiles = 64
-/** Upper bound on the faults of a cached index; checking more of them again takes longer than a full scan. */
+/**
+ * Upper bound on the unreadable records that an index names. An index with more of them is not cached: the next command
+ * would need longer to read each of them again than to scan the log.
+ */
 const maxFaults = 256
 
 const made = new WeakMap<RecordedRun, Promise<IndexView>>()

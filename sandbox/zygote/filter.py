@@ -135,13 +135,14 @@ def checks(processes, degraded, session):
 # Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to others
 # (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls together).
 FCNTLS, F_SETFL, F_SETLK, F_SETLKW, O_DIRECT = (0, 1, 2, 3, 5, 1030), 4, 6, 7, 0x4000
-# NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE DONTDUMP DODUMP WIPEONFORK KEEPONFORK.
-# Refused: what evicts pages of files (COLD, PAGEOUT), merges pages with those of others (MERGEABLE), or is for root.
+# Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE DONTDUMP
+# DODUMP WIPEONFORK KEEPONFORK; fadvise64 accepts the first four. Refused is advice that evicts pages of files (COLD,
+# PAGEOUT), merges pages with those of other processes (MERGEABLE), or needs root.
 MADVICE, FADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19), (0, 1, 2, 3)
 MS_SYNC, FUTEX_PRIVATE, FUTEX_COMMAND, FUTEX_WAKES = 4, 128, 0xFFFFFE7F, (1, 10)
 SOL_SOCKET = 1
-# REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED PEERCRED RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN
-# PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and filters, which are programs in the kernel.
+# Socket options that a call may read or set: REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED PEERCRED
+# RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and filters, which are programs in the kernel.
 SOCKET_OPTIONS = (2, 3, 4, 7, 8, 9, 13, 15, 16, 17, 18, 20, 21, 30, 38, 39)
 
 

@@ -22,7 +22,7 @@ const STARTS = 3
 interface Kind {
   readonly links: readonly Link[]
   failedStarts: number
-  /** Reason for which the kind was given up. */
+  /** Reason for which no zygote of the kind served and the kind was given up; undefined until then. */
   fault: string | undefined
   /** Resolves when a zygote of the kind serves, or the kind was given up. */
   readonly settled: Promise<void>

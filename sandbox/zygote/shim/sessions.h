@@ -224,7 +224,8 @@ static void end_call(int n, const struct cell *paused) {
   uint32_t key = c->request.state;
   while (slot < STATES && states[slot].key) slot++;
   if (paused->pid && slot < STATES) pidfd = syscall(SYS_pidfd_open, paused->pid, 0);
-  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* No slot is free for the state, or the paused cell has died. */
+  /* Kills a paused cell that cannot be kept as a state: no slot of `states` is free, or it has no pidfd. */
+  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL);
   struct memory memory = pidfd < 0 ? (struct memory){0} : memory_of(paused->pid);
   s->lane = -1;
   struct reply *r = answer(c, status, s->end.cpu_us, s->end.rss_kib);

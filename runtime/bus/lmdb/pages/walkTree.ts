@@ -30,7 +30,10 @@ export interface WalkOptions {
   /** Transaction of the meta page; no page is younger. */
   readonly transaction: number
   readonly lastPage: number
-  /** Marks of the pages that are used, by number; shared by all trees of the file. */
+  /**
+   * Byte for each page of the file: the walk sets it to 1 when a tree names the page. The walks of all trees of one file
+   * share it, so a page that two trees name is found.
+   */
   readonly used: Uint8Array
   readonly compare?: (a: Buffer, b: Buffer) => number
   readonly node?: (node: LeafNode) => void
