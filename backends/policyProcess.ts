@@ -91,7 +91,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
       PYTHONDONTWRITEBYTECODE: '1',
     },
   })
-  child.stdin.on('error', () => {}) // an error is ignored: 'exit' reports the end of the process
+  child.stdin.on('error', () => {}) // an error is ignored: 'error' or 'close' reports the end of the process
   const stderr = tailOf(child, options.log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
@@ -256,8 +256,8 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
 }
 
 /**
- * Converts a gRPC error. Its details may begin with one of our codes: `trainer.busy: the trainer works on another
- * call`.
+ * Converts a gRPC error. Its details may begin with an error code of Troupe: `trainer.busy: the trainer works on
+ * another call`.
  */
 function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)

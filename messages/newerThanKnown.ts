@@ -4,7 +4,10 @@
  */
 import { shapes } from './shapes'
 
-/** Returns why this code cannot read the record; undefined if it can, or if the record has no type and so is not ours. */
+/**
+ * Returns why this code cannot read the record; undefined if it can, or if the record has no type and so is not
+ * Troupe's.
+ */
 export function newerThanKnown(headers: Readonly<Record<string, string>>): string | undefined {
   const { type, version } = headers
   if (type === undefined) return undefined

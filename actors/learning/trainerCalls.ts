@@ -41,7 +41,7 @@ export const trainerCalls = (): FailureStreaks =>
     if (!(error instanceof TroupeError)) return 'failed'
     // The trainer still works on an earlier call that the learner has given up.
     if (error.code === 'trainer.busy') return 'ignored'
-    // The write is made again when there is room.
+    // A full disk says nothing about the trainer: the learner waits until the disk has room, and repeats the write.
     if (error.code === 'checkpoint.disk_full') return 'ignored'
     return batchFaults.has(error.code) ? 'succeeded' : 'failed'
   })

@@ -4,8 +4,8 @@
  * in   how to start the server, or its address        out  schemas; how calls ended
  * Invariant: a server that dies, or does not answer in time, fails only the calls that were running on it, each with
  * its reason; after a death the next call starts the server again. After a late or lost answer the server is pinged; if
- * the ping has no answer, the connection is closed: over HTTP nothing else tells that the server went away or no longer
- * knows our session.
+ * the ping has no answer, the connection is closed: over HTTP nothing else tells that the server went away or has
+ * forgotten the session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'

@@ -88,8 +88,8 @@ export function mathVerify(
   { timeoutMs, memoryMb = 1024, maxWaiting = 65_536 }: MathVerifyOptions,
 ): MathVerify {
   /**
-   * Upper bound on running batches: low enough that the sandbox, whose queue is shorter than ours, never refuses a
-   * batch.
+   * Upper bound on running batches: low enough that the sandbox, whose queue is shorter than `maxWaiting`, never
+   * refuses a batch.
    */
   const maxRunning = 2 * sandbox.lanes
   const waiting: Waiting[] = []

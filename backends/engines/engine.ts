@@ -1,5 +1,5 @@
 /**
- * The Engine: a language model that continues token ids. One interface over our own process, inference servers,
+ * The Engine: a language model that continues token ids. One interface over Troupe's process, inference servers,
  * recordings, simulations and user code.
  *
  * in   a context and how to sample            out  tokens, their logprobs, and the policy version that sampled each

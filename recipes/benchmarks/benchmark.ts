@@ -27,7 +27,7 @@ interface BenchmarkFiles {
 export interface Benchmark {
   readonly name: string
   readonly title: string
-  /** Number of samples per problem (K). Samples, temperature and turns follow the protocol above. */
+  /** Number of samples per problem (K). Samples, temperature and turns follow the protocol in this file's header. */
   readonly samples: number
   readonly temperature: number
   readonly turns: number

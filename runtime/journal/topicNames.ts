@@ -5,7 +5,10 @@ import { type TopicSpec, topics } from '../../messages'
 import { TroupeError } from '../errors'
 import type { TopicsOnBus } from './journal'
 
-/** Returns the number of partitions to ask for. @param own partition count of the topic if the user created it */
+/**
+ * Returns the number of partitions with which the run opens a topic. @param wanted the run's own choice
+ * @param own partition count of the topic if the user created it
+ */
 export function partitionsFor(topic: TopicSpec, wanted: number, own: number | undefined): number {
   if (topic.single && !topic.ownMayBeMany) return 1
   return own ?? (topic.single ? 1 : wanted)

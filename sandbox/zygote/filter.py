@@ -142,7 +142,8 @@ MADVICE, FADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19), (0, 1, 2,
 MS_SYNC, FUTEX_PRIVATE, FUTEX_COMMAND, FUTEX_WAKES = 4, 128, 0xFFFFFE7F, (1, 10)
 SOL_SOCKET = 1
 # Socket options that a call may read or set: REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED PEERCRED
-# RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and filters, which are programs in the kernel.
+# RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and
+# filters, which are programs in the kernel.
 SOCKET_OPTIONS = (2, 3, 4, 7, 8, 9, 13, 15, 16, 17, 18, 20, 21, 30, 38, 39)
 
 

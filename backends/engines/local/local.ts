@@ -1,5 +1,5 @@
 /**
- * The local engine: our own process around a transformers model, over one gRPC stream.
+ * The local engine: Troupe's own process around a transformers model, over one gRPC stream.
  *
  * in   generate, abort, release, new weights        out  generations
  * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.

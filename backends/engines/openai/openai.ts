@@ -1,7 +1,7 @@
 /**
  * The OpenAI-compatible engine: any server with /v1/completions. Text in, text out.
  *
- * in   generate, abort        out  generations whose token ids come from encoding the text with our tokenizer
+ * in   generate, abort        out  generations whose token ids come from encoding the text with the run's tokenizer
  * Invariant: the engine is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and
  * mean nothing, and it loads no weights. An answer that ends with `stop` gets the request's first stop token at its
  * end, which such servers leave out.

@@ -3,10 +3,10 @@
  * leg ends at a token that is an end token only in the model's files.
  *
  * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
- * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request of
- * ours continues on the server after its leg: it is aborted, or its connection is closed, which the server takes for an
- * abort. A token whose weights are unknown is dropped: one that came after a pause which does not end running requests,
- * in a leg without its last event.
+ * Invariant: a leg begins while the gate is open, with the context and all tokens of the earlier legs. No request
+ * of the generation continues on the server after its leg: it is aborted, or its connection is closed, which the server
+ * takes for an abort. A token whose weights are unknown is dropped: one that came after a pause which does not end
+ * running requests, in a leg without its last event.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'

@@ -120,8 +120,8 @@ async function contextOf(http: ServerHttp, info: Readonly<Record<string, unknown
 }
 
 /**
- * Refuses a server whose --preferred-sampling-params set a parameter that our requests do not: it would change the
- * sampling.
+ * Refuses a server whose --preferred-sampling-params set a parameter that Troupe's requests do not set: it would
+ * change the sampling.
  */
 function checkPreferred(url: string, preferred: unknown): void {
   const fields = typeof preferred === 'object' && preferred !== null ? Object.keys(preferred) : []

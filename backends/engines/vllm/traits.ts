@@ -8,8 +8,8 @@ import type { ServerTraits } from '../server/traits'
 
 export interface VllmExpectation extends ServerExpectation {
   /**
-   * True if the model's head is its embedding (tied): on CPUs, vLLM 0.32 without our plugin keeps the old head when
-   * weights change.
+   * True if the model's head is its embedding (tied): on CPUs, vLLM 0.32 without Troupe's plugin keeps the old head
+   * when weights change.
    */
   readonly tiedHead: boolean
 }

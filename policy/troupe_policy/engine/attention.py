@@ -83,7 +83,8 @@ def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: fl
         return torch.zeros(visible.shape, device=query.device).masked_fill_(~visible, float("-inf"))[:, None, None]
 
     bias = current.once(("bias", window), mask)
-    # Blocks that no row of the pass owns get some row's query, and a line of results that is dropped.
+    # A block that no row of the pass owns has line n. It is computed with the query of row n - 1, and line n of the results
+    # is dropped.
     asked = current.once("asked", lambda: reads.line.clamp(max=n - 1))
     queries = query.reshape(n, -1).index_select(0, asked).view(m * kv_heads, groups, dim)
     scores = _products(queries, keys[:m].flatten(0, 1).transpose(1, 2)).view(m, kv_heads, groups, size)

@@ -1,4 +1,4 @@
-"""A causal LM for inference: loaded with our attention, checked against a plain forward pass, updated in place.
+"""A causal LM for inference: loaded with Troupe's attention, checked against a plain forward pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
 Invariant: names and shapes of an update, and its digest if one is given, are checked before the first weight changes.
@@ -50,7 +50,7 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel if transformers cannot load the model with our attention, or if keys and values in blocks do
+    Raises UnsupportedModel if transformers cannot load the model with Troupe's attention, or if keys and values in blocks do
     not give the logits of a plain forward pass; CheckpointError if a file differs from the manifest beside it.
     """
     check_model(directory)
@@ -61,12 +61,12 @@ def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto")
             str(directory), dtype=kind, attn_implementation=ATTENTION, local_files_only=True
         )
     except ValueError as error:
-        raise UnsupportedModel(f"transformers cannot load {directory} with our attention: {error}") from error
+        raise UnsupportedModel(f"transformers cannot load {directory} with Troupe's attention: {error}") from error
     return prepare(model, target)
 
 
 def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
-    """Moves a model that was loaded with our attention to its device, and checks it. Raises UnsupportedModel."""
+    """Moves a model that was loaded with Troupe's attention to its device, and checks it. Raises UnsupportedModel."""
     model = model.to(device).eval().requires_grad_(False)
     dtype = next(model.parameters()).dtype
     with torch.inference_mode():
