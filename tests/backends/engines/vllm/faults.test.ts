@@ -343,7 +343,7 @@ test('a server that does not fit is refused at start, with what differs', async 
     expect(error.hint).toBeTruthy()
     return error.message
   }
-  expect(await refusal({ contextTokens: 65 })).toMatch(/at most 64 tokens.*limits\.contextTokens is 65/)
+  expect(await refusal({ contextTokens: 65 })).toMatch(/at most 64 tokens, the recipe's longest context has 65/)
   expect(await refusal({ vocabulary: 99 })).toMatch(/vocabulary is larger than the model's 99/)
   expect(await refusal({ vocabulary: 101 })).toMatch(/refuses token id 100/)
   expect(await refusal({ decode: async ids => `other ${ids.join(' ')}` })).toMatch(/server's tokenizer reads id \d+ as/)
