@@ -22,7 +22,10 @@ const askMs = 120_000
 export const visibleVariable = (env: NodeJS.ProcessEnv = process.env): string =>
   env.HIP_VISIBLE_DEVICES === undefined ? 'CUDA_VISIBLE_DEVICES' : 'HIP_VISIBLE_DEVICES'
 
-/** Lists the GPUs. @throws TroupeError process.no_devices if torch does not say how many there are */
+/**
+ * Lists the GPUs. @throws TroupeError process.no_devices if torch does not say how many there are, process.no_python if
+ * there is no venv
+ */
 export async function visibleDevices(
   env: NodeJS.ProcessEnv = process.env,
   hasDriver = driverFiles.some(file => existsSync(file)),
@@ -30,7 +33,8 @@ export async function visibleDevices(
   const named = env[visibleVariable(env)]
   if (!hasDriver || named?.trim() === '') return []
   const script = 'import torch; print(torch.cuda.device_count())'
-  const ask = () => promisify(execFile)(pythonPath(env), ['-c', script], { env, timeout: askMs })
+  const python = pythonPath(env)
+  const ask = () => promisify(execFile)(python, ['-c', script], { env, timeout: askMs })
   const count = await retryKilled(ask).then(
     ({ stdout }) => Number(stdout.trim()),
     thrown => {

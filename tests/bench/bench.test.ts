@@ -85,7 +85,7 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['support/sandbox/service', /share that ended ok', [^,]*, 1\)/],
   ['support/sandbox/lanes', /beyond its limit[^\n]*, 20\)/],
   ['support/sandbox/lanes', /sleep 0\.5 s: seconds', seconds, 3\)/],
-  ['support/sandbox/lanes', /idleMiB, 80\)/],
+  ['support/sandbox/lanes', /idle zygote with numpy and sympy, MiB', sympy, 80\)/],
   ['support/sandbox/lanes', /sessionMiB, 8\)/],
 ]
 

@@ -149,7 +149,8 @@ test('a step costs what the trainer computes: each product, attention by the squ
   const { intermediate_size: inner, vocab_size: words, num_key_value_heads: kv } = qwen3At14b
   const down = layers * h * inner
   const matrices = layers * (2 * h * (heads + kv) * 128 + 3 * h * inner)
-  const pairs = (tokens: number) => (4 * layers * heads * 128 * tokens) / 2
+  // A token attends to itself and to those before it.
+  const pairs = (tokens: number) => (4 * layers * heads * 128 * (tokens + 1)) / 2
   const flops = (...overrides: string[]) => {
     const { time, tokens } = of('rstar2', overrides)
     const seconds = time.find(figure => figure.what === 'training: products')!.value

@@ -1,13 +1,18 @@
 /**
- * A run's directory is copied and moved: everything goes on in the copy, the original is neither read nor written. And a
- * checkpoint of it is damaged: the resume says so, and goes on from an older one as it is told.
+ * A run's directory is copied and moved: everything goes on in the copy, the original is neither read nor written. Then
+ * copies are damaged: a checkpoint, so that the resume goes on from an older one as it is told; and records of the log, so
+ * that the run is salvaged first.
  */
-import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { CheckpointSaved } from '../../messages/facts'
+import { runId } from '../../messages/ids'
+import { topicOnBus } from '../../messages/topics'
 import type { StepReport } from '../../replay/learning/progress'
 import type { Verification } from '../../replay/verify/verification'
+import { salvagePages } from '../../runtime/bus/lmdb/pages/salvagePages'
+import type { StoredTopic } from '../../runtime/bus/lmdb/store'
 import { filesBelow, flipBit, sha256 } from '../support/checkpointFiles'
 import { messagesOf, troupe } from '../support/cli'
 import { smallRun } from '../support/smallRun'
@@ -98,4 +103,40 @@ test('one flipped bit in the newest checkpoint: the resume is refused with the f
   const cured = await resume(bus, 3, '--from-checkpoint', older!.name)
   expect({ code: cured.code, stderr: cured.stderr.slice(-2000) }).toMatchObject({ code: 0 })
   expect(lossOf(cured.stdout, 3)).toBe(loss)
+})
+
+/** Changes one bit in the records of step 2's trajectories; the checksum of their chunk then fails. */
+function damageSecondStep(bus: string): void {
+  const file = join(bus, 'runs/r/log/data.mdb')
+  const found = salvagePages(file)!
+  const { id } = (found.topics as readonly StoredTopic[]).find(
+    ({ topic }) => topic === topicOnBus(runId('r'), 'trajectories'),
+  )!
+  const chunks = found.chunks.get(id * 65_536)!.map(each => Buffer.from(each.bytes()))
+  const ofStep = chunks.filter(bytes => bytes.includes('s0002.'))
+  const chunk = ofStep[Math.floor(ofStep.length / 2)]!
+  found.close()
+  const bytes = readFileSync(file)
+  for (let at = bytes.indexOf(chunk); at >= 0; at = bytes.indexOf(chunk, at + 1))
+    bytes[at + Math.floor(chunk.length / 2)]! ^= 1
+  writeFileSync(file, bytes)
+}
+
+test('a run with damaged records is salvaged up to them, and what is saved is resumed to its end', async () => {
+  const bus = copied('damaged')
+  damageSecondStep(bus)
+  const refused = await resume(bus, 3)
+  expect(refused.code).not.toBe(0)
+  expect(refused.stderr).toContain('bus.corrupt')
+
+  const saved = join(directory, 'saved')
+  const salvage = await troupe(['replay', 'salvage', 'r', ...at(bus), '--to', `lmdb:${saved}`, '--json']).done
+  expect(salvage).toMatchObject({ code: 0 })
+  expect(JSON.parse(salvage.stdout)).toMatchObject({ ok: true, steps: [2], lost: expect.any(Array) })
+
+  const { code, stdout, stderr } = await resume(saved, 3)
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+  expect(steps(stdout).map(({ step }) => step)).toEqual([2, 3])
+  const verified = JSON.parse((await replay(saved, 'verify', '--json')).stdout) as Verification
+  expect(verified).toMatchObject({ ok: true, problems: [] })
 })
