@@ -11,6 +11,7 @@ import { toolsSection } from '../../../config/sections/tools'
 import type { ExecuteTool } from '../../../messages/commands'
 import type { ToolCompleted } from '../../../messages/facts'
 import { epoch, executorId, groupId, runId, trajectoryId } from '../../../messages/ids'
+import { loadRecipe } from '../../../recipes/load/loadRecipe'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { systemEffects } from '../../../runtime/effects'
 import { openTroupe } from '../../../runtime/embed'
@@ -74,7 +75,7 @@ test('run.started names the environment, and a resume under another says what di
   const options = (given: object) => ({
     ...{
       run: runId('r'),
-      config: { ...tools(given), seed: 1 } as never,
+      config: { ...loadRecipe('quickstart').config.value, ...tools(given) } as never,
       acceptCode: false,
       versions: {},
       partitions: 1,
