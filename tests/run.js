@@ -32,14 +32,14 @@ const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), work
 const suites = {
   lint: { limitMinutes: 5, together: true, commands: () => [biome(), types()] },
   // One worker more than cores, since tests wait for processes, restarts and deadlines.
-  unit: { limitMinutes: 15, commands: () => [jestSuite('unit', '--maxWorkers=3')] },
+  unit: { limitMinutes: 20, commands: () => [jestSuite('unit', '--maxWorkers=3')] },
   sandbox: { limitMinutes: 5, commands: () => [jestSuite('sandbox', '--maxWorkers=2')] },
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.
-  kafka: { limitMinutes: 15, beside: ['pytest'], commands: () => [jestSuite('kafka', '--runInBand')] },
+  kafka: { limitMinutes: 20, beside: ['pytest'], commands: () => [jestSuite('kafka', '--runInBand')] },
   // Real engines and trainers: two files at once, since a run of one waits for the other half of the time: a start loads
   // torch on one thread, and small models train on one.
-  slice: { limitMinutes: 25, commands: () => [jestSuite('slice', '--maxWorkers=2')] },
+  slice: { limitMinutes: 30, commands: () => [jestSuite('slice', '--maxWorkers=2')] },
   // The packages of environments are fetched here too (0.9 GB).
   environments: {
     limitMinutes: 10,
