@@ -8,6 +8,8 @@
  */
 import { cp, readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
+import { decode } from '../../messages/codec'
+import { MessageError } from '../../messages/messageError'
 import { topics as specs, type TopicName, topicOnBus } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
 import { decodeChunk } from '../../runtime/bus/lmdb/chunk'
@@ -116,10 +118,12 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
           const decoded = recordsOf(part, chunk)
           through = chunk.last
           const kept = decoded.filter(r => r.offset < end && r.timestamp <= until)
-          for (const { offset, timestamp, headers } of decoded) {
+          for (const record of decoded) {
+            const { offset, timestamp, headers } = record
             if (offset < end && timestamp <= until) continue
             if (headers.trajectory) trajectories.add(headers.trajectory)
-            if (headers.type === 'step.completed' && headers.step) steps.add(Number(headers.step))
+            const step = completedStep(record)
+            if (step !== undefined) steps.add(step)
           }
           if (kept.length === 0) continue
           await context.bus.append(
@@ -227,6 +231,18 @@ function intactEnd(part: Part): { readonly end: number; readonly lastAt: number 
     lastAt = records[records.length - 1]!.timestamp
   }
   return { end, lastAt, isCut: false }
+}
+
+/** Number of the step whose `step.completed` the record is; undefined for other records and those that cannot be read. */
+function completedStep(record: BusRecord): number | undefined {
+  if (record.headers.type !== 'step.completed') return undefined
+  try {
+    const message = decode(record)
+    return message.type === 'step.completed' ? message.step : undefined
+  } catch (thrown) {
+    if (thrown instanceof MessageError) return undefined
+    throw thrown
+  }
 }
 
 function firstAt(part: Part): number | undefined {
