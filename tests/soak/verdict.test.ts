@@ -102,6 +102,16 @@ test('a log that grows by more for each record is named, and so are decisions th
   expect(faults.map(fault => fault.split(' grows')[0]).sort()).toEqual(['decision', 'log bytes a record'])
 })
 
+test('a process that lives in a few samples only is no series; a soak that is too short says so', () => {
+  const helped = soak(3, (sample, minute) => {
+    if (minute > 100 && minute < 104) sample['memoryBytes:other'] = mib * minute
+  })
+  expect(judged(helped).faults).toEqual([])
+  expect(judged(soak(3).slice(0, 20)).faults).toContainEqual(
+    expect.stringMatching(/^memoryBytes:train cannot be judged: fewer than 8 samples/),
+  )
+})
+
 test('a dead letter, or a run that makes no steps, is a fault', () => {
   const dead = soak(7, sample => {
     sample['kept:dead-letters'] = 2

@@ -4,8 +4,8 @@
  * in   samples with their hours since the start, the end of the warm-up, the retention of commands
  * out  a row a series; faults
  * A series grows if its slope is above 0 for certain (trend.ts) and it rose by more than a tolerance after the warm-up.
- * The warm-up of the run's first process lasts until its caches are full: the 4,096 latest records of each partition that
- * has so many by the end. Commands may be kept for as long as their retention, however many they are.
+ * The warm-up of the run's first process lasts until its caches, the 4,096 latest records of each partition, hold nine tenths
+ * of what they hold at the end. Commands may be kept for as long as their retention, however many they are.
  * Invariant: every fault names its series and its figures.
  */
 import { type TopicName, topics } from '../../messages'
@@ -61,6 +61,8 @@ const rules: readonly Rule[] = [
 
 const commandTopics = (Object.keys(topics) as TopicName[]).filter(name => topics[name].holds === 'commands')
 
+/** Fewest samples of a series that can be judged: a point each. */
+const leastSamples = 8
 /** Records of a partition that a journal keeps decoded. */
 const cachedRecords = 4096
 /** Time from the end of a command's retention to its end: trims begin once a minute, and a busy machine delays them. */
@@ -74,6 +76,8 @@ export function judge(all: readonly TimedSample[], warmUpHours: number, commandR
     if (rule === undefined) return []
     const from = ofFirstProcess.test(name) ? Math.max(full, warmUpHours) : warmUpHours
     const judged = points.filter(({ hours }) => hours >= from)
+    // A short-lived process, such as a command of the set-up, is in a few samples only.
+    if (judged.length < leastSamples) return []
     const trend = trendOf(blocksOf(judged, Math.min(blockSamples, Math.max(1, judged.length >> 3)), rule.reduce))
     const tolerance = Math.max(rule.floor, rule.share * trend.median)
     return [{ series: name, trend, tolerance, grows: trend.low > 0 && trend.growth > tolerance }]
@@ -83,6 +87,11 @@ export function judge(all: readonly TimedSample[], warmUpHours: number, commandR
     if (name.startsWith('overdue:') && trend.median > 0)
       faults.push(`${name}: ${trend.median} commands are older than their retention`)
   const last = all.at(-1)!.sample
+  for (const name of Object.keys(last).filter(known => ofFirstProcess.test(known)))
+    if (!rows.some(({ series: judged }) => judged === name))
+      faults.push(
+        `${name} cannot be judged: fewer than ${leastSamples} samples since its caches are full; run for longer`,
+      )
   if ((last['kept:dead-letters'] ?? 0) > 0) faults.push(`${last['kept:dead-letters']} dead letters`)
   const first = all.find(({ hours }) => hours >= warmUpHours)!.sample
   if (!((last.steps ?? 0) > (first.steps ?? 0))) faults.push('no step was made after the warm-up')
@@ -91,11 +100,12 @@ export function judge(all: readonly TimedSample[], warmUpHours: number, commandR
 
 const ofFirstProcess = /^(memoryBytes:train|heapBytes|externalBytes)$/
 
-/** Hours at which the last of the first process's caches that become full became so. */
+/** Hours at which the first process's caches held nine tenths of the records that they hold at the end. */
 function cachesFullAt(samples: readonly TimedSample[]): number {
-  const last = samples.at(-1)!.sample
-  const filled = Object.keys(topics).filter(topic => appended(last, topic) >= cachedRecords)
-  return samples.find(({ sample }) => filled.every(topic => appended(sample, topic) >= cachedRecords))?.hours ?? 0
+  const cached = ({ sample }: TimedSample) =>
+    Object.keys(topics).reduce((sum, topic) => sum + Math.min(cachedRecords, appended(sample, topic)), 0)
+  const most = cached(samples.at(-1)!)
+  return samples.find(one => cached(one) >= 0.9 * most)?.hours ?? 0
 }
 
 function seriesOf(
