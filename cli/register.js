@@ -12,6 +12,7 @@ const { Module, SourceMap } = require('node:module')
 const path = require('node:path')
 const { pathToFileURL } = require('node:url')
 const vm = require('node:vm')
+const { crc32 } = require('node:zlib')
 const { places } = require('./setup/places')
 
 const { checkout, root, logs } = places()
@@ -80,20 +81,22 @@ function compiled(source, file, digest, place) {
 }
 
 const uncached = []
+/** First line of a file of V8's code: the source's digest, and a checksum, since V8 crashes on code with a wrong byte. */
+const headOf = (digest, code) => `${digest} ${crc32(code)}\n`
+
 /** V8's code for a script. A process that finds none of this digest writes it at its end, with the functions that ran. */
 function scriptOf(text, file, digest, place) {
   const kept = read(`${place}.code`)
-  const isOfSource = kept?.toString('latin1', 0, digest.length) === digest
-  const script = new vm.Script(Module.wrap(text), {
-    filename: file,
-    cachedData: isOfSource ? kept.subarray(digest.length) : undefined,
-  })
-  if (!isOfSource) uncached.push({ script, file: `${place}.code`, digest })
+  const code = kept?.subarray(kept.indexOf('\n') + 1)
+  const isSound = kept !== undefined && kept.toString('latin1', 0, kept.length - code.length) === headOf(digest, code)
+  const script = new vm.Script(Module.wrap(text), { filename: file, cachedData: isSound ? code : undefined })
+  if (!isSound) uncached.push({ script, file: `${place}.code`, digest })
   return script
 }
 process.on('exit', () => {
   for (const { script, file, digest } of uncached) {
-    keep(file, Buffer.concat([Buffer.from(digest, 'latin1'), script.createCachedData()]))
+    const code = script.createCachedData()
+    keep(file, Buffer.concat([Buffer.from(headOf(digest, code), 'latin1'), code]))
   }
 })
 

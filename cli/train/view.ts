@@ -159,7 +159,8 @@ export function trainView(options: TrainViewOptions) {
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
       const { recipeSteps = config.train.steps, place = '', resumedBy } = options
       const score = (e: Score) => `${shownScore(e)} (n ${e.n})`
-      const isShort = summary.outcome === 'done' && summary.steps < recipeSteps
+      // A run whose last stage was over before `train.steps` has no further step.
+      const isShort = summary.outcome === 'done' && summary.steps >= config.train.steps && summary.steps < recipeSteps
       const parts = Object.entries(cpu.seconds)
       const total = parts.reduce((sum, [, s]) => sum + s, 0)
       out('')

@@ -91,7 +91,8 @@ export class WaitingJobs {
    * goes to the zygote of its kind on the core with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
    * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
-   * @param lacks called with each kind that has a waiting call and no zygote that takes it
+   * @param lacks called with each kind that has a waiting call and no zygote that is free: the call waits, or it goes to one
+   * that has calls already, whose core they share
    */
   next(
     links: readonly Link[],
@@ -108,10 +109,8 @@ export class WaitingJobs {
     }
     for (const job of this.#candidates(isUrgent)) {
       const link = freest(links, job, isUrgent(job))
-      if (!link) {
-        lacks(job.kind)
-        continue
-      }
+      if (!link || link.calls.size > 0) lacks(job.kind)
+      if (!link) continue
       if (!admit(job)) return undefined
       const again = this.#again.indexOf(job)
       if (again >= 0) this.#again.splice(again, 1)

@@ -68,6 +68,19 @@ test('what was kept and cut off is compiled again', () => {
   expect(run("console.log(require('./a').said)").out).toBe('one')
 })
 
+test("V8's code with a wrong byte is not run, and is written anew", () => {
+  source('export const said: string = [1, 2, 3].map(n => String(n)).join()')
+  const print = "console.log(require('./a').said)"
+  run(print)
+  const cache = join(home, '.cache/ts')
+  const code = join(cache, readdirSync(cache).find(file => file.endsWith('.code'))!)
+  const sound = readFileSync(code)
+  writeFileSync(code, Buffer.concat([sound.subarray(0, 512), Buffer.alloc(sound.length - 512)]))
+  expect(run(print).out).toBe('1,2,3')
+  const anew = readFileSync(code).subarray(512)
+  expect(anew.some(byte => byte !== 0)).toBe(true)
+})
+
 test('a program knows that it is the main one, finds its packages, and imports what only import loads', () => {
   mkdirSync(join(home, 'esm'))
   writeFileSync(join(home, 'esm/own.mjs'), 'export const said = import.meta.url.slice(-11)')

@@ -66,6 +66,20 @@ test('calls of a kind whose zygotes are busy do not hold up calls of another kin
   expect(waiting.size).toBe(0)
 })
 
+test('calls that run at once get a zygote each, on a core of its own, while cores are left', async () => {
+  const sandbox = await openSandbox({
+    ...{ requireLevel: 'full', python: pythonPath(), zygotes: 2, preload: 'numpy', lazyPreload: true },
+  })
+  try {
+    const pids = () => (sandbox as Sandbox & { readonly zygotePids: readonly number[] }).zygotePids.length
+    const three = () => Promise.all([1, 2, 3].map(() => run(sandbox, 'import numpy, time; time.sleep(0.5)')))
+    for (let tries = 0; tries < 20 && pids() < 4; tries++) await three()
+    expect(pids()).toBe(4)
+  } finally {
+    await sandbox.close()
+  }
+}, 60_000)
+
 describe('with numpy and sympy', () => {
   let sandbox: Sandbox & { readonly zygotePids?: readonly number[] }
   beforeAll(async () => {

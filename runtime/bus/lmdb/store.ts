@@ -111,7 +111,10 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
   })
   try {
     if (mode === 'write' && fresh) allocate(directory, root, bytesToOpen)
-    if (!fresh && ![...root.getKeys()].includes(tables.meta)) {
+    const named = [...root.getKeys()]
+    // A writer that ended while it made its log, for want of space or by a signal, left none or one of its tables.
+    const isBegun = mode === 'write' && named.every(name => name === tables.records)
+    if (!fresh && !named.includes(tables.meta) && !isBegun) {
       throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
     }
     const options = { name: tables.records, encoding: 'binary', keyEncoding: 'binary' } as const

@@ -58,9 +58,12 @@ test('a rate of no calls is none: a step whose positives called no tool shows no
   expect(written.join('')).toMatch(/tool errors in positives +– {2}/)
 })
 
-/** Prints the end of a run, as a terminal shows it. `shown`: steps that this process shows while it runs. */
+/**
+ * Prints the end of a run after two steps, as a terminal shows it. `steps`: those of the run's recipe; `shown`: those that
+ * this process shows while it runs.
+ */
 function ending(
-  { outcome = 'done', recipeSteps = 2, shown = 2 },
+  { outcome = 'done', steps = 2, recipeSteps = 2, shown = 2 },
   evaluations: readonly (readonly [step: number, passAt1: number])[] = [],
 ): string {
   const written: string[] = []
@@ -69,7 +72,8 @@ function ending(
   try {
     const resumedBy = 'npx troupe train x --resume r --bus lmdb:/d'
     const view = trainView({
-      ...{ json: false, config, run: 'r', fx: manualEffects(), place: ' --bus lmdb:/d', recipeSteps, resumedBy },
+      ...{ json: false, config: { ...config, train: { ...config.train, steps } } },
+      ...{ run: 'r', fx: manualEffects(), place: ' --bus lmdb:/d', recipeSteps, resumedBy },
     })
     for (const [step, passAt1] of evaluations)
       state.take({
@@ -97,6 +101,12 @@ test('a run that --steps ended early says after which step, and how to go on to 
   const text = ending({ recipeSteps: 6 })
   expect(text).toContain('r: stopped after step 2 of 6\n')
   expect(text).toContain('go on with                npx troupe train x --resume r --bus lmdb:/d --steps 6\n')
+})
+
+test('a run whose last stage was over before its last step says so, and not how to go on', () => {
+  const text = ending({ steps: 6, recipeSteps: 6 })
+  expect(text).toContain('r: done, why it ended\n')
+  expect(text).not.toContain('go on with')
 })
 
 test('a run that was stopped or failed says with which command it goes on, one that is done does not', () => {

@@ -109,6 +109,20 @@ describe('the lmdb bus alone', () => {
     expect(position!.offset).toBe((await bus.offsets('t', 0)).next - 1)
   })
 
+  test('a log whose writer ended while it made the tables is begun again; tables of another program are refused', async () => {
+    const other = join(directory, 'other')
+    const unlike = { noSubdir: false, overlappingSync: false } as const
+    const root = openLmdb({ ...unlike, path: directory })
+    await root.close()
+    expect(await codeOf(openLmdbBus({ directory, mode: 'read' }))).toBe('bus.not_a_log')
+    await fill(await open('write'), 50)
+    mkdirSync(other)
+    const theirs = openLmdb({ ...unlike, path: other })
+    await theirs.put('key', 'value')
+    await theirs.close()
+    expect(await codeOf(openLmdbBus({ directory: other, mode: 'write' }))).toBe('bus.not_a_log')
+  })
+
   test('a second writer is refused by name of the first, from this process and from another', async () => {
     const bus = await open('write')
     const error = await openLmdbBus({ directory, mode: 'write' }).catch(thrown => thrown)
