@@ -30,8 +30,13 @@ export function codeOptions(tools: CodeTools): Pick<SandboxOptions, 'python' | '
 
 const described = new Map<string, ReturnType<typeof codeEnvironment>>()
 
-/** Describes the environment, and says which of the modules that it promises are missing; asked once per process. */
-export function environmentOf(tools: CodeTools): Promise<CodeEnvironment & { readonly missing: readonly string[] }> {
+/**
+ * Describes the environment, and says which of the modules that it promises are missing; asked once per process.
+ * @throws TroupeError process.no_packages, SandboxError sandbox.no_python
+ */
+export async function environmentOf(
+  tools: CodeTools,
+): Promise<CodeEnvironment & { readonly missing: readonly string[] }> {
   const python = pythonOf(tools) ?? 'python3'
   const groups = preloadGroups({ preload: tools.preload ?? STANDARD_PRELOAD })
   const promised = [...new Set(groups.flat().map(name => name.split('.')[0]!))]

@@ -123,6 +123,11 @@ test('the description of a tool names the modules that are missing, and none whe
   expect(schema!.description).toBe(pythonTool.description)
 })
 
+test('a host without the packages of the tools, which another host runs, describes them as they are', async () => {
+  const config = tools({ packages: ['six==1.17.0'], names: [pythonTool.name] })
+  expect(await toolSchemas({ config, recipe })).toEqual([pythonTool])
+})
+
 test('a venv that is gone, packages that are not set up and packages that are not pinned are refused by name', async () => {
   await expect(environmentOf({ python: '/gone/bin/python' })).rejects.toMatchObject({
     code: 'sandbox.no_python',
