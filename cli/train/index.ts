@@ -128,6 +128,6 @@ export async function train(name: string, options: TrainOptions): Promise<number
     return dryRun(loaded, options.json === true)
   }
   const { trainRun } = require('./trainRun') as typeof import('./trainRun')
-  const { train: whole } = steps.length === 0 ? loaded.config.value : loadRecipe(name, isNew ? set : []).config.value
-  return trainRun(name, loaded, options, { overrides, begun, recipeSteps: whole.steps })
+  const whole = steps.length === 0 ? undefined : loadRecipe(name, isNew ? set : []).config.value
+  return trainRun(name, loaded, options, { overrides, begun, recipeSteps: whole?.train.steps })
 }

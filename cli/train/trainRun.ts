@@ -48,12 +48,12 @@ function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
 
 /**
  * `overrides`: values of `--set` and of the options that stand for one. `begun`: when the command began, elapsed ms.
- * `recipeSteps`: steps of the recipe without --steps.
+ * `recipeSteps`: steps of the recipe, if --steps ends the run earlier or later.
  */
 export interface Given {
   readonly overrides: readonly string[]
   readonly begun: number
-  readonly recipeSteps: number
+  readonly recipeSteps: number | undefined
 }
 
 /** Runs the recipe `name`, which is loaded already, or takes a role in a run of it. Returns the exit code. */
@@ -108,7 +108,8 @@ export async function trainRun(
   const state = progress({ positiveAbove: config.selection.positiveAbove, onlyEnds: true })
   const place = placeOptions(options)
   const view = (options.view ?? trainView)({
-    ...{ json: options.json === true, config, run: id, fx: systemEffects, place, recipeSteps },
+    ...{ json: options.json === true, config, run: id, fx: systemEffects, place },
+    ...(recipeSteps === undefined ? {} : { recipeSteps }),
     ...(role === 'all'
       ? { resumedBy: `npx troupe ${options.learns === false ? 'rollout' : 'train'} ${name} --resume ${id}${place}` }
       : {}),

@@ -109,13 +109,16 @@ class Zygote {
       this.#child.kill('SIGKILL')
     }, TICK_MS)
     this.gone = new Promise(resolve => {
-      const settle = (why: string) => {
+      const settle = (why: string, signal?: NodeJS.Signals | null) => {
         clearInterval(watchdog)
         for (const stream of [input, errors, output]) stream?.destroy()
-        resolve({ reason: errorText.trim() || killed || why, served: this.#served })
+        const said = errorText.trim()
+        // A signal from outside is named beside a warning that the zygote wrote before: open.ts tells the two apart.
+        const reason = signal && !killed && said ? `${why}: ${said}` : said || killed || why
+        resolve({ reason, served: this.#served })
       }
       this.#child.once('error', error => settle(error.message))
-      this.#child.once('exit', (code, signal) => setImmediate(settle, `it exited with ${code ?? signal}`))
+      this.#child.once('exit', (code, signal) => setImmediate(settle, `it exited with ${code ?? signal}`, signal))
     })
   }
 
