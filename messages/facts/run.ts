@@ -25,7 +25,7 @@ export interface RunStarted {
   readonly versions: Readonly<Record<string, string>>
   /** Number of partitions of each topic of the run, by topic. */
   readonly partitions: Readonly<Record<string, number>>
-  /** What code that the model writes can import. Absent in earlier logs, and where it could not be found out. */
+  /** Packages that the model's code can import. Absent in earlier logs, and where it could not be found out. */
   readonly toolEnvironment?: ToolEnvironment
 }
 

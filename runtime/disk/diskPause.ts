@@ -11,7 +11,7 @@ import { TroupeError } from '../errors'
 import type { Log } from '../log'
 import { isDiskFull, needText, reserveOf, type Space, sizeText, spaceIn } from './freeSpace'
 
-/** What is to be written. */
+/** A write that waits for room. */
 export interface Need {
   /** Name for messages, with an article: `the log`. */
   readonly what: string
@@ -138,7 +138,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
 
   async function room(need: Need): Promise<void> {
     const key = keyOf(need)
-    // What comes while others wait for the same place waits behind them.
+    // A write for a place where others wait already waits behind them.
     while (polls.has(key) || !hasRoom(need)) {
       if (over.signal.aborted) throw diskFull(need)
       const poll = polls.get(key) ?? untilRoom(need)

@@ -56,7 +56,7 @@ export function sizeText(bytes: number): string {
   return bytes < 1024 * mib ? `${(bytes / mib).toFixed(1)} MiB` : `${(bytes / mib / 1024).toFixed(1)} GiB`
 }
 
-/** What is known of the space where a write failed: `it needs 3.4 MiB, and 1.2 MiB are free`. */
+/** Describes the space where a write failed: `it needs 3.4 MiB, and 1.2 MiB are free`. */
 export function needText(directory: string, needBytes?: number): string {
   const space = spaceIn(directory)
   const needed = needBytes === undefined ? '' : `it needs ${sizeText(needBytes)}`

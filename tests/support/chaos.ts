@@ -10,7 +10,7 @@ import type { Role } from '../../actors/run/run'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Audit, audit, everything } from './audit'
 import type { KafkaServers } from './kafka'
-import { type RoleProcesses, roleProcesses } from './roleProcesses'
+import { parts, type RoleProcesses, roleProcesses, sessionMs } from './roleProcesses'
 
 export interface ChaosOptions {
   readonly kafka: KafkaServers
@@ -38,20 +38,6 @@ export interface ChaosResult {
   /** Number of `learner.claimed` facts. */
   readonly learners: number
 }
-
-const sessionMs = 6000
-const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
-  ['learner-1', 'learner'],
-  ['learner-2', 'learner'],
-  ['scheduler-1', 'scheduler'],
-  ['scheduler-2', 'scheduler'],
-  ['coordinator-1', 'coordinator'],
-  ['coordinator-2', 'coordinator'],
-  ['inference', 'inference'],
-  ['tools-1', 'tools'],
-  ['tools-2', 'tools'],
-  ['verifier', 'verifier'],
-]
 
 /** Generator of random numbers in [0, 1), by mulberry32. */
 function randomOf(seed: number): () => number {

@@ -14,6 +14,22 @@ import { openJournal } from '../../runtime/journal/openJournal'
 import { descendantsOf, type Finished, isAlive, type Running, troupe } from './cli'
 import { until } from './until'
 
+/** Session timeout of consumers in a chaos run, ms. */
+export const sessionMs = 6000
+/** Processes of a chaos run by name, with their roles. */
+export const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
+  ['learner-1', 'learner'],
+  ['learner-2', 'learner'],
+  ['scheduler-1', 'scheduler'],
+  ['scheduler-2', 'scheduler'],
+  ['coordinator-1', 'coordinator'],
+  ['coordinator-2', 'coordinator'],
+  ['inference', 'inference'],
+  ['tools-1', 'tools'],
+  ['tools-2', 'tools'],
+  ['verifier', 'verifier'],
+]
+
 export interface RoleProcesses {
   start(name: string, role: Exclude<Role, 'all'>, ...args: readonly string[]): void
   /** Sends a signal to the process alone; its children end with it. A process killed by SIGKILL is no failure for `check`. */

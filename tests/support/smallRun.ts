@@ -21,6 +21,4 @@ export const smallRun = (demonstrations: number): readonly string[] =>
     ['reward.file', join(__dirname, 'parity.py')],
     ['evaluation.problems', 8],
     ['limits.responseTokens', 96],
-    // Two threads of a trainer wait for each other where other work has the cores.
-    ['train.threads', 1],
   ].flatMap(([path, value]) => ['--set', `${path}=${value}`])

@@ -30,7 +30,7 @@ export interface KillCount {
 }
 
 const mostInAMinute = 4
-/** Of a process that appeared, until it is killed as it starts, in milliseconds. */
+/** Longest time from a process's appearance to its kill at the start, in milliseconds. */
 const latestAtStartMs = 300
 const latestMs = 4000
 const appearsWithinMs = 400_000

@@ -5,11 +5,10 @@
  * out  which faults there were, and what the run's log came to
  * Invariant: nothing is left running. A process that ends because the disk is full is started again.
  */
-import type { Role } from '../../../actors/run/run'
 import { everything } from '../audit'
 import { troupe } from '../cli'
 import type { KafkaServers } from '../kafka'
-import { type RoleProcesses, roleProcesses } from '../roleProcesses'
+import { parts, type RoleProcesses, roleProcesses, sessionMs } from '../roleProcesses'
 import type { SilentProxy } from '../silentProxy'
 import { until } from '../until'
 import { brokerFaults } from './brokerFaults'
@@ -27,19 +26,6 @@ export interface KafkaChaosOptions extends ChaosOptions {
   readonly link: SilentProxy
 }
 
-const sessionMs = 6000
-const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
-  ['learner-1', 'learner'],
-  ['learner-2', 'learner'],
-  ['scheduler-1', 'scheduler'],
-  ['scheduler-2', 'scheduler'],
-  ['coordinator-1', 'coordinator'],
-  ['coordinator-2', 'coordinator'],
-  ['inference', 'inference'],
-  ['tools-1', 'tools'],
-  ['tools-2', 'tools'],
-  ['verifier', 'verifier'],
-]
 const roleOf = new Map(parts)
 
 export async function kafkaChaos(options: KafkaChaosOptions): Promise<ChaosOutcome> {
