@@ -10,6 +10,7 @@ import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
 import { refuseAtStart } from '../../config'
 import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
+import { runsCode } from '../tools/runTools'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
@@ -20,7 +21,7 @@ import { openRunScope, openScope, type Root, type Scope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Role, Run, RunOptions } from './run'
-import { checkCode, checkRecipe, checkTokenizer, endOf, recordRunStart, startOf } from './runStart'
+import { checkCode, checkEnvironment, checkRecipe, checkTokenizer, endOf, recordRunStart, startOf } from './runStart'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
 /**
@@ -82,6 +83,10 @@ async function take(
     case 'inference':
       return startInference(scope, { model: modelThere(options.config, options.modelDirectory), name })
     case 'tools':
+      // Tools that an embedding program passes in run no code of this host's interpreter.
+      if (options.tools === undefined && runsCode(options)) {
+        await checkEnvironment(scope.troupe.journal, options.config, options.acceptCode)
+      }
       return startTools(scope, name)
     case 'verifier':
       return startVerification(scope)

@@ -4,7 +4,8 @@
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
  * Invariant: a reader of the log finds the recipe that the run began with and, for its start and each resume, the
  * digests of recipe, code and tokenizer. The checks refuse a process with other code (unless `acceptCode` is true),
- * another recipe (a resume may change it: no check) or another tokenizer.
+ * another recipe (a resume may change it: no check) or another tokenizer, and an executor whose code would run in another
+ * environment (unless `acceptCode` is true).
  */
 
 import type { RecipeConfig } from '../../config'
@@ -139,6 +140,25 @@ export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own
     retriable: false,
     message: `run '${run}' was started with another tokenizer or chat template than this process has`,
     hint: 'compare the model directories: one of the same name on another machine may hold another model',
+  })
+}
+
+/**
+ * Checks that code which a model writes runs on this host in the environment that the run's latest start or resume recorded.
+ * Passes if `acceptCode` is true, or if the log records none (the learner's host cannot run the code).
+ * @throws TroupeError config.other_environment, process.no_packages; SandboxError sandbox.no_python
+ */
+export async function checkEnvironment(journal: Journal, config: Pick<RecipeConfig, 'tools'>, acceptCode: boolean) {
+  if (acceptCode) return
+  const theirs = await lastEnvironment(journal)
+  if (theirs === undefined) return
+  const changes = environmentChanges(theirs, await environmentOf(config.tools))
+  if (changes.length === 0) return
+  throw new TroupeError('config.other_environment', {
+    boundary: 'config',
+    retriable: false,
+    message: `the code of run '${journal.run}' runs in another environment than this executor has: ${changes.join(', ')}`,
+    hint: 'install the versions of the run here (npx troupe setup), or accept the difference with --accept-code',
   })
 }
 

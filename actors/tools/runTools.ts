@@ -76,6 +76,12 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
   }
 }
 
+/** Returns true if one of the run's tools runs code that the model writes, in the environment of `tools.python`. */
+export const runsCode = (options: RunToolsOptions): boolean => named(options).some(schema => isCode(options, schema))
+
+const isCode = ({ recipe: { toolFunctions = {} } }: RunToolsOptions, schema: ToolSchema) =>
+  toolFunctions[schema.name] === undefined && takesCode(schema)
+
 const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
@@ -112,17 +118,13 @@ function all(options: RunToolsOptions, servers: readonly Opened[]): readonly Too
  * that the model does not import them in vain. Where nothing is missing, or the interpreter does not answer (its error is
  * that of the sandbox), the schemas stay as they are.
  */
-async function sayMissing(
-  { config, recipe: { toolFunctions = {} } }: RunToolsOptions,
-  schemas: readonly ToolSchema[],
-): Promise<readonly ToolSchema[]> {
-  const runsCode = (schema: ToolSchema) => toolFunctions[schema.name] === undefined && takesCode(schema)
-  if (!schemas.some(runsCode)) return schemas
-  const { missing } = await environmentOf(config.tools).catch(() => ({ missing: [] }))
+async function sayMissing(options: RunToolsOptions, schemas: readonly ToolSchema[]): Promise<readonly ToolSchema[]> {
+  if (!schemas.some(schema => isCode(options, schema))) return schemas
+  const { missing } = await environmentOf(options.config.tools).catch(() => ({ missing: [] }))
   if (missing.length === 0) return schemas
   const words = `These modules are not installed: ${missing.join(', ')}.`
   return schemas.map(schema =>
-    runsCode(schema) ? { ...schema, description: `${schema.description} ${words}` } : schema,
+    isCode(options, schema) ? { ...schema, description: `${schema.description} ${words}` } : schema,
   )
 }
 

@@ -42,7 +42,10 @@ export function withRunOptions(command: Command): Command {
       '--serve-weights <host:port>',
       "address at which the learner serves new weights to hosts that do not see --dir (the host's address, and a free port)",
     )
-    .option('--accept-code', 'resume or join a run that another version of the code started')
+    .option(
+      '--accept-code',
+      'resume or join a run that another version of the code started, or join with other packages for tools',
+    )
     .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
 }
 

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { dispatcher, joinExecutor } from '../../../actors'
-import { recordRunStart, startOf } from '../../../actors/run/runStart'
+import { checkEnvironment, recordRunStart, startOf } from '../../../actors/run/runStart'
 import { codeOptions, environmentOf } from '../../../actors/tools/codeEnvironment'
 import { openRunTools, toolSchemas } from '../../../actors/tools/runTools'
 import { toolsSection } from '../../../config/sections/tools'
@@ -68,7 +68,7 @@ test("a run's tool calls import numpy and sympy, and the log has what they print
   await bus.close()
 })
 
-test('run.started names the environment, and a resume under another says what differs', async () => {
+test('run.started names the environment; a resume under another says what differs, an executor of another is refused', async () => {
   const bus = openMemoryBus()
   const troupe = await openTroupe({ bus, run: 'r', log })
   const warned: string[] = []
@@ -97,6 +97,15 @@ test('run.started names the environment, and a resume under another says what di
   expect(warned).toEqual([
     expect.stringMatching(/run 'r' now runs in another environment: .*numpy [\d.]+ → \(absent\)/),
   ])
+  // An executor that joins is held to the environment of the latest start or resume.
+  await checkEnvironment(troupe.journal, tools({ python: join(bare, 'bin/python') }), false)
+  await expect(checkEnvironment(troupe.journal, tools(), false)).rejects.toMatchObject({
+    code: 'config.other_environment',
+    message: expect.stringMatching(
+      /run 'r' runs in another environment than this executor has: .*numpy \(absent\) → \d/,
+    ),
+  })
+  await checkEnvironment(troupe.journal, tools(), true)
   await troupe.close()
   await bus.close()
 })
