@@ -1,5 +1,16 @@
 /** Exports the kernels: computations without clock or I/O. Randomness comes only from a given seed. */
 
+export { type CallRow, callRows, trainedLabels } from './calls/callRows'
+export {
+  type CallNode,
+  type CallTree,
+  callTree,
+  counts,
+  emptyTree,
+  type GrowingTree,
+  growingTree,
+  pathTo,
+} from './calls/callTree'
 export { expectedBest } from './expectedBest'
 export { FairQueue } from './fairQueue'
 export {

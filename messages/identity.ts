@@ -36,6 +36,13 @@ export function factKey(fact: Fact): string {
     case 'reward.assigned':
     case 'reward.failed':
       return `${fact.trajectory}#${fact.type}#${fact.attempt}`
+    case 'session.opened':
+      return `${fact.trajectory}#${fact.type}#${fact.opening}`
+    case 'call.started':
+    case 'call.finished':
+      return `${fact.trajectory}#${fact.call}#${fact.type}#${fact.attempt}`
+    case 'call.delivered':
+      return `${fact.trajectory}#${fact.call}#${fact.type}#${fact.at}`
     case 'group.closed':
     case 'group.selected':
     case 'group.rejected':

@@ -94,6 +94,10 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'rollout.finished':
     case 'reward.assigned':
     case 'reward.failed':
+    case 'session.opened':
+    case 'call.started':
+    case 'call.finished':
+    case 'call.delivered':
       return { topic: 'trajectories', key: groupOf(message.trajectory) }
     case 'learner.claimed':
     case 'step.started':

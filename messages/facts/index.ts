@@ -3,14 +3,16 @@
  * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970) and a derived key (`factKey`): a fact that
  * is delivered or written twice has the same key both times.
  */
+import type { CallFact } from './calls'
 import type { LearnerFact } from './learner'
 import type { RunFact } from './run'
 import type { TrajectoryFact } from './trajectory'
 
+export * from './calls'
 export * from './claims'
 export * from './learner'
 export * from './request'
 export * from './run'
 export * from './trajectory'
 
-export type Fact = TrajectoryFact | LearnerFact | RunFact
+export type Fact = TrajectoryFact | CallFact | LearnerFact | RunFact

@@ -5,6 +5,7 @@
  * To change a message: add the field here and in its interface, raise `version`, and write the upcast in upcast/.
  */
 import type { MessageType } from '../topics'
+import { callShapes } from './calls'
 import { commandShapes } from './command'
 import { learnerShapes } from './learner'
 import type { ShapesOf } from './parts'
@@ -13,6 +14,7 @@ import { trajectoryShapes } from './trajectory'
 
 export const shapes = {
   ...trajectoryShapes,
+  ...callShapes,
   ...learnerShapes,
   ...runShapes,
   ...commandShapes,

@@ -1,0 +1,53 @@
+/**
+ * Reads what the model wrote as an assistant's message: thinking, text, and tool calls.
+ *
+ * in   the text of a turn, with its special tokens        out  a canonical message
+ * Invariant: the same text always gives the same message, so that a log that is read again has the same keys. A tool call
+ * that is not well-formed stays in the content, where the client can see it.
+ */
+import { parseToolCalls } from '../../kernels'
+import { type AssistantMessage, canonicalJson, type ToolUse } from './message'
+
+const thinkOpen = '<think>'
+const thinkClose = '</think>'
+/** Special tokens at the end of a turn, such as `<|im_end|>`. */
+const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*$/
+
+/** Removes the special tokens that end a turn. */
+export const withoutEnd = (text: string): string => text.replace(endTokens, '')
+
+/** Splits a text into the thinking at its start and the rest. Thinking that is not closed is all thinking. */
+export function splitThinking(text: string): { readonly thinking: string; readonly rest: string } {
+  const start = text.trimStart()
+  if (start.startsWith(thinkOpen)) {
+    const close = start.indexOf(thinkClose)
+    if (close < 0) return { thinking: start.slice(thinkOpen.length), rest: '' }
+    return { thinking: start.slice(thinkOpen.length, close), rest: start.slice(close + thinkClose.length) }
+  }
+  // Some templates write the opening tag themselves, as the end of the prompt.
+  const close = text.indexOf(thinkClose)
+  if (close < 0 || text.lastIndexOf(thinkOpen, close) >= 0) return { thinking: '', rest: text }
+  return { thinking: text.slice(0, close), rest: text.slice(close + thinkClose.length) }
+}
+
+/**
+ * Reads a turn. `hasTools`: the request offered tools; without any, a tool call is text. `idOf`: id of the tool call with
+ * this index in the turn.
+ */
+export function answerOf(text: string, hasTools: boolean, idOf: (index: number) => string): AssistantMessage {
+  const { thinking, rest } = splitThinking(withoutEnd(text))
+  const toolUses: ToolUse[] = []
+  let content = rest
+  if (hasTools) {
+    const kept: string[] = []
+    let from = 0
+    for (const call of parseToolCalls(rest).calls) {
+      if (call.kind === 'malformed') continue
+      kept.push(rest.slice(from, call.start))
+      from = call.end
+      toolUses.push({ id: idOf(toolUses.length), name: call.name, arguments: canonicalJson(call.arguments) })
+    }
+    content = [...kept, rest.slice(from)].join('')
+  }
+  return { role: 'assistant', content: content.trim(), thinking: thinking.trim(), toolUses }
+}

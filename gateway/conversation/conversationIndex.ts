@@ -1,0 +1,170 @@
+/**
+ * Finds where a new request continues what a session has recorded.
+ *
+ * in   the requests and answers of a session's calls, in the log's order; a new request
+ * out  the call whose tokens the request continues, the messages that follow it, and the reason of a branch
+ * Invariant: the digest of a conversation covers its tools and all its messages, so a search is one look-up for each
+ * message of the request, however many calls and turns the session has. The index follows from the log alone.
+ */
+import type { BranchReason } from '../../messages/facts'
+import { type AssistantMessage, chained, type Message, messageKey, strippedKey } from './message'
+
+export interface Conversation {
+  /** Canonical JSON of the offered tools; '[]' without any. */
+  readonly tools: string
+  readonly messages: readonly Message[]
+}
+
+export interface Placement {
+  /** Call that the request continues; null if its context begins anew. */
+  readonly parent: number | null
+  /** Number of the request's messages that the parent and its answer hold. */
+  readonly held: number
+  /** null: the request is the first that continues its parent. */
+  readonly branch: BranchReason | null
+}
+
+/** What follows a recorded conversation: the next message of a request, or the answer of a call. */
+interface Follower {
+  readonly role: Message['role']
+  readonly key: string
+  readonly stripped: string
+}
+
+interface Seen {
+  /** Latest call whose answer is the last message here. */
+  call?: number
+  /** Number of requests that end here. */
+  asked: number
+  readonly followers: Follower[]
+}
+
+export interface ConversationIndexOptions {
+  /**
+   * restore: an answer that comes back without its thinking is continued with its sampled tokens. branch: it begins a
+   * branch, as the model would otherwise read what the client did not send. Default: branch.
+   */
+  readonly strippedThinking?: 'branch' | 'restore'
+}
+
+export class ConversationIndex {
+  /** Recorded conversations by their digest. */
+  private readonly seen = new Map<string, Seen>()
+  /** Digest with the whole last answer, by the digest with the answer without its thinking. */
+  private readonly whole = new Map<string, string>()
+  private readonly ends = new Map<number, string>()
+  private readonly lengths = new Map<number, number>()
+  private readonly roots: { readonly tools: string; readonly first: string; readonly hasSystem: boolean }[] = []
+  /** Number of messages of the longest request. */
+  private longest = 0
+
+  constructor(private readonly options: ConversationIndexOptions = {}) {}
+
+  /** Adds a call's request. `messages`: those after the parent and its answer; all of them without a parent. */
+  addRequest(call: number, parent: number | null, tools: string, messages: readonly Message[]): void {
+    const start = parent === null ? undefined : this.ends.get(parent)
+    let at = start ?? chained('', tools)
+    let seen = this.at(at)
+    for (const message of messages) {
+      const key = messageKey(message)
+      follow(seen, { role: message.role, key, stripped: strippedOf(message, key) })
+      at = this.whole.get(chained(at, key)) ?? chained(at, key)
+      seen = this.at(at)
+    }
+    seen.asked++
+    this.ends.set(call, at)
+    const length = messages.length + (start === undefined ? 0 : this.lengths.get(parent!)! + 1)
+    this.lengths.set(call, length)
+    this.longest = Math.max(this.longest, length)
+    const [first] = messages
+    if (start === undefined && first !== undefined)
+      this.roots.push({ tools, first: messageKey(first), hasSystem: first.role === 'system' })
+  }
+
+  /** Adds the answer to a call whose request was added. */
+  addAnswer(call: number, answer: AssistantMessage): void {
+    const request = this.ends.get(call)
+    if (request === undefined) throw new RangeError(`the answer to call ${call} comes before its request`)
+    const key = messageKey(answer)
+    const stripped = strippedKey(answer)
+    follow(this.at(request), { role: 'assistant', key, stripped })
+    const end = chained(request, key)
+    this.at(end).call = call
+    this.ends.set(call, end)
+    if (stripped !== key && this.options.strippedThinking === 'restore') this.whole.set(chained(request, stripped), end)
+  }
+
+  /** Finds the place of a request. */
+  place({ tools, messages }: Conversation): Placement {
+    let at = chained('', tools)
+    let known = this.seen.get(at)
+    let parent: number | null = null
+    let held = 0
+    let i = 0
+    for (; known !== undefined && i < messages.length; i++) {
+      const next: string = chained(at, messageKey(messages[i]!))
+      at = this.whole.get(next) ?? next
+      const deeper = this.seen.get(at)
+      if (deeper === undefined) break
+      known = deeper
+      if (deeper.call !== undefined && i + 1 < messages.length) {
+        parent = deeper.call
+        held = i + 1
+      }
+    }
+    return { parent, held, branch: this.reason(messages, tools, known, i, parent, held) }
+  }
+
+  /** @param known what is recorded about the first `same` messages; undefined if not even the tools are known */
+  private reason(
+    messages: readonly Message[],
+    tools: string,
+    known: Seen | undefined,
+    same: number,
+    parent: number | null,
+    held: number,
+  ): BranchReason | null {
+    if (this.roots.length === 0) return 'first'
+    if (known !== undefined && same === messages.length) return known.asked > 0 ? 'sample' : 'rewound'
+    const [first] = messages
+    if (parent === null && (same === 0 || (same === 1 && first?.role === 'system')))
+      return this.reasonOfRoot(messages, tools, same)
+    const differing = messages[same]!
+    const follower = known?.followers.at(-1)
+    if (follower === undefined) return parent !== null && held === same ? null : 'message-edited'
+    const key = messageKey(differing)
+    if (follower.role === 'assistant') {
+      if (differing.role === 'assistant' && known!.followers.some(one => one.stripped === key))
+        return 'thinking-stripped'
+      return 'answer-edited'
+    }
+    if (differing.role === 'tool' && follower.role === 'tool') return 'tool-result-edited'
+    return differing.role === 'system' ? 'system-changed' : 'message-edited'
+  }
+
+  private reasonOfRoot(messages: readonly Message[], tools: string, same: number): BranchReason {
+    const first = messageKey(messages[0]!)
+    const alike = this.roots.filter(root => root.first === first)
+    if (same === 0 && alike.some(root => root.tools !== tools)) return 'tools-changed'
+    const hasSystem = messages[0]!.role === 'system'
+    if (alike.length > 0 && hasSystem) return messages.length < this.longest ? 'compaction' : 'new-conversation'
+    const isChanged = hasSystem && this.roots.some(root => root.hasSystem && root.tools === tools)
+    return isChanged && messages.length >= this.longest ? 'system-changed' : 'new-conversation'
+  }
+
+  private at(digest: string): Seen {
+    let seen = this.seen.get(digest)
+    if (seen === undefined) {
+      seen = { asked: 0, followers: [] }
+      this.seen.set(digest, seen)
+    }
+    return seen
+  }
+}
+
+const strippedOf = (message: Message, key: string): string =>
+  message.role === 'assistant' ? strippedKey(message) : key
+
+function follow(seen: Seen, follower: Follower): void {
+  if (!seen.followers.some(one => one.key === follower.key)) seen.followers.push(follower)
+}

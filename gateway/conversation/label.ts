@@ -1,0 +1,44 @@
+/**
+ * Labels a call by its use: the agent's own conversation, one of its sub-agents, one after a compaction, or an auxiliary call.
+ *
+ * in   the call's place, what the client says about itself, the session's earlier calls        out  a label
+ * Invariant: a call that continues another has its label. The client's own word (`x-troupe-label`) comes first.
+ */
+import type { BranchReason, CallLabel } from '../../messages/facts'
+
+export interface LabelHints {
+  /** Header `x-troupe-label`. */
+  readonly said?: string
+  readonly model: string
+  /** Header `x-session-id` of harnesses that run several agents at once. */
+  readonly lane?: string
+  /** Header `x-parent-session-id`. */
+  readonly parentLane?: string
+  readonly hasTools: boolean
+  readonly messages: number
+}
+
+export interface LabelContext {
+  readonly branch: BranchReason | null
+  /** Label of the call that this one continues; undefined if its context begins anew. */
+  readonly continued?: CallLabel
+  /** First call of the session: its lane, and if it offered tools. */
+  readonly first?: { readonly lane?: string; readonly hasTools: boolean }
+}
+
+const labels: ReadonlySet<string> = new Set<CallLabel>(['main', 'subagent', 'compaction', 'aux'])
+/** Names of small, fast models that harnesses use for titles, probes and summaries. */
+const smallModel = /haiku|small[-_]fast|[-_]nano\b/i
+
+export function labelOf(hints: LabelHints, context: LabelContext): CallLabel {
+  if (hints.said !== undefined && labels.has(hints.said)) return hints.said as CallLabel
+  if (smallModel.test(hints.model)) return 'aux'
+  if (context.continued !== undefined) return context.continued
+  if (hints.parentLane !== undefined && hints.parentLane !== '') return 'subagent'
+  const { first } = context
+  if (first === undefined) return 'main'
+  if (hints.lane !== undefined && first.lane !== undefined && hints.lane !== first.lane) return 'subagent'
+  if (context.branch === 'compaction') return 'compaction'
+  if (context.branch !== 'new-conversation') return 'main'
+  return first.hasTools && !hints.hasTools && hints.messages <= 2 ? 'aux' : 'subagent'
+}

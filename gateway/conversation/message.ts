@@ -1,0 +1,80 @@
+/**
+ * Canonical messages: one form of a conversation for all dialects, and the key by which two messages are compared.
+ *
+ * in   messages, as a dialect's parser made them        out  a key that is equal if a model would read the same
+ * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls, and
+ * headers that a client changes with every request are no differences.
+ */
+import { createHash } from 'node:crypto'
+
+export interface ToolUse {
+  /** Id by which the client's tool result names the call. */
+  readonly id: string
+  readonly name: string
+  /** Arguments as canonical JSON; the text itself if it is no JSON. */
+  readonly arguments: string
+}
+
+export interface AssistantMessage {
+  readonly role: 'assistant'
+  readonly content: string
+  /** Text of the model's reasoning, without its tags; '' if there is none, or the client left it out. */
+  readonly thinking: string
+  readonly toolUses: readonly ToolUse[]
+}
+
+export interface ToolMessage {
+  readonly role: 'tool'
+  readonly content: string
+  readonly toolUseId: string
+  /** What the client says about the result; null in dialects that do not mark errors. */
+  readonly isError: boolean | null
+}
+
+export type Message = { readonly role: 'system' | 'user'; readonly content: string } | AssistantMessage | ToolMessage
+
+/** Writes plain data as JSON with sorted keys and without white space. */
+export function canonicalJson(data: unknown): string {
+  return JSON.stringify(data, (_key, value: unknown) => {
+    if (value === null || typeof value !== 'object' || Array.isArray(value)) return value
+    return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)))
+  })
+}
+
+/** Returns JSON text in canonical form; any other text unchanged. Empty text stands for no arguments. */
+export function canonicalArguments(text: string): string {
+  if (text.trim() === '') return '{}'
+  try {
+    return canonicalJson(JSON.parse(text))
+  } catch {
+    return text
+  }
+}
+
+/** Lines that Claude Code puts into its system prompt and changes with every request (claude-code issue 24168). */
+const volatileLine = /^[ \t]*x-anthropic-billing-header:.*(?:\n|$)/gim
+
+/** Normalises a text: line ends, volatile header lines, white space around it. */
+export const normalText = (text: string): string => text.replace(/\r\n?/g, '\n').replace(volatileLine, '').trim()
+
+/** Returns the key of a message. */
+export function messageKey(message: Message): string {
+  switch (message.role) {
+    case 'system':
+    case 'user':
+      return JSON.stringify([message.role, normalText(message.content)])
+    case 'tool':
+      return JSON.stringify(['tool', normalText(message.content)])
+    case 'assistant': {
+      const uses = message.toolUses.map(use => [use.name, canonicalArguments(use.arguments)])
+      return JSON.stringify(['assistant', normalText(message.content), normalText(message.thinking), uses])
+    }
+  }
+}
+
+/** Returns the key that an assistant's message has once its thinking is left out. */
+export const strippedKey = (message: AssistantMessage): string => messageKey({ ...message, thinking: '' })
+
+/** Digest of a conversation that is extended by one message; `before` is '' for the first. */
+export const chained = (before: string, key: string): string =>
+  createHash('sha256').update(before).update('\0').update(key).digest('base64url').slice(0, 24)

@@ -1,0 +1,81 @@
+/**
+ * Renders conversations that other programs lead: whole ones, and what follows a turn that the model sampled.
+ *
+ * in   canonical messages, tools        out  token ids, which end with the template's generation prompt
+ * Invariant: a turn of the model is rendered as the text that it sampled. A continuation gives the same text as a rendering
+ * of the whole conversation, or is refused: then the template rewrites history (drops thinking, say).
+ */
+import type { Rendered, Renderer } from '../../backends/renderer/renderer'
+import type { ToolSchema } from '../../config/toolSchema'
+import type { ChatMessage } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
+
+export type TextRenderer = Pick<Renderer, 'prompt' | 'encode' | 'decode' | 'describe'>
+
+export interface ConversationRenderer {
+  /** Renders a whole conversation and the generation prompt. */
+  whole(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
+  /**
+   * Renders messages that follow a turn, and the next generation prompt. `isEnded`: the turn ended with its stop token; else
+   * the result begins with one. undefined: the template renders the messages in a form that cannot be appended.
+   */
+  following(messages: readonly ChatMessage[], isEnded: boolean): Promise<Int32Array | undefined>
+  /**
+   * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` gives what a
+   * rendering of the whole would. False: `tailOfWhole` has to be asked.
+   */
+  readonly keepsHistory: boolean
+  /**
+   * Renders the whole conversation; returns the tokens after `recorded` if the whole begins with the text of those, else
+   * undefined: the template rewrote what was recorded.
+   */
+  tailOfWhole(whole: Rendered, recorded: Int32Array): Promise<Int32Array | undefined>
+}
+
+/** Stands for the model's turn, to find the text that the template puts around it. */
+const probe = '\u2063troupe-probe\u2063'
+const asked: ChatMessage = { role: 'user', content: 'u' }
+const turn = (content: string): ChatMessage => ({ role: 'assistant', content })
+
+/** Learns the template by its renderings. @throws TroupeError render.refused if it cannot render a turn of the model */
+export async function conversationRenderer(renderer: TextRenderer): Promise<ConversationRenderer> {
+  const { stopTokens } = await renderer.describe()
+  const stops = await Promise.all(stopTokens.map(token => renderer.decode(Int32Array.of(token))))
+  const { text } = await renderer.prompt([asked, turn(probe), asked], [])
+  const at = text.indexOf(probe)
+  const stop = at < 0 ? undefined : stops.find(one => one !== '' && text.startsWith(one, at + probe.length))
+  if (stop === undefined) {
+    throw new TroupeError('render.refused', {
+      boundary: 'codec',
+      retriable: false,
+      message: `the chat template ends a turn of the model with none of its stop tokens (${stops.join(', ')})`,
+      hint: "give a template that appends, such as --template hermes",
+    })
+  }
+  const keepsHistory = await rendersThinking(renderer)
+
+  return {
+    keepsHistory,
+    whole: (messages, tools) => renderer.prompt(messages, tools),
+    async following(messages, isEnded) {
+      const { text: whole } = await renderer.prompt([asked, turn(probe), ...messages], [])
+      const end = whole.indexOf(probe) + probe.length
+      if (end < probe.length || !whole.startsWith(stop, end)) return undefined
+      return renderer.encode(whole.slice(isEnded ? end + stop.length : end))
+    },
+    async tailOfWhole({ text: whole }, recorded) {
+      const before = await renderer.decode(recorded)
+      return whole.startsWith(before) && whole.length > before.length
+        ? renderer.encode(whole.slice(before.length))
+        : undefined
+    },
+  }
+}
+
+/** True if the template keeps the thinking of earlier turns, behind tool responses and behind a new user message. */
+async function rendersThinking(renderer: TextRenderer): Promise<boolean> {
+  const turns = [0, 1].map(i => `<think>\n${probe}${i}\n</think>\n\n${probe}answer ${i}`)
+  const messages: ChatMessage[] = [asked, turn(turns[0]!), { role: 'tool', content: 'r' }, turn(turns[1]!), asked]
+  const { text } = await renderer.prompt(messages, []).catch(() => ({ text: '' }))
+  return turns.every(one => text.includes(one))
+}

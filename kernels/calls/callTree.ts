@@ -1,0 +1,113 @@
+/**
+ * Folds the call facts of a captured session into its tree of calls.
+ *
+ * in   facts of one session, in the log's order        out  a node for each call of the latest opening, and what hangs below it
+ * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context, the
+ * parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
+ */
+import type { CallFact, CallFinished, CallStarted, Fact, SessionOpened } from '../../messages/facts'
+
+export interface CallNode {
+  /** `call.started` of the latest attempt. */
+  readonly started: CallStarted
+  /** Answer to the latest attempt; null while it runs, or if the process died in between. */
+  readonly finished: CallFinished | null
+  readonly delivered: boolean
+  /** Calls that continue this one, in the order of their starts. */
+  readonly children: readonly number[]
+}
+
+export interface CallTree {
+  readonly opened: SessionOpened | null
+  /** Nodes by the number of their call; a call of an earlier opening has none. */
+  readonly nodes: ReadonlyMap<number, CallNode>
+  /** Number that the next call gets. Calls of earlier openings keep theirs. */
+  readonly nextCall: number
+}
+
+export const emptyTree: CallTree = { opened: null, nodes: new Map(), nextCall: 0 }
+
+const isCallFact = (fact: Fact): fact is CallFact =>
+  fact.type === 'session.opened' ||
+  fact.type === 'call.started' ||
+  fact.type === 'call.finished' ||
+  fact.type === 'call.delivered'
+
+/** Folds all facts of a session; facts of other types are ignored. */
+export function callTree(facts: Iterable<Fact>): CallTree {
+  const growing = growingTree()
+  for (const fact of facts) if (isCallFact(fact)) growing.add(fact)
+  return growing.tree
+}
+
+/** A tree that grows in place: `tree` shows each fact at once. One owner holds it. */
+export interface GrowingTree {
+  readonly tree: CallTree
+  /** Applies a fact; returns false if it changes nothing. */
+  add(fact: CallFact): boolean
+}
+
+export function growingTree(): GrowingTree {
+  const nodes = new Map<number, CallNode>()
+  const tree = { opened: null as SessionOpened | null, nodes, nextCall: 0 }
+
+  function start(fact: CallStarted): boolean {
+    tree.nextCall = Math.max(tree.nextCall, fact.call + 1)
+    if (fact.opening !== (tree.opened?.opening ?? 0)) return false
+    const known = nodes.get(fact.call)
+    if (known !== undefined && known.started.attempt >= fact.attempt) return false
+    nodes.set(fact.call, { started: fact, finished: null, delivered: true, children: known?.children ?? [] })
+    const parent = fact.parent === null || known !== undefined ? undefined : nodes.get(fact.parent)
+    if (parent !== undefined) nodes.set(fact.parent!, { ...parent, children: [...parent.children, fact.call] })
+    return true
+  }
+
+  return {
+    tree,
+    add(fact) {
+      switch (fact.type) {
+        case 'session.opened':
+          if (tree.opened !== null && fact.opening <= tree.opened.opening) return false
+          tree.opened = fact
+          nodes.clear()
+          return true
+        case 'call.started':
+          return start(fact)
+        case 'call.finished': {
+          const node = nodes.get(fact.call)
+          if (node === undefined || node.finished !== null || node.started.attempt !== fact.attempt) return false
+          nodes.set(fact.call, { ...node, finished: fact })
+          return true
+        }
+        case 'call.delivered': {
+          const node = nodes.get(fact.call)
+          if (node === undefined || node.delivered === fact.delivered) return false
+          nodes.set(fact.call, { ...node, delivered: fact.delivered })
+          return true
+        }
+      }
+    },
+  }
+}
+
+/** Returns the calls from the first context to this one, in that order. @throws RangeError if a parent is missing */
+export function pathTo(tree: CallTree, call: number): readonly CallNode[] {
+  const path: CallNode[] = []
+  for (let at: number | null = call; at !== null; ) {
+    const node = tree.nodes.get(at)
+    if (node === undefined) throw new RangeError(`call ${call} continues call ${at}, which the session does not have`)
+    path.push(node)
+    at = node.started.parent
+  }
+  return path.reverse()
+}
+
+/**
+ * True if the call's tokens are part of the rollout: an engine answered it, and the client got the answer, which another
+ * call that continues it proves as well.
+ */
+export function counts(tree: CallTree, call: number): boolean {
+  const node = tree.nodes.get(call)
+  if (node?.finished == null || node.finished.finish === 'failed') return false
+  return node.delivered || node.children.length > 0
+}

@@ -1,0 +1,124 @@
+/**
+ * Facts of a captured session: a rollout whose turns another program's agent asks for, through the gateway. They lie in
+ * the topic `trajectories`, beside the `rollout.requested`, `reward.assigned` and `rollout.finished` of the same rollout.
+ *
+ * A session is opened once for each agent that works on the rollout; its key is valid until the next opening. Calls are
+ * numbered from 0 in the session. A call continues the recorded tokens of its `parent`, so that the log holds each token
+ * once: the context of a call is the parent's context, the parent's sampled tokens, and the call's own `tokens`.
+ */
+import type { EngineId, TrajectoryId } from '../ids'
+import type { Sampling } from './request'
+import type { PolicySegment, TurnTiming } from './trajectory'
+
+/** An agent got access to a rollout. Calls of an earlier opening do not count any more. */
+export interface SessionOpened {
+  readonly type: 'session.opened'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  /** 0 for the first opening; each further one adds 1. */
+  readonly opening: number
+  /** sha256 of the key, hex. The key itself is in no fact. */
+  readonly keyDigest: string
+  /** Time at which the session ends by itself, ms since 1970. */
+  readonly expiresAt: number
+  /** Session whose agent started this one; absent for a session of its own. */
+  readonly parent?: TrajectoryId
+}
+
+/** HTTP interface that a call came through. */
+export type Dialect = 'chat' | 'completions' | 'responses' | 'messages'
+
+/**
+ * Use of a call in its session. main: the agent's own conversation. subagent: one that the agent started beside it.
+ * compaction: the conversation after its history was replaced by a summary. aux: titles, probes, token counts.
+ */
+export type CallLabel = 'main' | 'subagent' | 'compaction' | 'aux'
+
+/** Reason why a call does not simply continue the conversation that was recorded last. */
+export type BranchReason =
+  | 'first'
+  | 'sample'
+  | 'rewound'
+  | 'answer-edited'
+  | 'thinking-stripped'
+  | 'tool-result-edited'
+  | 'message-edited'
+  | 'system-changed'
+  | 'tools-changed'
+  | 'compaction'
+  | 'new-conversation'
+  | 'template'
+
+/** The gateway accepted a call and asks an engine. Attempts of a call count from 0; the latest one counts. */
+export interface CallStarted {
+  readonly type: 'call.started'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  readonly opening: number
+  readonly call: number
+  readonly attempt: number
+  readonly dialect: Dialect
+  /** Model that the client named. */
+  readonly model: string
+  readonly label: CallLabel
+  /** Earlier call whose tokens this one continues; null if its context begins anew. */
+  readonly parent: number | null
+  /** Reason of the branch; null if the call is the first that continues its parent. */
+  readonly branch: BranchReason | null
+  /** sha256 of the request in canonical form, hex: a retry of the client has the same one. */
+  readonly digest: string
+  /** Canonical messages after those of the parent and its answer, as JSON. */
+  readonly messages: string
+  /** Schemas of the tools that the client offered, as JSON; '' if they are the parent's. */
+  readonly tools: string
+  /** [n] context tokens after the parent's sampled tokens. */
+  readonly tokens: Int32Array
+  /** Number of tokens of the whole context. */
+  readonly contextTokens: number
+  readonly sampling: Sampling
+  readonly seed: number
+  readonly maxTokens: number
+  /** Sampling parameters that the client asked for. While training they are recorded and not obeyed. */
+  readonly asked: Readonly<Record<string, unknown>>
+}
+
+/** A call ended. The fact answers the `call.started` of the same attempt, and is durable before the client gets the end. */
+export interface CallFinished {
+  readonly type: 'call.finished'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  readonly call: number
+  readonly attempt: number
+  /** Engine that generated; '' if none took the call. */
+  readonly engine: EngineId
+  /** [n] token ids as sampled, never re-tokenised. */
+  readonly tokens: Int32Array
+  /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
+  readonly logprobs: Float32Array
+  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
+  readonly entropies?: Float32Array
+  /** Text of the answer, with its special tokens. */
+  readonly text: string
+  /** failed: the engine gave up; nothing of the call is trained on, and no other call continues it. */
+  readonly finish: 'stop' | 'length' | 'failed'
+  /** Error of the engine; empty unless the call failed. */
+  readonly error: string
+  readonly segments: readonly PolicySegment[]
+  readonly cachedTokens: number
+  readonly preemptions: number
+  readonly timing: TurnTiming
+}
+
+/**
+ * The client's connection was lost before the answer's last byte (`delivered` false), or a retry got the answer after all
+ * (true). A call without this fact was delivered. A call that was not, and that no other call continues, is not trained on.
+ */
+export interface CallDelivered {
+  readonly type: 'call.delivered'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  readonly call: number
+  readonly delivered: boolean
+}
+
+export type CallFact = SessionOpened | CallStarted | CallFinished | CallDelivered
