@@ -49,7 +49,7 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
       boundary: 'codec',
       retriable: false,
       message: `the chat template ends a turn of the model with none of its stop tokens (${stops.join(', ')})`,
-      hint: "give a template that appends, such as --template hermes",
+      hint: 'give a template that appends, such as --template hermes',
     })
   }
   const keepsHistory = await rendersThinking(renderer)
