@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite but sglang: lint, unit, sandbox, pytest, kafka, slice, environments, vllm. One runs after the other, but for
- * what fills the time that Kafka's tests spend waiting: pytest, and the downloads of the last two suites.
+ * `npm test`: every suite but sglang. lint, unit and sandbox keep both cores busy and run one after the other; the others
+ * wait half of their time for brokers, servers and downloads, so they run in two lanes at once.
  * Usage: node tests/run.js [SUITE …]
  *
  * in   test files by suite (runner/files.js), the runners' reports     out  a table, and last the line "N passed, N failed, N skipped"
@@ -36,19 +36,19 @@ const suites = {
   sandbox: { limitMinutes: 5, commands: () => [jestSuite('sandbox', '--maxWorkers=2')] },
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.
-  kafka: { limitMinutes: 20, beside: ['pytest'], commands: () => [jestSuite('kafka', '--runInBand')] },
+  kafka: { limitMinutes: 20, commands: () => [jestSuite('kafka', '--runInBand')] },
   // Real engines and trainers: two files at once, since a run of one waits for the other half of the time: a start loads
   // torch on one thread, and small models train on one.
   slice: { limitMinutes: 30, commands: () => [jestSuite('slice', '--maxWorkers=2')] },
   // The packages of environments are fetched here too (0.9 GB).
   environments: {
-    limitMinutes: 10,
+    limitMinutes: 15,
     setup: () => [check('set-up of environments', process.execPath, ['cli/setup.js', '--environments'])],
     commands: () => [jestSuite('environments', '--runInBand')],
   },
   // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.
   vllm: {
-    limitMinutes: 15,
+    limitMinutes: 25,
     setup: () => [
       check('set-up of vLLM', process.execPath, ['cli/setup.js', '--vllm']),
       check('set-up of SmolLM2', process.execPath, ['cli/bin.js', 'setup', 'smollm2']),
@@ -64,12 +64,18 @@ const suites = {
   },
 }
 
-async function runSuite(name, options = {}) {
+/** Lanes run at once, the suites of a lane one after the other. Every suite that no lane names runs before them, alone. */
+const lanes = [
+  ['kafka', 'vllm'],
+  ['pytest', 'environments', 'slice'],
+]
+
+async function runSuite(name) {
   const { limitMinutes, together, setup = () => [], commands } = suites[name]
   const began = performance.now()
   const run = command => {
     process.stderr.write(`\n== ${name}: ${command.title}\n`)
-    return runAndCount(command, limitMinutes * 60_000 - (performance.now() - began), options)
+    return runAndCount(command, limitMinutes * 60_000 - (performance.now() - began))
   }
   const results = []
   for (const command of setup()) results.push(await run(command))
@@ -79,29 +85,10 @@ async function runSuite(name, options = {}) {
   return { ...total(results), name, notes, seconds: (performance.now() - began) / 1000 }
 }
 
-/**
- * Runs the set-ups of suites that come later, one after the other, as long as `goesOn()`. A failure is reported and not
- * counted: the suite's own set-up repeats it.
- */
-async function setUpAhead(names, goesOn, deadlineMs) {
-  const began = performance.now()
-  for (const command of names.flatMap(name => suites[name].setup?.() ?? [])) {
-    if (!goesOn()) return
-    const { failed } = await runAndCount(command, deadlineMs - (performance.now() - began), { inBackground: true })
-    if (failed > 0) process.stderr.write(`${command.title}: failed ahead of its suite, which repeats it\n`)
-  }
-}
-
-/** Runs a suite, and what may run beside it: suites that were asked for too, and the set-ups of `later` ones. */
-async function runWithCompanions(name, companions, later) {
-  let isOver = false
-  const own = runSuite(name).finally(() => {
-    isOver = true
-  })
+async function runInOrder(names) {
   const results = []
-  for (const companion of companions) results.push(await runSuite(companion, { inBackground: true }))
-  await setUpAhead(later, () => !isOver, suites[name].limitMinutes * 60_000)
-  return [...results, await own]
+  for (const name of names) results.push(await runSuite(name))
+  return results
 }
 
 async function main(names) {
@@ -115,14 +102,10 @@ async function main(names) {
   }
   cleanUpAtExit()
   const asked = names.length > 0 ? names : present.filter(name => !suites[name].onRequest)
-  const companionsOf = name => (suites[name].beside ?? []).filter(other => asked.includes(other))
-  const companions = new Set(asked.flatMap(companionsOf))
-  const results = []
   const began = performance.now()
-  for (const name of asked.filter(one => !companions.has(one))) {
-    const later = suites[name].beside === undefined ? [] : asked.slice(asked.indexOf(name) + 1)
-    results.push(...(await runWithCompanions(name, companionsOf(name), later)))
-  }
+  const alone = asked.filter(name => !lanes.flat().includes(name))
+  const inLanes = lanes.map(lane => lane.filter(name => asked.includes(name)))
+  const results = [...(await runInOrder(alone)), ...(await Promise.all(inLanes.map(runInOrder))).flat()]
   const all = total(results)
   const row = cells => cells.map((cell, i) => (i === 0 ? String(cell).padEnd(13) : String(cell).padStart(9))).join('')
   console.log(`\n${row(['suite', 'seconds', 'share', 'passed', 'failed', 'skipped'])}`)

@@ -87,18 +87,19 @@ test('a suite without a test file is a failure, and its runner, which would then
   expect(run('unit')).toMatchObject({ code: 1, closing: '0 passed, 1 failed, 0 skipped' })
 })
 
-test('beside Kafka run pytest and the set-ups of later suites; each suite counts its own set-up once', () => {
-  for (const folder of ['tests/kafka', 'tests/vllm', 'cli']) mkdirSync(join(home, folder))
-  for (const file of ['tests/kafka/a.test.ts', 'tests/vllm/b.test.ts']) writeFileSync(join(home, file), '')
+test('lanes run at once, their suites in order; each suite counts its own set-up once', () => {
+  for (const folder of ['tests/kafka', 'tests/slice', 'tests/vllm', 'cli']) mkdirSync(join(home, folder))
+  for (const file of ['tests/kafka/a.test.ts', 'tests/slice/b.test.ts', 'tests/vllm/c.test.ts'])
+    writeFileSync(join(home, file), '')
   const tells = "require('node:fs').appendFileSync(__dirname + '/calls', process.argv.slice(2).join(' ') + '\\n')"
   for (const file of ['cli/setup.js', 'cli/bin.js']) writeFileSync(join(home, file), tells)
   const counts = { numPassedTests: 5, numFailedTests: 0, numPendingTests: 1, numTodoTests: 1, testResults: [] }
-  jestSays(counts, 0, 2) // set-ups begin only while Kafka's tests run
-  const { code, closing, out } = run('pytest', 'kafka', 'vllm')
-  expect({ code, closing }).toEqual({ code: 0, closing: '15 passed, 0 failed, 5 skipped' })
-  expect(out.match(/^(pytest|kafka|vllm) /gm)).toEqual(['pytest ', 'kafka ', 'vllm '])
-  const once = ['--vllm', 'setup smollm2']
-  expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual([...once, ...once])
+  jestSays(counts, 0, 2)
+  const { code, closing, out } = run('vllm', 'slice', 'kafka')
+  expect({ code, closing }).toEqual({ code: 0, closing: '17 passed, 0 failed, 6 skipped' })
+  expect(out.match(/^(slice|kafka|vllm) /gm)).toEqual(['kafka ', 'vllm ', 'slice '])
+  expect(Number(/^(\d+) s in all$/m.exec(out)?.[1])).toBeLessThan(6) // three of 2 s one after the other
+  expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual(['--vllm', 'setup smollm2'])
 })
 
 test('a suite that is large to fetch runs only if it is named', () => {

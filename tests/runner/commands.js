@@ -89,20 +89,16 @@ function endGroup(child, signal) {
   }
 }
 
-/**
- * The exit code, or the reason why there is none. The deadline ends the runner's whole process group. `inBackground`: on one
- * thread and at low priority.
- */
-function runCommand({ command, args }, deadlineMs, { inBackground = false } = {}) {
+/** The exit code, or the reason why there is none. The deadline ends the runner's whole process group. */
+function runCommand({ command, args }, deadlineMs) {
   return new Promise(resolve => {
     const child = spawn(command, args, {
       cwd: root,
       stdio: ['ignore', 2, 2], // stdout is kept for the closing table
       detached: true,
-      env: { ...process.env, OMP_NUM_THREADS: process.env.OMP_NUM_THREADS ?? (inBackground ? '1' : '2') },
+      env: { ...process.env, OMP_NUM_THREADS: process.env.OMP_NUM_THREADS ?? '2' },
     })
     running.add(child)
-    if (inBackground && child.pid !== undefined) os.setPriority(child.pid, os.constants.priority.PRIORITY_LOW)
     let late = false
     const timer = setTimeout(() => {
       late = true
@@ -119,9 +115,9 @@ function runCommand({ command, args }, deadlineMs, { inBackground = false } = {}
 }
 
 /** Runs one command and counts its tests; `notes` say why a runner without a usable report counts as failed. */
-async function runAndCount(command, deadlineMs, options) {
+async function runAndCount(command, deadlineMs) {
   const began = performance.now()
-  const outcome = await runCommand(command, deadlineMs, options)
+  const outcome = await runCommand(command, deadlineMs)
   const notes = []
   let counts
   try {
