@@ -5,7 +5,7 @@
  * Invariant: the log is only read. A tree whose process is gone is marked so and shown with the last states that it
  * wrote.
  */
-import { hostname } from 'node:os'
+import { type ProcessStanding, processStanding } from '../replay/log/processStanding'
 import { openLog } from '../replay/log/recordedRun'
 import { type ActorNode, type SupervisionTree, supervisionTrees } from '../replay/log/supervisionTrees'
 import { TroupeError } from '../runtime/errors'
@@ -17,8 +17,6 @@ export interface TreeOptions {
   readonly tree: string
   readonly json?: boolean
 }
-
-type Standing = 'running' | 'stopped' | 'gone' | 'on another host'
 
 export async function printTree({ tree: run, json, ...where }: TreeOptions): Promise<void> {
   const recorded = await openLog({ ...where, run })
@@ -41,27 +39,16 @@ export async function printTree({ tree: run, json, ...where }: TreeOptions): Pro
   }
 }
 
-function standingOf({ isStopped, host, pid }: SupervisionTree): Standing {
-  if (isStopped) return 'stopped'
-  if (host !== hostname()) return 'on another host'
-  try {
-    process.kill(pid, 0)
-    return 'running'
-  } catch (thrown) {
-    return (thrown as NodeJS.ErrnoException).code === 'EPERM' ? 'running' : 'gone'
-  }
-}
-
 function jsonOf(tree: SupervisionTree) {
   const actors = tree.actors.map(({ actor, kind, state, restarts, reason, devices, at }) => ({
     ...{ actor, kind, state, restarts, at },
     ...(devices === undefined ? {} : { devices }),
     ...(reason === undefined ? {} : { reason }),
   }))
-  return { tree: tree.tree, host: tree.host, pid: tree.pid, process: standingOf(tree), at: tree.at, actors }
+  return { tree: tree.tree, host: tree.host, pid: tree.pid, process: processStanding(tree), at: tree.at, actors }
 }
 
-const standings: Readonly<Record<Standing, string>> = {
+const standings: Readonly<Record<ProcessStanding, string>> = {
   running: 'it runs',
   stopped: 'the process has stopped',
   gone: 'the process is gone, killed or crashed: these are the last states that it wrote',
@@ -71,7 +58,7 @@ const standings: Readonly<Record<Standing, string>> = {
 /** Formats a supervision tree as text. `now`: milliseconds since 1970. */
 export function textOf(tree: SupervisionTree, now: number, paint: ReturnType<typeof painter>): string {
   const age = duration((now - tree.at) / 1000)
-  const head = `${tree.host}, process ${tree.pid}: ${standings[standingOf(tree)]}; last change ${age} ago`
+  const head = `${tree.host}, process ${tree.pid}: ${standings[processStanding(tree)]}; last change ${age} ago`
   const lines = linesOf(tree.root, '', '')
   const width = Math.max(...lines.map(({ label }) => label.length))
   return [

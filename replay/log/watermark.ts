@@ -26,7 +26,8 @@ export function watermarkAt(bus: Bus, run: RunId, at: Place, timestamp: number):
   }
 }
 
-async function firstAfter(bus: Bus, name: string, partition: number, timestamp: number): Promise<number> {
+/** Returns the offset of the partition's first record that is younger than `timestamp`; the end if none is. */
+export async function firstAfter(bus: Bus, name: string, partition: number, timestamp: number): Promise<number> {
   let { oldest: low, next: high } = await bus.offsets(name, partition)
   while (low < high) {
     const middle = (low + high) >>> 1
