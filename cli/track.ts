@@ -1,0 +1,51 @@
+/**
+ * `troupe track RUN --to tensorboard:DIR`: gives a run's figures to a tracker of experiments, live or from its log.
+ *
+ * in   a run's log        out  the tracker's own files; stderr: what is followed, and the run's end
+ * A second call goes on where the first one ended: the tracker has every point once. Exit codes: 0 all points that the log
+ * has are with the tracker; 130 and 143 on signals.
+ */
+import type { Command } from 'commander'
+import { trackRun } from '../replay/tracking/runPoints'
+import { tensorboardTracker } from '../replay/tracking/tensorboard'
+import { stopSignals } from './io/signals'
+import { withBus, withDirectory } from './options/busOptions'
+import { usageError, withLog } from './replay/runOptions'
+
+interface TrackOptions {
+  readonly bus: string
+  readonly dir?: string
+  readonly to: string
+  readonly follow: boolean
+}
+
+export function registerTrack(program: Command): void {
+  const command = program
+    .command('track <run>')
+    .description("give a run's figures to a tracker of experiments, live or from the log of a run that is over")
+    .requiredOption('--to <tracker>', 'tensorboard:DIRECTORY')
+    .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
+  withDirectory(withBus(command)).action(track)
+}
+
+const track = (run: string, { to, follow, ...where }: TrackOptions): Promise<void> => {
+  const [kind = '', ...rest] = to.split(':')
+  const place = rest.join(':')
+  if (kind !== 'tensorboard' || place === '')
+    throw usageError('bad_tracker', `--to ${to}: expected tensorboard:DIRECTORY`, 'write --to tensorboard:runs')
+  return withLog({ ...where, run }, async recorded => {
+    const tracker = await tensorboardTracker(place, recorded.run)
+    const signals = stopSignals()
+    const over = new AbortController()
+    void signals.stopped.then(() => over.abort())
+    try {
+      process.stderr.write(`run ${recorded.run} → ${to}\n`)
+      const end = await trackRun(recorded, tracker, { follow, signal: over.signal })
+      if (end !== undefined) process.stderr.write(`run ${recorded.run}: ${end.outcome} after ${end.steps} steps\n`)
+      process.exitCode = signals.exitCode()
+    } finally {
+      signals.release()
+      await tracker.close()
+    }
+  })
+}
