@@ -52,6 +52,8 @@ export interface EmbedOptions {
   readonly onFailed?: (error: Error) => void
   /** Milliseconds between two looks at a full disk. Default 1000. */
   readonly lookEveryMs?: number
+  /** Ends waits for disk space while the embedding opens; `openTroupe` then fails with the error of the full disk. */
+  readonly stop?: AbortSignal
   /** Receives every state change of every actor. */
   readonly onLife?: (life: ActorLife) => void
 }
@@ -59,7 +61,7 @@ export interface EmbedOptions {
 /** A host's options, without those that `openTroupe` supplies. */
 export type HostSpec<S, I extends Message, R> = Omit<
   HostOptions<S, I, R>,
-  'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed' | 'isPaused'
+  'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'
 > & {
   /** Name of the host. Default: the behaviour's. */
   readonly name?: string
@@ -97,10 +99,12 @@ export interface Embedded {
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)
   const log = options.log ?? createLog(run, { level: process.env.TROUPE_LOG ?? 'warn' })
-  const { lookEveryMs } = options
+  const { lookEveryMs, stop } = options
   const outer = options.fx ?? systemEffects
   const disk = diskPause({ fx: outer, log, ...(lookEveryMs === undefined ? {} : { lookEveryMs }) })
   const { fx } = disk
+  if (stop?.aborted) disk.close()
+  stop?.addEventListener('abort', disk.close, { once: true })
   const onFailed = options.onFailed ?? ((error: Error) => log.error({ err: error }, 'an actor was given up'))
   const given = typeof options.bus === 'string' ? undefined : options.bus
   if (options.blobs === undefined) refuseWithoutBlobs(options.bus)
@@ -129,7 +133,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   async function host<S, I extends Message, R>({ under = system, ...spec }: HostSpec<S, I, R>): Promise<Host> {
     if (closing !== undefined) throw closed(run)
     const known = { name: spec.behaviour.name, onFailed }
-    const started = await startHost({ ...known, ...spec, journal, system: under, fx, log, isPaused: disk.isPaused })
+    const started = await startHost({ ...known, ...spec, journal, system: under, fx, log })
     if (closing !== undefined) {
       await started.close()
       throw closed(run)

@@ -11,6 +11,7 @@ import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SandboxError } from './errors'
+import { isOutOfSpace } from './outOfSpace'
 
 const OWNED = /^troupe-(?:[a-z0-9]+-)?([a-z0-9]+)-([a-z0-9]+)-([a-z0-9]+)-([0-9a-f]{10})-[A-Za-z0-9]{6}$/
 let swept = false
@@ -34,9 +35,6 @@ export function temporaryDirectory(name: string): string {
     throw isOutOfSpace(thrown) ? diskFull(tmpdir(), thrown) : thrown
   }
 }
-
-/** Codes of a disk without space or inodes, and of a quota. */
-const isOutOfSpace = (thrown: unknown) => ['ENOSPC', 'EDQUOT'].includes(String((thrown as { code?: unknown }).code))
 
 const diskFull = (directory: string, cause: unknown): SandboxError =>
   new SandboxError('sandbox.disk_full', {

@@ -48,6 +48,11 @@ export interface RunOptions {
   readonly log: Log
   readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
+  /**
+   * Aborted when the run is told to end while it starts, so that it does not wait for disk space; `startRun` or `joinRun`
+   * then fails. `Run.close` ends a run that has started.
+   */
+  readonly stop?: AbortSignal
   readonly onColdStart?: (done: number, loss: number) => void
   /** Called for elected roles (learner, scheduler): when the process stands by, and when it starts its role. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void

@@ -17,6 +17,8 @@ const hints: Readonly<Record<string, string>> = {
   'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
   'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
   'checkpoint.disk_full': 'free space on that file system, or lower train.keepCheckpoints and train.keepVersions',
+  'checkpoint.file_too_large':
+    'raise the limit on file sizes of this process (`ulimit -f unlimited`), then go on with --resume',
   'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
 }
 

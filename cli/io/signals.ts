@@ -2,6 +2,11 @@
 export interface StopSignals {
   /** Resolves with the name of the first stop signal. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
+  /**
+   * Runs work that a stop signal should end early. Resolves with its result; with undefined if it failed after a stop
+   * signal, which aborts the signal that it gets.
+   */
+  starting<T>(work: (stop: AbortSignal) => Promise<T>): Promise<T | undefined>
   /** Exit code after the last stop signal: 130 after SIGINT, 143 after SIGTERM; 0 before any. */
   exitCode(): number
   release(): void
@@ -27,6 +32,19 @@ export function stopSignals(): StopSignals {
   process.on('SIGTERM', onTerm)
   return {
     stopped,
+    async starting(work) {
+      const stop = new AbortController()
+      let isOver = false
+      void stopped.then(() => isOver || stop.abort())
+      try {
+        return await work(stop.signal)
+      } catch (thrown) {
+        if (code === 0) throw thrown
+        return undefined
+      } finally {
+        isOver = true
+      }
+    },
     exitCode: () => code,
     release() {
       process.off('SIGINT', onInt)

@@ -44,25 +44,27 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
     metrics = await serveMetrics(options.metrics)
     const started = await waitForRun(context, say, () => stopped)
     if (started === undefined) return signals.exitCode()
-    run = await joinRun({
-      role,
-      run: context.run,
-      recipe,
-      config: joinedConfig(started, own.value, options.set, options.acceptCode === true),
-      partitions: started.partitions.trajectories ?? 1,
-      directory: context.files.root,
-      modelDirectory: context.files.model,
-      bus: context.bus,
-      blobs: context.blobs,
-      resume: false,
-      learns: true,
-      acceptCode: options.acceptCode === true,
-      fx: systemEffects,
-      log: createLog('troupe'),
-      metrics: metrics.registry,
-      versions: collectedVersions(),
-      onStanding: standing => say(`${role} of run '${id}': ${standing === 'active' ? 'active' : 'standing by'}`),
-    })
+    const { run: name, files, bus, blobs } = context
+    const { registry } = metrics
+    const config = joinedConfig(started, own.value, options.set, options.acceptCode === true)
+    run = await signals.starting(stop =>
+      joinRun({
+        ...{ role, recipe, config, bus, blobs, stop },
+        run: name,
+        partitions: started.partitions.trajectories ?? 1,
+        directory: files.root,
+        modelDirectory: files.model,
+        resume: false,
+        learns: true,
+        acceptCode: options.acceptCode === true,
+        fx: systemEffects,
+        log: createLog('troupe'),
+        metrics: registry,
+        versions: collectedVersions(),
+        onStanding: standing => say(`${role} of run '${id}': ${standing === 'active' ? 'active' : 'standing by'}`),
+      }),
+    )
+    if (run === undefined) return signals.exitCode()
     say(`${role} of run '${id}': ready`)
     const ended = await Promise.race([run.finished, signals.stopped])
     await run.close()

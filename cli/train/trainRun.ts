@@ -122,27 +122,31 @@ export async function trainRun(
     const { registry } = metrics
     view.begin()
     const begin = role === 'all' ? startRun : (given: RunOptions) => joinRun({ ...given, role })
-    run = await begin({
-      run: context.run,
-      partitions,
-      recipe,
-      config,
-      directory: context.files.root,
-      modelDirectory: context.files.model,
-      bus: context.bus,
-      blobs: context.blobs,
-      resume: options.resume !== undefined,
-      learns: options.learns !== false,
-      ...(options.serveWeights === undefined ? {} : { serveWeights: options.serveWeights }),
-      acceptCode: options.acceptCode === true,
-      ...(options.fromCheckpoint === undefined ? {} : { fromCheckpoint: options.fromCheckpoint }),
-      fx: systemEffects,
-      log,
-      metrics: registry,
-      versions: collectedVersions(),
-      onColdStart: (done, loss) => view.coldStart(done, loss),
-      onStanding: standing => view.standing(standing),
-    })
+    run = await signals.starting(stop =>
+      begin({
+        run: context.run,
+        partitions,
+        recipe,
+        config,
+        directory: context.files.root,
+        modelDirectory: context.files.model,
+        bus: context.bus,
+        blobs: context.blobs,
+        resume: options.resume !== undefined,
+        learns: options.learns !== false,
+        ...(options.serveWeights === undefined ? {} : { serveWeights: options.serveWeights }),
+        acceptCode: options.acceptCode === true,
+        ...(options.fromCheckpoint === undefined ? {} : { fromCheckpoint: options.fromCheckpoint }),
+        fx: systemEffects,
+        log,
+        metrics: registry,
+        versions: collectedVersions(),
+        stop,
+        onColdStart: (done, loss) => view.coldStart(done, loss),
+        onStanding: standing => view.standing(standing),
+      }),
+    )
+    if (run === undefined) return signals.exitCode()
     const usage = cpuUse()
     const measure = runMetrics(registry)
     const show: Take = (message, live) => {

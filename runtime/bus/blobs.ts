@@ -10,7 +10,8 @@ import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
 import { access, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isOutOfSpace, needText } from '../disk/freeSpace'
+import { isFileTooLarge, isOutOfSpace } from '../../sandbox/outOfSpace'
+import { needText, sizeText } from '../disk/freeSpace'
 import { systemEffects } from '../effects'
 import { TroupeError } from '../errors'
 
@@ -23,7 +24,7 @@ export interface BlobReference {
 export interface BlobStore {
   /** Directory of the files; absent in memory. */
   readonly directory?: string
-  /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.write_failed */
+  /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.file_too_large, blob.write_failed */
   put(bytes: Uint8Array): Promise<BlobReference>
   /**
    * Returns a copy of the stored bytes, which the receiver owns. @throws TroupeError blob.missing; blob.corrupt when
@@ -152,6 +153,7 @@ async function writing(directory: string, act: () => Promise<void>, needBytes?: 
   try {
     await act()
   } catch (cause) {
+    if (isFileTooLarge(cause)) throw tooLarge(directory, needBytes, cause)
     const full = isOutOfSpace(cause)
     throw new TroupeError(full ? 'blob.disk_full' : 'blob.write_failed', {
       boundary: 'bus',
@@ -164,3 +166,12 @@ async function writing(directory: string, act: () => Promise<void>, needBytes?: 
     })
   }
 }
+
+const tooLarge = (directory: string, needBytes: number | undefined, cause: unknown): TroupeError =>
+  new TroupeError('blob.file_too_large', {
+    boundary: 'bus',
+    retriable: false,
+    message: `a blob${needBytes === undefined ? '' : ` of ${sizeText(needBytes)}`} in ${directory} is larger than a file may be here`,
+    hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), then go on with --resume',
+    cause,
+  })

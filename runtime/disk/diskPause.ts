@@ -38,7 +38,10 @@ export interface DiskPause {
   readonly isPaused: () => boolean
   /** Resolves once the bytes are free. @throws TroupeError bus.disk_full after `close` */
   room(need: Need): Promise<void>
-  /** Waits for room, then does the work; does it again after each failure for lack of space. */
+  /**
+   * Waits for room, then does the work; does it again after each failure for lack of space. A quota does not show in the
+   * free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
+   */
   attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
   /** Sets the listener of pauses: it is called once as each begins. */
   onPause(listener: (pause: Pause) => void): void
@@ -54,6 +57,8 @@ export interface DiskPauseOptions {
   readonly lookEveryMs?: number
 }
 
+/** Upper bound on the time between two attempts at a write, in times of `lookEveryMs`. */
+const mostBackoff = 32
 /** A look at the free space is good for so many ms, and for a quarter of the reserve in written bytes. */
 const goodForMs = 50
 
@@ -154,7 +159,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
     async attempt(need, work) {
       let end: (() => void) | undefined
       try {
-        for (;;) {
+        for (let backoff = 1; ; backoff = Math.min(mostBackoff, 2 * backoff)) {
           await room(need)
           try {
             return await work()
@@ -162,7 +167,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
             if (!isDiskFull(thrown) || over.signal.aborted) throw thrown
             // There seemed to be room: a quota, another program, or more was needed than was known.
             end ??= pauseFor(need)
-            await wait(lookEveryMs, over.signal)
+            await wait(lookEveryMs * backoff, over.signal)
           }
         }
       } finally {

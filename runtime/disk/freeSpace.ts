@@ -6,6 +6,7 @@
  */
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { isOutOfSpace } from '../../sandbox/outOfSpace'
 import { TroupeError } from '../errors'
 
 export interface Space {
@@ -36,14 +37,6 @@ export function spaceIn(directory: string): Space | undefined {
 
 /** Bytes that a run leaves free: 1 % of the file system, at least 1 MiB and at most 64 MiB. */
 export const reserveOf = ({ bytes }: Space): number => Math.min(mostReserve, Math.max(leastReserve, bytes / 100))
-
-const codes: ReadonlySet<unknown> = new Set([
-  ...['ENOSPC', 'EDQUOT', 'EFBIG'],
-  ...[27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */],
-])
-
-/** True for an error of the operating system that says: the disk, a quota or the file's largest size is full. */
-export const isOutOfSpace = (thrown: unknown): boolean => codes.has((thrown as { code?: unknown } | undefined)?.code)
 
 /** True if a write failed for lack of space: an error of the operating system, or one of ours with a code `….disk_full`. */
 export function isDiskFull(thrown: unknown): boolean {

@@ -87,8 +87,6 @@ export interface HostOptions<S, I extends Message, R> {
    * permanently.
    */
   readonly onFailed: (error: Error) => void
-  /** True while the log cannot be written (the disk is full): mail then waits longer for a place. Default: never. */
-  readonly isPaused?: () => boolean
 }
 
 export interface Host {
@@ -254,7 +252,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     }
   }
 
-  const mailing = hostMail<Mail>(() => ref, { kind: 'tick' }, options.isPaused)
+  const mailing = hostMail<Mail>(() => ref, { kind: 'tick' }, fx)
   const ref: ActorRef<Mail> = await options.system.spawn<Mail>({
     name: options.name,
     kind: 'behaviour',

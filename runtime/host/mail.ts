@@ -2,14 +2,17 @@
  * How a host's mail gets into its actor's mailbox.
  *
  * in   the actor, mail, ticks        out  mail that has a place
- * Invariants: mail waits at most `tellDeadlineMs` for a place, but as long as it takes while the log cannot be written, for
- * then its actor cannot go on. At most one tick waits: it says all that further ones would, and they would take the places
- * of other mail.
+ * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be written,
+ * for then its actor cannot go on. At most one tick waits: it says all that further ones would, and they would take the
+ * places of other mail.
  */
 import type { ActorRef } from '../actor/system'
+import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 
 const tellDeadlineMs = 60_000
+/** A timer and the clock differ by less than so many ms. */
+const earlyMs = 50
 
 export interface HostMail<M> {
   post(mail: M): Promise<void>
@@ -18,17 +21,23 @@ export interface HostMail<M> {
   tickHandled(): void
 }
 
-/** `refOf`: the actor, which need not exist before the first call. `isPaused`: true while the log cannot be written. */
-export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, isPaused: () => boolean = () => false): HostMail<M> {
+/**
+ * `refOf`: the actor, which need not exist before the first call. `fx`: the run's monotonic clock, which stands still while
+ * the log cannot be written.
+ */
+export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, fx: Pick<Effects, 'elapsed'>): HostMail<M> {
   let isTickQueued = false
   return {
     async post(mail) {
-      for (;;) {
+      const since = fx.elapsed()
+      for (let deadlineMs = tellDeadlineMs; ; ) {
         try {
-          return await refOf().tell(mail, { deadlineMs: tellDeadlineMs })
+          return await refOf().tell(mail, { deadlineMs })
         } catch (thrown) {
           const isLate = thrown instanceof TroupeError && thrown.code === 'actor.tell_timeout'
-          if (!isLate || !isPaused()) throw thrown
+          // Timers go on during a pause, so the deadline of the tell may pass early.
+          deadlineMs = Math.ceil(tellDeadlineMs - (fx.elapsed() - since))
+          if (!isLate || deadlineMs <= earlyMs) throw thrown
         }
       }
     },

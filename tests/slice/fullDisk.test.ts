@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { StepReport } from '../../replay/learning/progress'
 import type { Verification } from '../../replay/verify/verification'
+import { spaceIn } from '../../runtime/disk/freeSpace'
 import { isAlive, type Running, troupe } from '../support/cli'
 import { canMount, onSmallDisk, seeingDisksOf, seenFrom } from '../support/smallDisk'
 import { smallRun } from '../support/smallRun'
@@ -32,11 +33,14 @@ const lossesOf = (stdout: string) =>
     .filter(({ type }) => type === 'step')
     .map(({ step, metrics }) => [step, metrics.loss])
 
-/** Writes zeros into a file until not a byte of the disk is free. */
-function fill(path: string): void {
+/** Writes zeros into a file until at most `leave` bytes of the disk are free. */
+function fill(path: string, leave = 0): void {
   const file = openSync(path, 'w')
   try {
-    for (;;) writeSync(file, Buffer.alloc(4096))
+    for (;;) {
+      if (leave > 0 && (spaceIn(path)?.freeBytes ?? 0) <= leave) return
+      writeSync(file, Buffer.alloc(4096))
+    }
   } catch (thrown) {
     expect((thrown as NodeJS.ErrnoException).code).toBe('ENOSPC')
   } finally {
@@ -107,6 +111,12 @@ whereMountable(
     expect({ code: stopped.code, stderr: stopped.stderr.slice(-2000) }).toMatchObject({ code: 143 })
     expect(performance.now() - begun).toBeLessThan(60_000)
     expect(stopped.stderr).not.toMatch(/\n\s+at /)
+    rmSync(filler())
+    fill(filler(), 700 * 1024) // enough to open the log, not to begin
+    const starting = resume(6)
+    await until(() => over(starting) || starting.said().includes('the run pauses'), 120_000)
+    starting.process.kill('SIGTERM')
+    expect(await starting.done).toMatchObject({ code: 143, stderr: expect.not.stringMatching(/\n\s+at /) })
     rmSync(filler())
     const last = await resume(6).done
     expect({ code: last.code, stderr: last.stderr.slice(-2000) }).toMatchObject({ code: 0 })

@@ -156,8 +156,9 @@ export async function openRunScope(options: RunOptions) {
   const status = treeStatus({ fx, log })
   const leases = await openLeases(options, status.onLease)
   const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
+  const stop = options.stop === undefined ? {} : { stop: options.stop }
   const troupe = await openTroupe({
-    ...{ bus, blobs, run, partitions, fx, log, onFailed: fail, onLife: status.onLife, ...metrics },
+    ...{ bus, blobs, run, partitions, fx, log, onFailed: fail, onLife: status.onLife, ...metrics, ...stop },
     commandRetentionMs: options.config.log.commandRetentionMs,
   })
   const supervisor = await supervise(troupe, { plan: rootPlan, escalate: fail, log })

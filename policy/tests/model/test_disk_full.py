@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
-from troupe_policy.model.disk_full import is_disk_full
+from troupe_policy.model.disk_full import DISK_FULL, TOO_LARGE, code_of
 
+WITH_PACKAGE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 NAMESPACE = ["-m"] if os.getuid() == 0 else ["-rm"]
 
 
@@ -76,10 +77,30 @@ def test_a_write_on_a_full_disk_is_named_and_leaves_nothing_and_succeeds_once_th
 
 
 def test_the_forms_of_a_full_disk_are_told_from_other_errors() -> None:
-    assert is_disk_full(OSError(28, "No space left on device"))
-    assert is_disk_full(SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"))
+    assert code_of(OSError(28, "No space left on device")) == DISK_FULL
+    assert code_of(SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")) == DISK_FULL
+    assert code_of(SafetensorError("Error while serializing: I/O error: File too large (os error 27)")) == TOO_LARGE
     caused = RuntimeError("the shards could not be written")
     caused.__cause__ = OSError(122, "Disk quota exceeded")
-    assert is_disk_full(caused)
+    assert code_of(caused) == DISK_FULL
     for other in (OSError(5, "Input/output error"), RuntimeError("out of memory"), ValueError("os error 2"), None):
-        assert not is_disk_full(other)
+        assert code_of(other) is None
+
+
+def test_a_file_at_its_size_limit_is_no_full_disk(tmp_path: Path) -> None:
+    script = (
+        "import resource; from pathlib import Path; from troupe_policy.model.disk_full import naming_disk_full\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)); import torch\n"
+        "def say(work):\n"
+        "  try:\n"
+        "    with naming_disk_full(Path('d'), 'a checkpoint'): work()\n"
+        "  except Exception as error: print(error.code, error)\n"
+        "say(lambda: Path('a').write_bytes(bytes(100_000)))\n"
+        "say(lambda: torch.save(torch.zeros(100_000), 'b'))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, env=WITH_PACKAGE)
+    assert ran.returncode == 0, ran.stderr
+    expected = "checkpoint.file_too_large a checkpoint in d needs a file that is larger than a file may be here"
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(expected) for line in lines), lines

@@ -1,7 +1,8 @@
 /**
  * Allocates the disk space of a transaction before lmdb writes it.
  *
- * in   the log's open tables, the writes of a transaction      out  a data file that is long enough for it, or bus.disk_full
+ * in   the log's open tables, the writes of a transaction      out  a data file that is long enough for it, or
+ *      bus.disk_full, bus.file_too_large
  * Invariant: lmdb writes only to pages of the file that have their space already. For lmdb 3.5.6 does not survive a failed
  * write: it formats its error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and the process ends
  * with a signal. A file system that copies on write (btrfs, ZFS) may still refuse such a write.
@@ -9,7 +10,8 @@
 import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import type { RootDatabase } from 'lmdb'
-import { isOutOfSpace, spaceIn } from '../../disk/freeSpace'
+import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
+import { spaceIn } from '../../disk/freeSpace'
 import { lmdbErrors } from './errors'
 
 const pageBytes = 4096
@@ -28,7 +30,7 @@ export function bytesOfTransaction(writes: readonly { readonly value: unknown }[
   return pages * pageBytes
 }
 
-/** Makes the data file long enough for `bytes` more. @throws TroupeError bus.disk_full */
+/** Makes the data file long enough for `bytes` more. @throws TroupeError bus.disk_full, bus.file_too_large */
 export function allocate(directory: string, root: RootDatabase<Buffer, string>, bytes: number): void {
   const path = join(directory, 'data.mdb')
   const { lastPageNumber, pageSize } = sizesOf(root)
@@ -36,8 +38,8 @@ export function allocate(directory: string, root: RootDatabase<Buffer, string>, 
   const { size } = statSync(path)
   if (size >= needed) return
   const ahead = Math.min(mostAhead, Math.max(leastAhead, Math.floor(size / 16 / pageSize) * pageSize))
-  const end = fillTo(path, size, needed + ahead)
-  if (end < needed) throw lmdbErrors.diskFull(directory, undefined, needed - end)
+  const { end, cause } = fillTo(path, size, needed + ahead)
+  if (end < needed) throw lmdbErrors.short(directory, cause, needed - end)
 }
 
 /** Ends the data file behind its last page. */
@@ -50,18 +52,18 @@ const sizesOf = (root: RootDatabase<Buffer, string>) =>
   root.getStats() as { readonly lastPageNumber: number; readonly pageSize: number }
 
 /**
- * Writes zeros from byte `from` of a file up to `to`, or as far as there is space; returns where they end. Holes would not
- * do: they get their space only when they are written.
+ * Writes zeros from byte `from` of a file up to `to`, or as far as the disk and the limits of a file let it; returns where
+ * they end, and the error that ended them. Holes would not do: they get their space only when they are written.
  */
-export function fillTo(path: string, from: number, to: number): number {
+export function fillTo(path: string, from: number, to: number): { readonly end: number; readonly cause?: unknown } {
   const file = openSync(path, 'r+')
   try {
     let at = from
     while (at < to) at += writeSync(file, zeros, 0, Math.min(zeros.length, to - at), at)
-    return at
+    return { end: at }
   } catch (thrown) {
-    if (!isOutOfSpace(thrown)) throw thrown
-    return statSync(path).size
+    if (!isOutOfSpace(thrown) && !isFileTooLarge(thrown)) throw thrown
+    return { end: statSync(path).size, cause: thrown }
   } finally {
     closeSync(file)
   }

@@ -6,7 +6,8 @@
  */
 import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { isOutOfSpace, needText } from '../../disk/freeSpace'
+import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
+import { needText } from '../../disk/freeSpace'
 import { TroupeError } from '../../errors'
 import { DamagedPage, type Meta, PageFile } from './pages/pageFile'
 
@@ -88,6 +89,21 @@ export const lmdbErrors = {
       hint: `free space on the file system of ${directory}, then try again`,
       cause,
     }),
+
+  fileTooLarge: (directory: string, cause: unknown): TroupeError =>
+    new TroupeError('bus.file_too_large', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} has reached the largest size that a file may have here; this write was not made, earlier ones were`,
+      hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), or use a file system with larger files; then go on with --resume',
+      cause,
+    }),
+
+  /** Error for a data file that `needBytes` could not be added to. */
+  short: (directory: string, cause: unknown, needBytes: number): TroupeError =>
+    isFileTooLarge(cause)
+      ? lmdbErrors.fileTooLarge(directory, cause)
+      : lmdbErrors.diskFull(directory, cause, needBytes),
 
   reopening: (directory: string): TroupeError =>
     new TroupeError('bus.reopening', {
@@ -171,6 +187,7 @@ const probeBytes = 1024 * 1024
  */
 export function writeError(directory: string, cause: unknown): TroupeError {
   const code = (cause as { code?: unknown } | undefined)?.code
+  if (isFileTooLarge(cause)) return lmdbErrors.fileTooLarge(directory, cause)
   const full = isOutOfSpace(cause) || (code === 5 && isOutOfSpace(probe(directory)))
   return full ? lmdbErrors.diskFull(directory, cause) : lmdbErrors.broken(directory, cause)
 }

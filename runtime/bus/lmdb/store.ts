@@ -90,10 +90,10 @@ export function openStore(
   }
 }
 
-/** Fills a data file with zeros up to the size that its header names. @throws TroupeError bus.disk_full */
+/** Fills a data file with zeros up to the size that its header names. @throws TroupeError bus.disk_full, bus.file_too_large */
 function lengthen(directory: string, { bytes, wantedBytes }: DataFile): void {
-  const end = attempt(directory, () => fillTo(join(directory, 'data.mdb'), bytes, wantedBytes))
-  if (end < wantedBytes) throw lmdbErrors.diskFull(directory, undefined, wantedBytes - end)
+  const { end, cause } = attempt(directory, () => fillTo(join(directory, 'data.mdb'), bytes, wantedBytes))
+  if (end < wantedBytes) throw lmdbErrors.short(directory, cause, wantedBytes - end)
 }
 
 function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {

@@ -314,6 +314,15 @@ describe('the lmdb bus alone', () => {
     },
   )
 
+  test('a log that reaches the limit on file sizes says so by name, and not that the disk is full', () => {
+    const words = ['-c', 'ulimit -f 2048 && exec "$@"', 'sh', process.execPath, ...nodeArguments('full', directory)]
+    const ran = spawnSync('sh', words, { encoding: 'utf8', timeout: 25_000 })
+    expect(ran.signal).toBe(null)
+    const [, error, again] = ran.stdout.split('\n')
+    expect(error).toMatch(/^error bus\.file_too_large the log in \S+ has reached the largest size/)
+    expect(again).toBe('again bus.file_too_large')
+  })
+
   whereMountable('on a full disk an old log is read, and opening one to write, old or new, is refused by name', () => {
     const [program = '', ...words] = onSmallDisk(directory, 4, process.execPath, ...nodeArguments('filled', directory))
     const ran = spawnSync(program, words, { encoding: 'utf8', timeout: 25_000 })

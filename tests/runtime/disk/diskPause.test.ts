@@ -5,6 +5,7 @@ import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { pausingBus } from '../../../runtime/bus/pausing'
 import { diskPause, type Pause } from '../../../runtime/disk/diskPause'
 import { manualEffects } from '../../../runtime/effects'
+import { openTroupe } from '../../../runtime/embed'
 import { asError, TroupeError } from '../../../runtime/errors'
 import { createLog } from '../../../runtime/log'
 import { until } from '../../support/until'
@@ -76,6 +77,39 @@ test('a write that fails although there seemed to be room is made again, whichev
   }
   expect(pauses).toHaveLength(2)
   expect(await codeOf(pause.attempt(need, () => Promise.reject(new Error('other'))))).toBe('other')
+})
+
+test('a file at its size limit (EFBIG) is no full disk: the write fails at once, and nothing pauses', async () => {
+  const { pauses, pause } = rig(20)
+  const tooLarge = Object.assign(new Error('file too large'), { code: 'EFBIG' })
+  expect(await codeOf(pause.attempt(need, () => Promise.reject(tooLarge)))).toBe('EFBIG')
+  expect(pauses).toEqual([])
+})
+
+test('where the free space does not show the shortage (a quota), the attempts at a write become fewer', async () => {
+  const { pause } = rig(20)
+  let tries = 0
+  const writing = pause.attempt(need, async () => {
+    tries++
+    throw Object.assign(new Error('quota'), { code: 'EDQUOT' })
+  })
+  await later(200) // looks are 1 ms apart: without a backoff that makes over 100 attempts
+  expect(tries).toBeGreaterThan(4)
+  expect(tries).toBeLessThan(15)
+  pause.close()
+  expect(await codeOf(writing)).toBe('EDQUOT')
+})
+
+test('a stop ends the wait for disk space of an embedding that is being opened', async () => {
+  const inner = openMemoryBus()
+  const createTopics = () => Promise.reject(full())
+  const stop = new AbortController()
+  const bus: Bus = { ...inner, directory: '/tmp', createTopics }
+  const opening = codeOf(openTroupe({ bus, run: 'r', log, stop: stop.signal }))
+  expect(await Promise.race([opening, later(50)])).toBeUndefined()
+  stop.abort()
+  expect(await opening).toBe('bus.disk_full')
+  await inner.close()
 })
 
 test('after close nothing waits: what waited fails by the name of the full disk, with path, need and free space', async () => {
