@@ -136,7 +136,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     { epoch, resume }: ColdStartRequest,
   ): Promise<Metrics> {
     const of = { prefix: written.partialPrefix(0, epoch), every, step: 0, version: policyVersion(0), epoch }
-    const { on, recorded } = recordPartials(of, { append, fx })
+    const { on, recorded } = recordPartials(of, { append, fx, progressed: () => calls.progressed(callKinds.sft) })
     const tune = (from?: KeptCheckpoint) =>
       calls.attempt(callKinds.sft, () =>
         trainer.sft(data, sft, options.onColdStart, { ...on, ...written.resumeOf(from) }),

@@ -23,19 +23,21 @@ export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' 
 export interface Recorder {
   readonly append: (fact: CheckpointSaved) => Promise<void>
   readonly fx: Effects
+  /** Called for each checkpoint that is in the log: the next call goes on from it. */
+  readonly progressed?: () => void
 }
 
 /**
  * Makes `on`, the trainer's options for checkpoints in the middle of a call. `recorded` resolves when every checkpoint so
  * far is in the log, and rejects if one could not be appended.
  */
-export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx }: Recorder) {
+export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx, progressed }: Recorder) {
   const said: Promise<void>[] = []
   const onSaved: PartialCheckpoints['onSaved'] = ({ directory, updates, manifest, bytes }) => {
     const name = basename(directory)
     const fact = { step, version, name, digest: '', manifest, bytes, updates, epoch }
     const appended = append({ type: 'checkpoint.saved', at: fx.now(), ...fact })
-    appended.catch(() => {}) // `recorded` rejects with this error
+    appended.then(progressed, () => {}) // `recorded` rejects with this error
     said.push(appended)
   }
   return { on: { ...on, onSaved }, recorded: async () => void (await Promise.all(said)) }

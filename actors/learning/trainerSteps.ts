@@ -73,9 +73,10 @@ export function trainerSteps(options: TrainerStepsOptions) {
   ): Promise<Metrics> {
     const { step } = started
     const of = { prefix: written.partialPrefix(step, epoch), every, owner: `${step}/${started.epoch}` }
-    const { on, recorded } = recordPartials({ ...of, step, version, epoch }, options)
-    const resume = written.resumeOf(from)
     const kind = step === batch.started.step ? callKinds.step : callKinds.again
+    const recorder = { ...options, progressed: () => calls.progressed(kind) }
+    const { on, recorded } = recordPartials({ ...of, step, version, epoch }, recorder)
+    const resume = written.resumeOf(from)
     const metrics = await calls.attempt(kind, () => trainer.step(sequences, grpo, { ...on, ...resume }))
     await recorded()
     return metrics

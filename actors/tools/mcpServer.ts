@@ -5,7 +5,7 @@
  * Invariant: a server that dies, or does not answer in time, fails only the calls that were running on it, each with
  * its reason; after a death the next call starts the server again. After a late or lost answer the server is pinged; if
  * the ping has no answer, the connection is closed: over HTTP nothing else tells that the server went away or has
- * forgotten the session.
+ * forgotten the session. A server that ends while it starts is started up to three times.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -21,6 +21,7 @@ import { redactSecrets } from '../../runtime/knownSecrets'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
+import { mostTries } from '../../sandbox/retryKilled'
 import type { Tool } from './toolPort'
 
 export interface McpServer {
@@ -89,12 +90,22 @@ export async function openMcpServer(
     return look
   }
 
-  const first = await connected().catch(thrown => {
-    throw failed(name, asError(thrown))
-  })
-  const schemas = await toolsOf(first.client, config).catch(async thrown => {
-    isClosed = true
-    await first.client.close().catch(() => {})
+  /** Starts the server, again if it ends before it has said which tools it offers. */
+  async function offered(): Promise<readonly ToolSchema[]> {
+    for (let tries = 1; ; tries++) {
+      const connection = await connected()
+      try {
+        return await toolsOf(connection.client, config)
+      } catch (thrown) {
+        if (connection.isOver && tries < mostTries) continue
+        isClosed = true
+        await connection.client.close().catch(() => {})
+        throw thrown
+      }
+    }
+  }
+
+  const schemas = await offered().catch(thrown => {
     throw failed(name, asError(thrown))
   })
 
@@ -156,7 +167,20 @@ export async function openMcpServer(
   }
 }
 
+/** Connects to the server. One that ends meanwhile is started again: something may have killed it. */
 async function connect(config: McpServerConfig): Promise<Connection> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await connectOnce(config)
+    } catch (thrown) {
+      const { cause } = asError(thrown)
+      const hasEnded = cause instanceof McpError && cause.code === ErrorCode.ConnectionClosed
+      if (!hasEnded || tries === mostTries) throw thrown
+    }
+  }
+}
+
+async function connectOnce(config: McpServerConfig): Promise<Connection> {
   const client = new Client({ name: 'troupe', version: '1' })
   let stderr = ''
   let transport: Transport

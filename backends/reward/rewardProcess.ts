@@ -46,6 +46,8 @@ interface Ask {
   readonly settle: (reply: RewardReply) => void
   readonly reject: (error: Error) => void
   tries: number
+  /** True once nobody waits for the answer: the question is not asked again. */
+  isAborted: boolean
 }
 
 const maxWaiting = 65_536
@@ -118,7 +120,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
     }
     const timer = setTimeout(() => end({ fault: 'timeout', why: `no score within ${timeoutMs} ms` }), timeoutMs)
     void lane.ended.then(how => {
-      if (over || closed || !lane.wasKilled() || ask.tries === mostTries) {
+      if (over || closed || ask.isAborted || !lane.wasKilled() || ask.tries === mostTries) {
         end({ fault: 'died', why: `its process ${how}` })
         return
       }
@@ -155,6 +157,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
       if (waiting.length >= maxWaiting) throw overloaded(waiting.length)
       return new Promise<RewardReply>((settle, reject) => {
         const onAbort = () => {
+          ask.isAborted = true
           const at = waiting.indexOf(ask)
           if (at >= 0) waiting.splice(at, 1)
           reject(signal!.reason)
@@ -162,6 +165,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
         signal?.addEventListener('abort', onAbort, { once: true })
         const ask: Ask = {
           tries: 0,
+          isAborted: false,
           id: ids++,
           answer,
           task,

@@ -3,7 +3,8 @@
  * restart policy (restartPolicy.ts) stops only failures in quick succession: one that repeats every hour would never end.
  *
  * in   the work of each attempt, with its kind        out  its result, its error, or `…failed_repeatedly`
- * Invariant: time plays no part. A success of a kind sets its count to 0; other kinds' counts stay.
+ * Invariant: time plays no part. A success of a kind, or progress that its next attempt goes on from, sets its count to
+ * 0; other kinds' counts stay.
  */
 import { asError, type Boundary, TroupeError } from '../errors'
 
@@ -28,6 +29,11 @@ export class FailureStreaks {
   readonly #failures = new Map<string, number>()
 
   constructor(private readonly countsAs: (error: Error) => Counts = () => 'failed') {}
+
+  /** Notes that a kind's attempt got further: what it has left, its next attempt goes on from. */
+  progressed({ what }: AttemptKind): void {
+    this.#failures.delete(what)
+  }
 
   /**
    * Makes one attempt. Rejects with the attempt's own error; at the third failure in a row with a TroupeError

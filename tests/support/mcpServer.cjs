@@ -1,8 +1,9 @@
 /**
  * An MCP server for tests, with tools that answer, fail, end the process, or answer late. With `MODE=deaf`, or if the file
- * that DEAF_WHILE names exists when the server starts, the server never answers.
+ * that DEAF_WHILE names exists when the server starts, the server never answers. The first request for its tools kills it
+ * if KILLED_WHILE_LISTING names a directory that does not exist yet; it then makes that directory.
  */
-const { existsSync } = require('node:fs')
+const { existsSync, mkdirSync } = require('node:fs')
 const { McpServer } = require('@modelcontextprotocol/sdk/server/mcp.js')
 const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js')
 const { z } = require('zod')
@@ -40,5 +41,15 @@ function serve() {
   server.registerTool('picture', { description: 'no text', inputSchema: {} }, async () => ({
     content: [{ type: 'image', data: 'AAAA', mimeType: 'image/png' }],
   }))
-  void server.connect(new StdioServerTransport())
+  const transport = new StdioServerTransport()
+  const mark = process.env.KILLED_WHILE_LISTING
+  if (mark !== undefined && !existsSync(mark)) {
+    const { stdin } = process
+    stdin.on('data', data => {
+      if (!String(data).includes('tools/list')) return
+      mkdirSync(mark)
+      process.kill(process.pid, 'SIGKILL')
+    })
+  }
+  void server.connect(transport)
 }

@@ -447,6 +447,27 @@ test('a step records its checkpoints, and goes on from one without loading the s
   await close()
 })
 
+test('the third failure in a row of a step is final, unless each got further: a checkpoint begins the count anew', async () => {
+  const lost = new TroupeError('trainer.lost', { boundary: 'trainer', retriable: true, message: 'gone' })
+  let getsFurther = true
+  const { port, written, close } = await rig(
+    async (_n, on) => {
+      if (getsFurther) on?.onSaved({ directory: `${on.prefix}000004`, updates: 4, manifest: 'm', bytes: 1 })
+      await written()
+      throw lost
+    },
+    {},
+    { innerCheckpointEvery: 4, directory: '/run' },
+  )
+  const tried = () => port(train([], { partial: part(3) }), new AbortController().signal).catch(error => error.code)
+  const codes: string[] = []
+  for (let i = 0; i < 5; i++) codes.push(await tried())
+  getsFurther = false
+  for (let i = 0; i < 2; i++) codes.push(await tried())
+  expect(codes).toEqual([...Array(6).fill('trainer.lost'), 'trainer.failed_repeatedly'])
+  await close()
+})
+
 test('a finished step that a trainer lost goes on from its own checkpoint, too, and the next one begins', async () => {
   const resumes: (string | undefined)[] = []
   const step = async (_n: number, on?: PartialCheckpoints) => {

@@ -1,6 +1,6 @@
 /** Tools of a run: Python, a notebook, functions of a recipe, MCP servers; by schemas, under deadlines, at once. */
 import { randomUUID } from 'node:crypto'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -394,6 +394,26 @@ describe('MCP', () => {
       await expect(tools.tools.get('pid')!({}, limits(), stop.signal)).rejects.toThrow('enough')
       rmSync(deaf)
       await until(async () => (await call(tools, 'pid')).status === 'ok', 30_000)
+    } finally {
+      rmSync(directory, { recursive: true })
+    }
+  })
+
+  test('one that is killed as it starts, or before it has said which tools it offers, is started again', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'troupe-mcp-'))
+    const { command, args } = server() as { command: string; args: string[] }
+    const onceKilled = (name: string) => `mkdir ${join(directory, name)} 2>/dev/null && kill -9 $$`
+    try {
+      const early = { command: 'sh', args: ['-c', `${onceKilled('early')}; exec "$@"`, 'sh', command, ...args] }
+      const listing = server({ env: { KILLED_WHILE_LISTING: join(directory, 'listing') } })
+      for (const s of [early, listing] as McpServerConfig[]) {
+        const tools = await open({ mcp: { s } })
+        expect(await call(tools, 'twice', { n: 21 })).toMatchObject({ status: 'ok', stdout: '42' })
+      }
+      expect(readdirSync(directory).sort()).toEqual(['early', 'listing'])
+      const always = { command: 'sh', args: ['-c', `echo >> ${join(directory, 'starts')}; kill -9 $$`] }
+      await expect(open({ mcp: { s: always as McpServerConfig } })).rejects.toMatchObject({ code: 'config.mcp_failed' })
+      expect(readFileSync(join(directory, 'starts'), 'utf8')).toBe('\n\n\n')
     } finally {
       rmSync(directory, { recursive: true })
     }

@@ -1,5 +1,5 @@
 /** Rewards by name: the built-in ones, functions of a recipe, functions in Python; and what becomes of those that fail. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { graderSandbox } from '../../../actors/verification/graderSandbox'
@@ -144,6 +144,30 @@ def reward(answer, task):
     await expect(processesOf(`import os\n${kill}`)).rejects.toThrow('was ended by SIGKILL')
   })
 
+  test('a question that was called off is not asked again when its process is killed', async () => {
+    const [asked, go] = [join(directory, 'asked'), join(directory, 'go')]
+    const processes = await processesOf(
+      `
+import os, time
+def reward(answer, task):
+    with open('${asked}', 'a') as file: file.write(answer)
+    while not os.path.exists('${go}'): time.sleep(0.01)
+    if answer == 'x': os.kill(os.getpid(), 9)
+    return 1
+`,
+      { timeoutMs: 60_000 },
+    )
+    const aborter = new AbortController()
+    const calledOff = processes.judge('x', {}, aborter.signal)
+    await until(() => existsSync(asked) && readFileSync(asked, 'utf8') === 'x')
+    aborter.abort(new Error('called off'))
+    await expect(calledOff).rejects.toThrow('called off')
+    const next = processes.judge('y', {})
+    writeFileSync(go, '')
+    expect(await next).toEqual({ score: 1 })
+    expect(readFileSync(asked, 'utf8')).toBe('xy')
+  })
+
   test('one that hangs holds up nobody who has a process of his own, and none is left behind', async () => {
     const processes = await processesOf(
       `
@@ -164,7 +188,7 @@ def reward(answer, task):
     expect(others.every(reply => 'score' in reply)).toBe(true)
     expect(performance.now() - began).toBeLessThan(1500)
     expect(await hanging).toMatchObject({ fault: 'timeout' })
-    const started = require('node:fs').readFileSync(pids, 'utf8').split(' ').map(Number) as number[]
+    const started = readFileSync(pids, 'utf8').split(' ').map(Number)
     await until(() => started.every(pid => !isAlive(pid)), 5000)
   })
 
