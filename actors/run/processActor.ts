@@ -89,6 +89,9 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
       boundary: 'process',
       retriable: false,
       message: `${name} died ${deaths} times within ${policy.withinMs} ms; last: ${last.message}`,
+      hint:
+        (last instanceof TroupeError ? last.hint : undefined) ??
+        `remove the cause, which the log lines of ${name} show; then go on with \`train --resume\``,
       cause: last,
     })
   }

@@ -1,6 +1,6 @@
 /**
- * Experiment error-classification: compares two ways to recognise a failed call, by recorded status (ours) and by words
- * in the response (the released code).
+ * Experiment error-classification: compares two ways to recognise a failed call, by the status that the executor
+ * records and by words in the response (the released code).
  *
  * Every snippet runs in the sandbox through the tool that a model uses. Then RoC (resample on correct) selects from
  * groups in which half of the right rollouts made a valid call whose output looks like an error; a classifier by words
@@ -22,7 +22,7 @@ const groups = 2000
 interface Judged {
   readonly what: string
   readonly fails: boolean
-  readonly ours: boolean
+  readonly recorded: boolean
   readonly release: boolean
   readonly response: string
 }
@@ -35,12 +35,18 @@ export const errorClassification: Experiment = async () => {
     for (const { what, code, fails } of suspectCode) {
       const ran = await tool({ code, input: '' }, { timeoutMs: 4000 }, new AbortController().signal)
       const response = toolResultText(ran)
-      judged.push({ what, fails, ours: toolStatusOf(ran.status) === 'error', release: looksWrong(response), response })
+      judged.push({
+        what,
+        fails,
+        recorded: toolStatusOf(ran.status) === 'error',
+        release: looksWrong(response),
+        response,
+      })
     }
-    const wrong = (by: 'ours' | 'release', fails: boolean) =>
+    const wrong = (by: 'recorded' | 'release', fails: boolean) =>
       judged.filter(one => one.fails === fails && one[by] !== fails).length
     const [valid, failing] = [judged.filter(one => !one.fails).length, judged.filter(one => one.fails).length]
-    const shares = { ours: keptShare(0), release: keptShare(1) }
+    const shares = { recorded: keptShare(0), release: keptShare(1) }
     const percent = (share: number) => `${(100 * share).toFixed(1)} %`
     return {
       name: 'error-classification',
@@ -49,21 +55,21 @@ export const errorClassification: Experiment = async () => {
         'RoC prefers right rollouts with fewer failed calls. If a call counts as failed because its output holds the word "error", a rollout that prints a standard error is punished. How often is a call misjudged, and what does that do to the selection?',
       method: [
         `${judged.length} snippets, ${valid} valid and ${failing} failing, run in the sandbox (level ${sandbox.level}) as a model's calls are.`,
-        'Ours: the status that the executor records, from the exit of the process. The release: the word "error", in any case, anywhere in the tool response.',
+        'Recorded status: what the executor records, from the exit of the process. The release: the word "error", in any case, anywhere in the tool response.',
         `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones by inverse penalty. A fair selection keeps both halves alike, 50 %.`,
       ],
       findings: [
-        `Misjudged: ours ${wrong('ours', false)} of ${valid} valid and ${wrong('ours', true)} of ${failing} failing; by the word "error" ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,
-        `Of the kept right rollouts, those with the valid call that prints the word are ${percent(shares.ours)} with recorded status and ${percent(shares.release)} when it counts as an error.`,
+        `Misjudged: by recorded status ${wrong('recorded', false)} of ${valid} valid and ${wrong('recorded', true)} of ${failing} failing; by the word "error" ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,
+        `Of the kept right rollouts, those with the valid call that prints the word are ${percent(shares.recorded)} with recorded status and ${percent(shares.release)} when it counts as an error.`,
       ],
       tables: [
         {
           title: 'Each snippet: does it count as a failed call?',
-          columns: ['snippet', 'fails', 'ours', 'by the word "error"'],
-          rows: judged.map(({ what, fails, ours, release }) => [
+          columns: ['snippet', 'fails', 'recorded status', 'by the word "error"'],
+          rows: judged.map(({ what, fails, recorded, release }) => [
             what,
             said(fails),
-            marked(ours, fails),
+            marked(recorded, fails),
             marked(release, fails),
           ]),
         },
@@ -74,7 +80,7 @@ export const errorClassification: Experiment = async () => {
           caption: 'Share of kept right rollouts whose call is valid and prints the word; 0.5 is fair.',
           spec: {
             data: {
-              values: Object.entries({ 'recorded status': shares.ours, 'by the word "error"': shares.release }).map(
+              values: Object.entries({ 'recorded status': shares.recorded, 'by the word "error"': shares.release }).map(
                 ([rule, share]) => ({ rule, share }),
               ),
             },

@@ -20,6 +20,10 @@ export function withDirectory(command: Command): Command {
   )
 }
 
+/** Writes a word for a shell: in quotes if it holds more than the usual characters of paths and addresses. */
+const shellWord = (text: string): string =>
+  /^[\w./:,@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
+
 /** Writes the options with which another command finds the same run; empty where the defaults do. */
 export const placeOptions = ({ bus, dir }: { readonly bus: string; readonly dir?: string }): string =>
-  `${bus === defaultBus ? '' : ` --bus ${bus}`}${dir === undefined ? '' : ` --dir ${dir}`}`
+  `${bus === defaultBus ? '' : ` --bus ${shellWord(bus)}`}${dir === undefined ? '' : ` --dir ${shellWord(dir)}`}`

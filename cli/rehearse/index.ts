@@ -5,7 +5,7 @@
  * out  a report: rollouts lost, deadlines, refills, stages, checkpoints, memory, bytes of log, what the real run takes;
  *      exit code 0 when the run was done and lost no rollout
  */
-import { existsSync, mkdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { HardwareConfig, RecipeConfig } from '../../config'
@@ -17,6 +17,7 @@ import { timesOf } from '../../config/estimate/time'
 import { tokensOf } from '../../config/estimate/tokens'
 import { hardwareSection } from '../../config/sections/hardware'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { TroupeError } from '../../runtime/errors'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
 import { duration } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
@@ -127,5 +128,11 @@ function templateOf({ model }: RecipeConfig): string {
 function made(directory: string): string {
   const path = resolve(directory)
   mkdirSync(path, { recursive: true })
-  return path
+  if (readdirSync(path).length === 0) return path
+  throw new TroupeError('cli.directory_not_empty', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--dir ${path} has files: a rehearsal needs a directory that is new or empty`,
+    hint: 'name another directory, or remove what an earlier rehearsal left there',
+  })
 }

@@ -12,10 +12,13 @@ const path = require('node:path')
 const { SetupError } = require('./say')
 const { ownVenvStep } = require('./ownVenv')
 
-const pinned = /^([A-Za-z0-9][\w.-]*)(\[[\w,.-]+\])?==[\w.!+-]+$/
+/** Pattern of a package with its version, by which the recipe's `tools.packages` are checked too. */
+const pinnedIn = policy =>
+  new RegExp(JSON.parse(fs.readFileSync(path.join(policy, 'pinned-package.json'), 'utf8')).pattern)
 const plain = name => name.toLowerCase().replaceAll(/[-_.]+/g, '-')
 
 function step(where, packages) {
+  const pinned = pinnedIn(where.policy)
   const wrong = packages.find(one => !pinned.test(one))
   if (packages.length === 0 || wrong !== undefined)
     throw new SetupError(
@@ -44,6 +47,15 @@ function step(where, packages) {
     venv: path.join(folder, name),
     async afterwards(python) {
       const frozen = spawnSync(python, ['-m', 'pip', 'freeze'], { encoding: 'utf8', timeout: 60_000 })
+      if (frozen.status !== 0) {
+        const why =
+          frozen.error?.message ?? (frozen.signal ? `it was ended by ${frozen.signal}` : `exit code ${frozen.status}`)
+        throw new SetupError(
+          `pip freeze failed, so the versions that were installed in ${path.join(folder, name)} are not known: ${why}`,
+          'run the same command again: it makes the venv anew',
+          frozen.stderr ?? '',
+        )
+      }
       fs.writeFileSync(path.join(folder, name, 'requirements.lock'), frozen.stdout)
     },
   })

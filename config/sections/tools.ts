@@ -1,5 +1,8 @@
 /** The recipe's tools, which the model may call. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { z } from 'zod'
+import { policyDirectory } from '../../runtime/python'
 import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
@@ -28,12 +31,14 @@ const mcpServerSchema = z.union([
 ])
 export type McpServerConfig = z.output<typeof mcpServerSchema>
 
+/** Pattern of a package with its version, by which `troupe setup packages` checks too. */
+const { pattern: pinnedPattern } = JSON.parse(readFileSync(join(policyDirectory(), 'pinned-package.json'), 'utf8')) as {
+  pattern: string
+}
+
 const pinned = z
   .string()
-  .regex(
-    /^[A-Za-z0-9][\w.-]*(\[[\w,.-]+\])?==[\w.!+-]+$/,
-    'a package that is not pinned: expected NAME==VERSION, such as pandas==3.1.1',
-  )
+  .regex(new RegExp(pinnedPattern), 'a package that is not pinned: expected NAME==VERSION, such as pandas==3.1.1')
 const modules = z
   .string()
   .regex(/^[A-Za-z_][\w.]*(\+[A-Za-z_][\w.]*)*$/, "expected a module's name, or several joined with +")

@@ -23,5 +23,6 @@ export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
     boundary: 'config',
     retriable: false,
     message: `the recipe of run '${recorded.run}' does not fit today's schema: ${issue?.path.join('.')}: ${issue?.message}`,
+    hint: 'use the version of Troupe that the run was started with',
   })
 }

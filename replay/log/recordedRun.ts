@@ -167,6 +167,7 @@ function reader(
         boundary: 'replay',
         retriable: false,
         message: `the log of run '${run}' has no run.started: its process ended before it wrote one`,
+        hint: `nothing of this run can be read; start it again with \`train RECIPE --run ${run}\``,
       })
     },
     close: () => bus.close(),

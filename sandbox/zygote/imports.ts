@@ -3,8 +3,9 @@
  *
  * in   the groups; a program's bytes      out  how many of the groups it needs: the last that it imports, and those before
  * Invariant: the guess decides which imports are warm and nothing else. It finds every import that names a module on the
- * line of `import` or `from`, also in a string that the program executes; it takes a comment for an import, and misses
- * names that are made up at run time and imports after the first 256 KiB. The cost is linear in the text that is read.
+ * line of `import` or `from`, also in a string that the program executes; where the program imports by a name that it
+ * computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names that are
+ * made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.
  */
 
 /** Upper bound on the bytes of a program that are read: a long text must not hold up the event loop. */
@@ -12,6 +13,7 @@ const MOST_BYTES = 2 ** 18
 
 /** `import a.b as c, d`, `from a.b import c`; before the word stands no letter, or the `n` of an escaped line end. */
 const STATEMENT = /(?:^|[^\w.]|\\n)(?:import|from)[ \t]+([^\n;#'"\\]+)/g
+const COMPUTED = /\b(?:__import__|import_module)[ \t]*\((?![ \t]*['"])/
 const CALL = /\b(?:__import__|import_module)[ \t]*\([ \t]*['"]([\w.]+)/g
 
 /** @param groups names of modules; that of a part of a package stands for the package */
@@ -21,11 +23,14 @@ export function neededGroups(groups: readonly (readonly string[])[]): (code: Uin
     for (const name of group) if (!groupOf.has(rootOf(name))) groupOf.set(rootOf(name), at + 1)
   }
   const names = [...groupOf.keys()]
+  const words = new RegExp(`\\b(?:${names.join('|')})\\b`, 'g')
   return code => {
     const bytes = Buffer.from(code.buffer, code.byteOffset, Math.min(code.byteLength, MOST_BYTES))
     if (!names.some(name => bytes.includes(name))) return 0
     let needed = 0
-    for (const name of importedBy(bytes.toString('latin1'))) needed = Math.max(needed, groupOf.get(name) ?? 0)
+    const text = bytes.toString('latin1')
+    if (COMPUTED.test(text)) for (const [name] of text.matchAll(words)) needed = Math.max(needed, groupOf.get(name)!)
+    for (const name of importedBy(text)) needed = Math.max(needed, groupOf.get(name) ?? 0)
     return needed
   }
 }

@@ -24,6 +24,8 @@ describe('the groups that a program imports', () => {
     ['np = __import__("numpy"); import importlib; importlib.import_module( \'scipy.optimize\')', 3],
     ['from scipy import stats', 3],
     ['from . import numpy', 0],
+    ['for name in ["numpy", "sympy"]: __import__(name)', 2],
+    ['from importlib import import_module as i; import_module(name) # numpyro', 0],
   ])('%j needs %i', (code, groups) => {
     expect(needed(Buffer.from(code))).toBe(groups)
   })

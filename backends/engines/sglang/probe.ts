@@ -24,7 +24,7 @@ import { garbage, isMissing, isTaken, objectOf, type Reply } from '../server/rep
 import { checkTokenizer, unfitServer } from '../server/tokenizer'
 import { sglangLoads } from './loads'
 import type { SglangTraits } from './traits'
-import { goOn } from './weights'
+import { continueGeneration } from './weights'
 
 /** Milliseconds without an answer to a generation after which the server is taken to be paused. */
 const stillMs = 1000
@@ -155,7 +155,7 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
  * it: no other run changes the server's weights, so a pause is left over from a process that died.
  */
 async function awaken(http: ServerHttp): Promise<void> {
-  const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // an error is ignored: the generation below reports it
+  const timer = setTimeout(() => void continueGeneration(http).catch(() => {}), stillMs) // an error is ignored: the generation below reports it
   try {
     await ask(http, {})
   } finally {

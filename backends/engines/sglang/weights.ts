@@ -52,10 +52,10 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
     onLoaded()
     if (!update.keepKv) await flush(http)
   } catch (thrown) {
-    await goOn(http).catch(() => {}) // an error is ignored: that of the update matters more
+    await continueGeneration(http).catch(() => {}) // an error is ignored: that of the update matters more
     throw thrown
   }
-  await goOn(http)
+  await continueGeneration(http)
 }
 
 async function load(
@@ -87,7 +87,7 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
     await idle(http)
     await must(http, '/release_memory_occupation', { tags }, pauseMs, 'could not free its memory')
   } catch (thrown) {
-    await goOn(http).catch(() => {})
+    await continueGeneration(http).catch(() => {})
     throw thrown
   }
 }
@@ -106,7 +106,7 @@ export async function resumeSglang(
     await load(http, weights)
     await flush(http)
   }
-  await goOn(http)
+  await continueGeneration(http)
 }
 
 /** Waits until the server is idle: two polls in a row without running or waiting requests, since its counts lag. */
@@ -125,5 +125,5 @@ async function idle(http: ServerHttp): Promise<void> {
  * Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed if the server
  * refuses
  */
-export const goOn = (http: ServerHttp): Promise<void> =>
+export const continueGeneration = (http: ServerHttp): Promise<void> =>
   must(http, '/continue_generation', {}, pauseMs, 'could not continue after a pause')

@@ -51,7 +51,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   if (metrics.status !== 200) throw unanswered(url, '/metrics', metrics)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
   const development = await vllmDevelopment(http)
-  if (development.isPaused) await goOn(http, expected.trained)
+  if (development.isPaused) await resumeLeftPaused(http, expected.trained)
   await checkVocabulary(http, servedName, expected.vocabulary)
   await checkTokenizer(nameOf(url), expected, ids =>
     detokenized(http, { model: servedName, tokens: Array.from(ids) }, 'prompt'),
@@ -98,7 +98,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
  * Resumes a paused server, which answers no generation. Only a run that trains may resume it: no other run changes the
  * server's weights, so the pause is left over from a process that died. For any other run the pause is an error.
  */
-async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
+async function resumeLeftPaused(http: ServerHttp, trained: boolean): Promise<void> {
   if (trained) return resume(http)
   throw new TroupeError('engine.failed', {
     boundary: 'engine',

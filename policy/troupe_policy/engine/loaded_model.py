@@ -163,7 +163,7 @@ def _update_converted(loaded: LoadedModel, path: Path) -> None:
     try:
         source = AutoModelForCausalLM.from_pretrained(str(path), dtype=loaded.dtype, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise WeightsError(f"no model could be read from {path}: {error}") from error
+        raise WeightsError(f"no model could be read from {path}: {error}; expected config.json and safetensors files") from error
     given = dict(source.named_parameters())
     for name, value in loaded.model.named_parameters():
         if name not in given or given[name].shape != value.shape:

@@ -199,7 +199,7 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError("trainer.no_checkpoint", f"no model could be read from {directory}: {error}") from error
+        raise CheckpointError("trainer.no_checkpoint", f"no model could be read from {directory}: {error}; expected config.json and safetensors files") from error
     # The names include duplicates: a head that is tied in one of the two models must be tied in the other.
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())

@@ -78,4 +78,4 @@ def _through_transformers(path: Path) -> Tokenizer:
     try:
         return AutoTokenizer.from_pretrained(str(path), local_files_only=True).backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
-        raise TokensError(f"no tokenizer could be read from {path}: {error}") from error
+        raise TokensError(f"no tokenizer could be read from {path}: {error}; give the directory of a model with its tokenizer.json") from error

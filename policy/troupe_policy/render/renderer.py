@@ -53,7 +53,7 @@ class Template:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise RenderError(f"the chat template does not compile: {error}") from error
+            raise RenderError(f"the chat template does not compile: {error}; mend it, or name another one in model.template") from error
 
     def render(self, messages: Sequence[dict[str, Any]], tools: list | None, generation: bool) -> str:
         try:
@@ -61,7 +61,7 @@ class Template:
                 messages=list(messages), tools=tools, add_generation_prompt=generation, **self._specials
             )
         except jinja2.TemplateError as error:
-            raise RenderError(f"the chat template refuses these messages: {error}") from error
+            raise RenderError(f"the chat template refuses these messages: {error}; name another one in model.template") from error
 
 
 class Renderer:

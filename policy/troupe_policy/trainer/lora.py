@@ -29,7 +29,7 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}") from error
+        raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}; `npm run setup` installs it") from error
     targets = linear_names(model) if options.targets == ("all-linear",) else list(options.targets)
     model.requires_grad_(False)
     unknown = [target for target in targets if not _matches(model, target)]

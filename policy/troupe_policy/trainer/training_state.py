@@ -107,7 +107,7 @@ class TrainingState:
                 checkpoint.check_model(self.model_dir)
                 model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
             except (OSError, ValueError, checkpoint.CheckpointError) as error:
-                raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}") from error
+                raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}; give a directory with config.json and safetensors files as model.path") from error
         # Evaluation mode turns dropout off: it would add noise to the ratio of π to π_old, and two runs would differ.
         model.eval()
         self.base_digest = ""

@@ -19,14 +19,26 @@ const pageBytes = 4096
 const pagesOfTransaction = 32
 /** Pages that a write touches at most in a tree of usual depth: a leaf, a branch, and the halves of a split. */
 const pagesOfWrite = 4
+/** Pages that a drop of a record touches: those of a trim are neighbours, and no page splits. */
+const pagesOfDrop = 1
 /** Bytes that are allocated beyond a need, if there is room: a sixteenth of the file, within these bounds. */
 const [leastAhead, mostAhead] = [192 * 1024, 16 * 1024 * 1024]
 const zeros = Buffer.alloc(256 * 1024)
 
+/**
+ * Upper bounds on what one transaction drops of a partition: appends need not wait long for it, and what it writes fits into
+ * the least reserve of a run (1 MiB), so that what expires can be dropped as long as the run goes on. `bytes`: lmdb's list of
+ * freed pages has 8 bytes for each.
+ */
+export const trimMost = { chunks: 192, bytes: 64 * 1024 * 1024 }
+
 /** Upper bound on the bytes that a transaction with these writes adds to the file. */
 export function bytesOfTransaction(writes: readonly { readonly value: unknown }[]): number {
-  let pages = pagesOfTransaction + pagesOfWrite * writes.length
-  for (const { value } of writes) if (value instanceof Uint8Array) pages += Math.ceil(value.length / pageBytes)
+  let pages = pagesOfTransaction
+  for (const { value } of writes) {
+    pages += value === undefined ? pagesOfDrop : pagesOfWrite
+    if (value instanceof Uint8Array) pages += Math.ceil(value.length / pageBytes)
+  }
   return pages * pageBytes
 }
 

@@ -11,6 +11,7 @@ import { TroupeError } from '../../errors'
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
 import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
+import { trimMost } from './allocate'
 import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
 import { lmdbErrors, writeError } from './errors'
 import { beat, heartbeatMs } from './holder'
@@ -71,8 +72,6 @@ export interface LmdbWriterOptions {
 const maxWaitingBytes = 256 * 1024 * 1024
 const maxTransactionBytes = 16 * 1024 * 1024
 const trimEveryMs = 60_000
-/** Upper bound on the chunks of a partition that one transaction drops, so that appends need not wait long for it. */
-const trimChunks = 256
 
 export class LmdbWriter implements PartitionedLog {
   readonly kind = 'lmdb'
@@ -237,8 +236,7 @@ export class LmdbWriter implements PartitionedLog {
   }
 
   private takeWork(): Work[] {
-    let bytes = 0
-    let count = 0
+    let [bytes, count] = [0, 0]
     while (count < this.waiting.length && (count === 0 || bytes + this.waiting[count]!.bytes <= maxTransactionBytes)) {
       bytes += this.waiting[count++]!.bytes
     }
@@ -288,7 +286,7 @@ export class LmdbWriter implements PartitionedLog {
     if (partition.trimming) return
     partition.trimming = true
     try {
-      while ((await this.trimOnce(partition, before)) === trimChunks);
+      while ((await this.trimOnce(partition, before)) > 0);
     } catch {
       // The disk is full or failing, or the bus is closing: waiting appends report it.
     } finally {
@@ -300,8 +298,10 @@ export class LmdbWriter implements PartitionedLog {
   private async trimOnce(partition: Partition, before: number): Promise<number> {
     if (this.closing) return 0
     const keys: Buffer[] = []
+    let bytes = 0
     for (const { key, value } of chunksFrom(this.store, partition.id, partition.oldest)) {
-      if (keys.length === trimChunks || chunkTimestamp(value) >= before) break
+      if (keys.length === trimMost.chunks || bytes > trimMost.bytes || chunkTimestamp(value) >= before) break
+      bytes += value.length
       keys.push(key)
     }
     const last = keys[keys.length - 1]

@@ -450,10 +450,10 @@ test('a step records its checkpoints, and goes on from one without loading the s
 test('the third failure in a row of a step is final, unless each got further: a checkpoint begins the count anew', async () => {
   const lost = new TroupeError('trainer.lost', { boundary: 'trainer', retriable: true, message: 'gone' })
   let getsFurther = true
-  const { port, written, close } = await rig(
+  const { port, close } = await rig(
     async (_n, on) => {
       if (getsFurther) on?.onSaved({ directory: `${on.prefix}000004`, updates: 4, manifest: 'm', bytes: 1 })
-      await written()
+      await new Promise(resolve => setTimeout(resolve, 20)) // until the checkpoint is in the log
       throw lost
     },
     {},

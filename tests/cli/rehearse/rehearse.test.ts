@@ -1,5 +1,5 @@
 /** `troupe rehearse`: a whole run of a small recipe with every kind of event, without a lost rollout. */
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { endAll, type Running, troupe } from '../../support/cli'
@@ -23,6 +23,15 @@ function parsed(stdout: string, stderr: string) {
   if (stdout === '') throw new Error(`no report: ${stderr}`)
   return JSON.parse(stdout)
 }
+
+test('a directory that has files is refused, and its files stay', async () => {
+  const used = mkdtempSync(join(folder, 'used-'))
+  writeFileSync(join(used, 'mine'), 'kept')
+  const run = troupe(['rehearse', 'rstar2', '--dir', used], { TMPDIR: folder }, folder)
+  running.push(run)
+  expect(await run.done).toMatchObject({ code: 2, stderr: expect.stringContaining(`--dir ${used} has files`) })
+  expect(readdirSync(used)).toEqual(['mine'])
+})
 
 test('rstar2, made small: all stages, evaluations, checkpoints and publications happen, and no rollout is lost', async () => {
   const run = troupe(['rehearse', 'rstar2', '--all-stages', '--json', ...small], { TMPDIR: folder }, folder)

@@ -3,7 +3,8 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { packageRoot, packagesVenv, pythonPath } from '../../../runtime/python'
+import { packageRoot, packagesVenv } from '../../../runtime/python'
+import { alone, writeWheel } from '../../support/wheel'
 
 jest.setTimeout(240_000)
 let home: string
@@ -12,26 +13,14 @@ beforeAll(() => {
   cpSync(join(packageRoot(), 'cli/setup'), join(home, 'cli/setup'), { recursive: true })
   cpSync(join(packageRoot(), 'cli/setup.js'), join(home, 'cli/setup.js'))
   mkdirSync(join(home, 'policy'))
+  cpSync(join(packageRoot(), 'policy/pinned-package.json'), join(home, 'policy/pinned-package.json'))
   writeFileSync(join(home, 'tsconfig.json'), '{}')
 })
 afterAll(() => rmSync(home, { recursive: true, force: true }))
 
-/** A wheel that needs no index: written by hand. */
-function wheel(name: string): void {
-  const script = `
-import zipfile, sys
-with zipfile.ZipFile(sys.argv[1], 'w') as z:
-    z.writestr('${name}.py', '')
-    z.writestr('${name}-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: ${name}\\nVersion: 1.0\\n')
-    z.writestr('${name}-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
-    z.writestr('${name}-1.0.dist-info/RECORD', '')
-`
-  spawnSync(pythonPath(), ['-c', script, join(home, `${name}-1.0-py3-none-any.whl`)])
-}
-
 function setup(...packages: string[]) {
   const kept = Object.entries(process.env).filter(([name]) => !/^(PIP_|TROUPE_)/.test(name))
-  const env = { ...Object.fromEntries(kept), PIP_CONFIG_FILE: '/dev/null', TROUPE_DISK_MB: '1' }
+  const env = { ...Object.fromEntries(kept), ...alone, TROUPE_DISK_MB: '1' }
   return spawnSync(process.execPath, [join(home, 'cli/setup.js'), '--packages', ...packages], {
     env: { ...env, TROUPE_PIP_ARGS: `--no-index --find-links ${home}` },
     encoding: 'utf8',
@@ -39,7 +28,7 @@ function setup(...packages: string[]) {
 }
 
 test('pinned packages are installed once, beside those of every set-up or in their place', () => {
-  for (const name of ['base', 'own']) wheel(name)
+  for (const name of ['base', 'own']) writeWheel(home, name)
   writeFileSync(join(home, 'policy/requirements-sandbox.txt'), '# pinned\nbase==1.0\nown==9.0\n')
   expect(setup('own==1.0')).toMatchObject({ status: 0, stderr: expect.stringMatching(/packages: done in/) })
   expect(setup('own==1.0').stderr).toBe('setup: up to date\n')
@@ -63,4 +52,13 @@ process.stdout.write(step({ ...places(), policy: ${JSON.stringify(join(packageRo
   const made = spawnSync(process.execPath, ['-e', script], { cwd: home, encoding: 'utf8' }).stdout
   expect(made.replace(home, packageRoot())).toBe(packagesVenv(['a==1', 'b==2']))
   expect(existsSync(made)).toBe(false)
+})
+
+test('a pip that does not tell what it installed is a fault that says so', () => {
+  const script = `
+require('./cli/setup/ownVenv').ownVenvStep = (where, part) => part
+const part = require('./cli/setup/packages').step(require('./cli/setup/places').places(), ['own==1.0'])
+part.afterwards('/no/such/python').then(() => console.log('done'), ({ message, hint }) => console.log(message, '|', hint))`
+  const { stdout } = spawnSync(process.execPath, ['-e', script], { cwd: home, encoding: 'utf8' })
+  expect(stdout).toMatch(/^pip freeze failed, so .* are not known: .*ENOENT \| run the same command again/)
 })

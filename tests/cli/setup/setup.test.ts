@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { optionalParts } from '../../../cli/doctor'
 import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../../../runtime/python'
+import { alone, writeWheel } from '../../support/wheel'
 
 const root = join(__dirname, '../../..')
 jest.setTimeout(120_000) // pip takes seconds, and more on a busy machine
@@ -44,7 +45,7 @@ const requirements = (text: string) => writeFileSync(join(home, 'policy/requirem
 /** No cache and no wheels of this machine: what a test asks of pip must come from where the test says. */
 const environment = (extra: Record<string, string>): NodeJS.ProcessEnv => {
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(PIP_|TROUPE_)/.test(name)))
-  return { ...env, PIP_CONFIG_FILE: '/dev/null', PIP_NO_CACHE_DIR: '1', PIP_DISABLE_PIP_VERSION_CHECK: '1', ...extra }
+  return { ...env, ...alone, ...extra }
 }
 
 function setup(env: Record<string, string> = {}, ...args: string[]) {
@@ -56,19 +57,10 @@ function setup(env: Record<string, string> = {}, ...args: string[]) {
   return { code: reply.status, said: reply.stderr }
 }
 
-/** A package that pip can build without any network: its wheel, written by hand. */
+/** Writes a wheel; returns the arguments with which pip finds it. */
 function wheel(name: string) {
-  const script = `
-import zipfile, sys
-with zipfile.ZipFile(sys.argv[1], 'w') as z:
-    z.writestr('${name}.py', '')
-    z.writestr('${name}-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: ${name}\\nVersion: 1.0\\n')
-    z.writestr('${name}-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
-    z.writestr('${name}-1.0.dist-info/RECORD', '')
-`
   const folder = join(home, 'wheels of mine')
-  mkdirSync(folder, { recursive: true })
-  spawnSync(pythonPath(), ['-c', script, join(folder, `${name}-1.0-py3-none-any.whl`)])
+  writeWheel(folder, name)
   return `--no-index --find-links '${folder}'`
 }
 

@@ -15,8 +15,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { open as openLmdb } from 'lmdb'
 import { type Bus, openBus, openLmdbBus } from '../../../runtime/bus'
+import { bytesOfTransaction, trimMost } from '../../../runtime/bus/lmdb/allocate'
 import { requireLocalDisk } from '../../../runtime/bus/lmdb/errors'
 import { lives, startTimeOf, thisProcess } from '../../../runtime/bus/lmdb/holder'
+import { reserveOf } from '../../../runtime/disk/freeSpace'
 import { manualEffects } from '../../../runtime/effects'
 import { canMount, onSmallDisk } from '../../support/smallDisk'
 import { busContract, codeOf, record, textOf, until } from './contract'
@@ -237,6 +239,11 @@ describe('the lmdb bus alone', () => {
     await until(() => seen.length === 1, 'the consumer began at the oldest')
     expect(seen).toEqual(['last'])
     await consumer.close()
+  })
+
+  test('a drop of expired records fits into the least reserve of a run: it needs no room that a paused run lacks', async () => {
+    const drops = Array.from({ length: trimMost.chunks }, () => ({ value: undefined }))
+    expect(bytesOfTransaction([...drops, { value: 'oldest' }])).toBeLessThan(reserveOf({ freeBytes: 0, bytes: 0 }))
   })
 
   test('a directory that is not a log is refused, and left as it was', async () => {
