@@ -14,7 +14,7 @@ import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import * as grpc from '@grpc/grpc-js'
 import { loadSync } from '@grpc/proto-loader'
-import { systemEffects } from '../runtime/effects'
+import { afterAwake } from '../runtime/awakeTimer'
 import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
 import { policyDirectory, pythonPath } from '../runtime/python'
@@ -67,6 +67,8 @@ type Boundary = 'engine' | 'trainer' | 'codec'
 const maxMessageBytes = 256 * 1024 * 1024
 const stderrTailChars = 4000
 const closeGraceMs = 3_000
+/** Longest time of a timer, ms. */
+const longestTimerMs = 2 ** 31 - 1
 const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
 const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as const
 
@@ -236,10 +238,18 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
     unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply> {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(signal.reason)
+        let isLate = false
         const stop = () => call.cancel()
-        const call = methods[method]!(request, { deadline: systemEffects.now() + timeoutMs }, (error, reply) => {
+        // gRPC's own deadline is a time of the wall clock, which may jump.
+        const cancelTimer = afterAwake(Math.min(timeoutMs, longestTimerMs), () => {
+          isLate = true
+          call.cancel()
+        })
+        const call = methods[method]!(request, {}, (error, reply) => {
+          cancelTimer()
           signal?.removeEventListener('abort', stop)
           if (error === null) return resolve(reply as Reply)
+          if (isLate) return reject(timedOut(method, timeoutMs, boundary))
           if (signal?.aborted) return reject(signal.reason)
           // A process that died gives its reason on stderr, which arrives a moment after the connection breaks; so wait
           // for it.
@@ -255,6 +265,13 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
   }
 }
 
+const timedOut = (method: string, timeoutMs: number, boundary: Boundary): TroupeError =>
+  new TroupeError(`${boundary}.timeout`, {
+    boundary,
+    retriable: true,
+    message: `${method}: no answer within ${timeoutMs} ms`,
+  })
+
 /**
  * Converts a gRPC error. Its details may begin with an error code of Troupe: `trainer.busy: the trainer works on
  * another call`.
@@ -262,12 +279,11 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
 function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
   const unavailable = error.code === grpc.status.UNAVAILABLE
-  const late = error.code === grpc.status.DEADLINE_EXCEEDED
   const isDiskFull = named?.[1]?.endsWith('.disk_full') === true
-  const fallback = late ? 'timeout' : unavailable ? 'lost' : 'failed'
+  const fallback = unavailable ? 'lost' : 'failed'
   return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
     boundary,
-    retriable: late || unavailable || isDiskFull,
+    retriable: unavailable || isDiskFull,
     message: named?.[2] ?? `${method}: ${error.details}`,
     cause: error,
   })

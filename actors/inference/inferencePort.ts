@@ -53,6 +53,8 @@ const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'engine.context_exceeded': 'too-long',
   'engine.not_recorded': 'not-recorded',
   'engine.lost': 'engine-lost',
+  'codec.timeout': 'not-decoded',
+  'codec.lost': 'not-decoded',
 }
 
 /**

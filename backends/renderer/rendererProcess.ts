@@ -2,7 +2,8 @@
  * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
- * Invariant: every call has a deadline. If a template refuses its input, the error is `render.refused`, with the
+ * Invariant: every call has a deadline. Single calls that are late are made again behind a breaker: whoever asked is not at
+ * fault for a slow process, and a generation whose text is late is not lost. If a template refuses its input, the error is `render.refused`, with the
  * template's reason.
  */
 
@@ -12,6 +13,7 @@ import { batchCalls } from '../../runtime/batchCalls'
 import { TroupeError } from '../../runtime/errors'
 import { bytesOfTokens, tokensOfBytes } from '../../runtime/tokenBytes'
 import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
+import { breaker } from './breaker'
 import type { Rendered, Renderer } from './renderer'
 
 export type RendererOptions = Omit<PolicyProcessOptions, 'serve' | 'options'> & { readonly timeoutMs?: number }
@@ -30,8 +32,10 @@ const conversationsPerCall = 256
 // responses costs, so turns that wait are batched.
 const toolResponsesPerCall = 128
 
-// Upper bound on the calls of one method that the process has at once.
+// Upper bound on the decodes and encodes that the process has at once.
 const callsAtOnce = 64
+// Upper bound on the attempts at a call that is late each time.
+const mostTries = 5
 
 /** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
 export async function startRenderer(
@@ -48,6 +52,10 @@ export async function startRenderer(
       throw new TroupeError('render.refused', { boundary: 'codec', retriable: false, message, cause })
     }
   }
+
+  const isLate = (thrown: unknown) => thrown instanceof TroupeError && thrown.code === 'codec.timeout'
+  const inTurn = breaker({ most: callsAtOnce, tries: mostTries, isLate })
+  const single = <R>(method: string, request: object) => inTurn(() => call<R>(method, request))
 
   async function conversations(
     lists: readonly (readonly ChatMessage[])[],
@@ -79,32 +87,14 @@ export async function startRenderer(
     prompt: async (messages, tools) => renderedOf(await call<Reply>('Prompt', { messages, toolsJson: json(tools) })),
     toolResponses,
     conversations,
-    decode: inTurns(
-      async (tokens: Int32Array) => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
-    ),
-    encode: inTurns(async (text: string) => tokensOfBytes((await call<{ tokens: Buffer }>('Encode', { text })).tokens)),
+    decode: async tokens => (await single<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
+    encode: async text => tokensOfBytes((await single<{ tokens: Buffer }>('Encode', { text })).tokens),
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }
       const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})
       return { stopTokens, digest, vocabulary }
     },
     close,
-  }
-}
-
-/**
- * Makes at most `callsAtOnce` calls at once; the others wait, and their deadlines begin when they are made. Else the last of
- * thousands of calls would miss its deadline in the queue of a process that is slow, and not at fault.
- */
-function inTurns<T, R>(make: (item: T) => Promise<R>): (item: T) => Promise<R> {
-  const settled = batchCalls<T, PromiseSettledResult<R>>(items => Promise.allSettled(items.map(make)), {
-    most: callsAtOnce,
-    isOfOne: () => false,
-  })
-  return async item => {
-    const result = await settled(item)
-    if (result.status === 'rejected') throw result.reason
-    return result.value
   }
 }
 

@@ -96,7 +96,8 @@ export interface TurnInterrupted {
   /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
-  readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded'
+  /** `not-decoded`: the renderer did not decode what the engine had sampled; the engine is not at fault. */
+  readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded' | 'not-decoded'
   /** Error message of the engine; empty when it gave none. */
   readonly error: string
 }

@@ -94,7 +94,10 @@ export const trajectoryShapes = {
       entropies: { optional: 'f32' },
       segments,
       reason: {
-        oneOf: { aborted: true, 'engine-lost': true, 'engine-error': true, 'too-long': true, 'not-recorded': true },
+        oneOf: {
+          ...{ aborted: true, 'engine-lost': true, 'engine-error': true, 'too-long': true },
+          ...{ 'not-recorded': true, 'not-decoded': true },
+        },
       },
       error: 'string',
     },

@@ -1,8 +1,12 @@
 /** Writes to a full disk wait, once said, and go on: nothing is lost, and no deadline passes meanwhile. */
 
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { openFileBlobs } from '../../../runtime/bus/blobs'
 import type { Bus } from '../../../runtime/bus/bus'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
-import { pausingBus } from '../../../runtime/bus/pausing'
+import { pausingBlobs, pausingBus } from '../../../runtime/bus/pausing'
 import { diskPause, type Pause } from '../../../runtime/disk/diskPause'
 import { manualEffects } from '../../../runtime/effects'
 import { openTroupe } from '../../../runtime/embed'
@@ -141,6 +145,19 @@ test('appends to a log on disk wait, in the order in which they came; a bus with
   await Promise.all(appended)
   expect((await bus.read('t', 0, 0)).map(({ key }) => key)).toEqual(['a', 'b', 'c'])
   await bus.close()
+})
+
+test('blobs wait for room as the log does, on Kafka too, where their store alone is on this disk', async () => {
+  const { disk, pauses, pause } = rig(0)
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-pause-'))
+  const blobs = pausingBlobs(await openFileBlobs(directory), pause)
+  let stored: string | undefined
+  const storing = blobs.put(Buffer.from('large')).then(({ sha256 }) => (stored = sha256))
+  await later()
+  expect([stored, pause.isPaused(), pauses[0]?.what]).toEqual([undefined, true, 'blobs'])
+  disk.freeBytes = 20 * mib
+  expect(Buffer.from(await blobs.get(await storing)).toString()).toBe('large')
+  rmSync(directory, { recursive: true })
 })
 
 test('a look at the disk serves many small writes, but not more than a quarter of the reserve', async () => {

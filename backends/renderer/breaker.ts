@@ -1,0 +1,63 @@
+/**
+ * Circuit breaker before a process that may be slow: fewer calls at once where one was late, and the late call again.
+ *
+ * in   calls that may be repeated, for their work has no effect        out  their results
+ * Invariants: at most `most` calls are made at once. The others wait in their order, so that their deadlines begin when they
+ * are made; the queue is bounded by the callers. A late call halves the number at once, down to a single probe, and is made
+ * again; an answer raises it by one. A caller gets the error of lateness only once its call was late `tries` times: whoever
+ * waits for the process is not at fault.
+ */
+export interface BreakerOptions {
+  /** Upper bound on the calls at once. */
+  readonly most: number
+  /** Upper bound on the attempts at one call that is late each time. */
+  readonly tries: number
+  readonly isLate: (thrown: unknown) => boolean
+}
+
+export function breaker({ most, tries, isLate }: BreakerOptions) {
+  const waiting: (() => void)[] = []
+  let [atOnce, running] = [most, 0]
+  /** Number of calls begun so far, and that number when `atOnce` was lowered last: calls made together lower it once. */
+  let [begun, loweredAt] = [0, 0]
+
+  function admit(): void {
+    while (running < atOnce && waiting.length > 0) {
+      running++
+      waiting.shift()!()
+    }
+  }
+
+  /** Resolves when the call may be made; a repeated call is the next. */
+  const turn = (isRepeated: boolean) =>
+    new Promise<void>(resolve => {
+      if (isRepeated) waiting.unshift(resolve)
+      else waiting.push(resolve)
+      admit()
+    })
+
+  return async <R>(make: () => Promise<R>): Promise<R> => {
+    for (let tried = 1; ; tried++) {
+      await turn(tried > 1)
+      const number = ++begun
+      let isAgain = false
+      try {
+        const result = await make()
+        atOnce = Math.min(most, atOnce + 1)
+        return result
+      } catch (thrown) {
+        if (!isLate(thrown)) throw thrown
+        if (number > loweredAt) {
+          atOnce = Math.max(1, Math.floor(atOnce / 2))
+          loweredAt = begun
+        }
+        if (tried === tries) throw thrown
+        isAgain = true
+      } finally {
+        running--
+        // A call that is made again takes its place in front of the others first.
+        if (!isAgain) admit()
+      }
+    }
+  }
+}
