@@ -19,6 +19,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   eval: () => (require('./eval') as typeof import('./eval')).registerEval,
   chat: () => (require('./chat') as typeof import('./chat')).registerChat,
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
+  control: () => (require('./control') as typeof import('./control')).registerControl,
   track: () => (require('./track') as typeof import('./track')).registerTrack,
   why: () => (require('./why') as typeof import('./why')).registerWhy,
   exec: () => (require('./exec') as typeof import('./exec')).registerExec,

@@ -5,6 +5,7 @@
  * call or a reward carries an attempt, which its answer repeats. Each interface names sender, receiver, topic.
  */
 import type { Sampling, Task } from './facts/request'
+import type { ControlOrder } from './facts/run'
 import type { Outcome } from './facts/trajectory'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
@@ -152,11 +153,15 @@ export interface VerifyAnswer {
 }
 
 /**
- * A person → every role (`control`): pause, resume, drain or abort the run. No role of this version reads or writes it.
+ * A person → the learner's process (`control`): pause, resume, drain or abort the run. The process records that it took
+ * the order up, as the fact `control.obeyed`, which every role reads: the command may expire, the fact stays.
  */
 export interface ControlRun {
   readonly type: 'run.control'
-  readonly order: 'pause' | 'resume' | 'drain' | 'abort'
+  readonly at: number
+  /** Unique id, so that an order that arrives twice is obeyed once. */
+  readonly id: string
+  readonly order: ControlOrder
   readonly reason: string
 }
 

@@ -85,6 +85,8 @@ export function factKey(fact: Fact): string {
       return `${fact.child}#${fact.type}`
     case 'record.refused':
       return `${fact.origin}#${fact.type}`
+    case 'control.obeyed':
+      return `${fact.id}#${fact.type}`
     case 'alarm.raised':
       return `${fact.alarm}#${fact.type}#${fact.at}`
   }

@@ -73,6 +73,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'step.tallied':
     case 'trajectory.forked':
     case 'record.refused':
+    case 'control.obeyed':
     case 'alarm.raised':
       return { topic: 'runs', key: run }
     case 'partition.claimed':

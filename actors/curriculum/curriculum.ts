@@ -34,7 +34,9 @@ import {
   type CurriculumState,
   decided,
   emptyCurriculum,
+  isDrained,
   noneDrawn,
+  obey,
   over,
   type PartDraw,
   partDraw,
@@ -95,20 +97,26 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   function drawMore(state: CurriculumState): DrawRequest[] {
-    if (state.version === null || state.finished) return []
+    if (state.version === null || state.finished || state.paused || state.ends?.how === 'abort') return []
     const minVersion = policyVersion(Math.max(0, state.version - plan.maxStaleness))
     const part = partDraw(state)
     if (part !== undefined) return [drawAgain(state, part, state.version, minVersion)]
     const evaluation = openEvaluation(state)
     if (evaluation !== undefined) {
       if (state.evaluations.has(evaluation)) return []
+      if (state.ends !== null) return drawFor(state, minVersion)
       const groups = evaluationGroups(evaluation, plan.evaluation.problems)
       const { version, order } = state
       return [{ kind: 'draw', purpose: 'eval', step: evaluation, groups, cursor: 0, order, minVersion: version }]
     }
     if (observes && state.tally.told < state.done) return []
     if (overBecause(state) !== undefined) return []
-    if (isStageOver(state) && isBetweenSteps(state)) return measureMore(state)
+    if (isStageOver(state) && isBetweenSteps(state) && state.ends === null) return measureMore(state)
+    return drawFor(state, minVersion)
+  }
+
+  /** Requests the missing groups of the steps that may have groups now. */
+  function drawFor(state: CurriculumState, minVersion: PolicyVersion): DrawRequest[] {
     const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
     for (let step = state.done + 1; step <= last; step++) {
       const drawn = state.drawn.get(step) ?? noneDrawn
@@ -149,7 +157,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   /** Number of the last optimizer step for which the current stage may request groups. */
   function lastStep(state: CurriculumState): number {
-    if (isStageOver(state)) return Math.max(state.done, ...state.drawn.keys())
+    if (isStageOver(state) || state.ends !== null) return Math.max(state.done, ...state.drawn.keys())
     const steps = stages[state.stages.index]?.until?.steps
     return steps === undefined ? plan.steps : Math.min(plan.steps, state.stages.began + steps)
   }
@@ -213,6 +221,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       ]
     }
     if (state.alarms.stopped !== null) return ended('stopped', state.alarms.stopped)
+    if (state.ends?.how === 'abort') return ended('stopped', `aborted: ${state.ends.reason}`)
+    if (state.ends?.how === 'drain' && isDrained(state)) return ended('stopped', `drained: ${state.ends.reason}`)
     if (isEmptyStage(state)) {
       const { name, problems } = stages[state.stages.index + 1]!
       const { samples, minSolved, maxSolved = samples - 1, count } = problems!
@@ -268,7 +278,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         case 'run.finished':
           return { ...state, finished: true }
         case 'run.resumed':
-          return { ...state, finished: false }
+          return { ...state, finished: false, ends: null }
+        case 'control.obeyed':
+          return obey(state, fact)
         default:
           return state
       }

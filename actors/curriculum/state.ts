@@ -8,9 +8,10 @@
  * are forgotten when that step or a later one ends.
  */
 import { Map as Persistent } from 'immutable'
-import type { CurriculumAdvanced, RolloutRequested } from '../../messages/facts'
+import type { ControlObeyed, CurriculumAdvanced, RolloutRequested } from '../../messages/facts'
 import { type GroupId, groupId, type PolicyVersion } from '../../messages/ids'
 import type { Origin } from '../../runtime/host/behaviour'
+import { pausedAfter } from '../ownership/orders'
 import { type AlarmsState, noAlarms } from './alarms'
 import { noStages, type StagesState } from './stages'
 import { noTallies, type TallyState } from './tally'
@@ -67,6 +68,9 @@ export interface CurriculumState {
   /** Progress of each evaluation, by the step after which it is made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
   readonly finished: boolean
+  /** Orders of a person that hold. `ends`: drain or abort with its reason; null: neither. */
+  readonly paused: boolean
+  readonly ends: { readonly how: 'drain' | 'abort'; readonly reason: string } | null
   readonly stages: StagesState
   readonly tally: TallyState
   readonly alarms: AlarmsState
@@ -82,6 +86,8 @@ export const emptyCurriculum: CurriculumState = {
   drawn: new Map(),
   evaluations: new Map(),
   finished: false,
+  paused: false,
+  ends: null,
   stages: noStages,
   tally: noTallies,
   alarms: noAlarms,
@@ -161,3 +167,24 @@ export function over(state: CurriculumState, step: number, rejections: readonly 
   for (const old of drawn.keys()) if (old <= step) drawn.delete(old)
   return { ...state, done: step, rejections, drawn }
 }
+
+/** Applies an order of a person. */
+export function obey(state: CurriculumState, { order, reason }: ControlObeyed): CurriculumState {
+  const paused = pausedAfter(state.paused, order)
+  switch (order) {
+    case 'pause':
+      return { ...state, paused }
+    case 'resume':
+      return { ...state, paused, ends: null }
+    case 'drain':
+    case 'abort':
+      return { ...state, paused, ends: { how: order, reason } }
+  }
+}
+
+/** True if nothing that was drawn is open any more, so that a drained run can end. */
+export const isDrained = ({ asked, drawn, done, evaluations, version }: CurriculumState): boolean =>
+  version !== null &&
+  asked.size === 0 &&
+  [...drawn.keys()].every(step => step <= done) &&
+  [...evaluations.values()].every(one => one === 'completed')

@@ -24,6 +24,7 @@ import {
 } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Behaviour, Origin } from '../../runtime/host/behaviour'
+import { pausedAfter } from '../ownership/orders'
 import { type KeptCheckpoint, obsolete } from './retention'
 
 export interface LearnerPlan {
@@ -86,6 +87,7 @@ export interface LearnerState {
   /** Resets of the trainer, by the number of the step that each precedes. */
   readonly resets: ReadonlyMap<number, StageReset>
   readonly finished: boolean
+  readonly paused: boolean
 }
 
 export type LearnerRequest =
@@ -133,7 +135,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
     const step = state.done + 1
     const gathered = state.gathered.get(step)
     if (gathered === undefined || state.published === null || state.checkpoint === null) return undefined
-    if (state.batches.at(-1)?.metrics === null || step > plan.steps || state.finished) return undefined
+    if (state.batches.at(-1)?.metrics === null || step > plan.steps || state.finished || state.paused) return undefined
     const decided = gathered.selected.size + gathered.rejected.size
     const enough = gathered.selected.size >= plan.groupsPerStep || gathered.requested.size >= largest
     if (decided < gathered.requested.size || !enough || gathered.selected.size === 0) return undefined
@@ -191,6 +193,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
       batches: [],
       resets: new Map(),
       finished: false,
+      paused: false,
     }),
     evolve(state, fact, origin) {
       switch (fact.type) {
@@ -244,6 +247,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return { ...state, finished: true }
         case 'run.resumed':
           return { ...state, finished: false }
+        case 'control.obeyed':
+          return { ...state, paused: pausedAfter(state.paused, fact.order) }
         default:
           return state
       }

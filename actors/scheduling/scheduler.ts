@@ -18,6 +18,7 @@ import type { EngineLeft, Fact, TurnInterrupted } from '../../messages/facts'
 import { type EngineId, groupOf, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
+import { pausedAfter } from '../ownership/orders'
 import type { Rest } from './circuitBreaker'
 import { EngineFleet } from './fleet'
 
@@ -41,6 +42,8 @@ export interface SchedulerState {
    * Trajectories whose turn ran on an engine that left; their turns are interrupted so that the coordinators ask again.
    */
   readonly stranded: Map<TrajectoryId, EngineId>
+  /** True while a person's pause holds: no turn is assigned; assigned ones go on. */
+  readonly paused: boolean
 }
 
 export interface SchedulerOptions {
@@ -74,6 +77,7 @@ export function scheduler(
       fleet: new EngineFleet(silentMs, behindMs),
       asleep: new Set(),
       stranded: new Map(),
+      paused: false,
     }),
     evolve(state, fact) {
       switch (fact.type) {
@@ -94,6 +98,8 @@ export function scheduler(
         case 'engine.woke':
           state.asleep.delete(fact.engine)
           return { ...state }
+        case 'control.obeyed':
+          return { ...state, paused: pausedAfter(state.paused, fact.order) }
         case 'weights.applied':
           state.asleep.delete(fact.engine)
           return state.fleet.applied(fact) ? { ...state } : state
@@ -240,7 +246,7 @@ function take(state: SchedulerState, request: GenerateTurn): void {
 }
 
 function assign(state: SchedulerState, fx: Effects): Decision {
-  if (state.asleep.size > 0) return { facts: [], commands: [] }
+  if (state.asleep.size > 0 || state.paused) return { facts: [], commands: [] }
   const { assignments, evictions, unfit } = state.scheduler.decide(fx.now())
   const commands: Command[] = evictions.map(({ trajectory, engine }) => ({
     type: 'trajectory.evict',

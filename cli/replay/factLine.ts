@@ -53,6 +53,8 @@ export function factLine(message: Message): string {
       return `${head} ${shortest(message.name)}, pass@1 ${shownScore(message)} after step ${message.step}`
     case 'record.refused':
       return `${head} ${shortest(message.origin)}: ${shortest(message.error)}`
+    case 'control.obeyed':
+      return `${head} ${message.order} ${shortest(message.reason)}`
     case 'alarm.raised':
       return `${head} ${shortest(message.alarm)}: ${shortest(message.message)}`
     case 'run.finished':

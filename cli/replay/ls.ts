@@ -2,6 +2,9 @@
  * `troupe replay ls`: prints the trajectories of a run that match a filter; with --json, one JSON line each.
  */
 import { type Command, InvalidArgumentError } from 'commander'
+import { pausedAfter } from '../../actors/ownership/orders'
+import type { ControlObeyed } from '../../messages/facts'
+import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { listTrajectories, type TrajectoryFilter } from '../../replay/trajectories/filter'
 import type { TrajectorySummary } from '../../replay/trajectories/summaries'
 import { escapeForTerminal, painter } from '../io/terminal'
@@ -59,7 +62,20 @@ const ls = (options: LsOptions): Promise<void> =>
       process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)
     }
     if (matching.length === 0) process.stderr.write('no trajectory matches\n')
+    const pause = await pauseOf(recorded)
+    if (pause !== undefined) process.stderr.write(`${pause}\n`)
   })
+
+/** Says that a person's pause holds; undefined if none does. */
+async function pauseOf(recorded: RecordedRun): Promise<string | undefined> {
+  let since: ControlObeyed | undefined
+  for (const fact of await factsOf(recorded, 'runs', ['control.obeyed'])) {
+    since = pausedAfter(since !== undefined, fact.order) ? (since ?? fact) : undefined
+  }
+  if (since === undefined) return undefined
+  const why = since.reason === '' ? '' : ` (${escapeForTerminal(since.reason)})`
+  return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to go on: npx troupe control ${recorded.run} resume`
+}
 
 const columns = ' step  status     reward  turns  tokens  calls  errors  policy  group     advantage'
 const paint = painter(process.stdout)

@@ -12,6 +12,7 @@ import { notTrainable } from '../../backends/engines/openai/openai'
 import { recordingNotTrainable } from '../../backends/engines/recorded/recorded'
 import type { RecipeConfig } from '../../config'
 import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
+import type { ControlObeyed } from '../../messages/facts'
 import type { LoadedRecipe } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
 import { type Take, watchRun } from '../../replay/log/watchRun'
@@ -149,19 +150,24 @@ export async function trainRun(
     if (run === undefined) return signals.exitCode()
     const usage = cpuUse()
     const measure = runMetrics(registry)
+    let order: ControlObeyed | undefined
     const show: Take = (message, live) => {
       usage.take(message)
       measure(message)
       const report = state.take(message)
+      if (message.type === 'control.obeyed') order = message
       if (!live) return // the message was in the log already: an earlier process showed it
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
       else if (message.type === 'alarm.raised') view.alarm(message)
+      else if (message.type === 'control.obeyed') view.order(message)
       else if (message.type === 'record.refused') view.refused(message)
       else if (message.type === 'stage.changed') view.stage(message)
       view.tick(state)
     }
     const stop = await watchRun(run.journal, show, reportUnfollowed)
+    // A pause that was ordered before this process began still holds.
+    if (order?.order === 'pause') view.order(order)
     const sampling = setInterval(() => usage.sample(), sampleMs)
     const ended = await Promise.race([run.finished, signals.stopped, lost]).finally(() => clearInterval(sampling))
     const used = usage.split()

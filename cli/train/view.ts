@@ -1,7 +1,14 @@
 /** Prints the output of `train`: one moving line on a terminal, plain lines elsewhere, JSON lines with --json. */
 
 import type { RecipeConfig } from '../../config'
-import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../../messages/facts'
+import type {
+  AlarmRaised,
+  ControlObeyed,
+  ControlOrder,
+  EvaluationCompleted,
+  RecordRefused,
+  StageChanged,
+} from '../../messages/facts'
 import { problemsOf, type Score, scored, shownScore } from '../../replay/learning/evaluationScore'
 import type { Progress, StepReport, summaryOf } from '../../replay/learning/progress'
 import type { Effects } from '../../runtime/effects'
@@ -28,6 +35,12 @@ const redrawMs = 100
 /** Number of lines that report a cold start's progress when stderr is no terminal: a cold start may take minutes. */
 const coldStartLines = 4
 const shownRefused = 5
+const orderSays: Readonly<Record<ControlOrder, string>> = {
+  pause: 'begins no turn, draw or step',
+  resume: 'goes on',
+  drain: 'ends once the steps that are drawn are over',
+  abort: 'ends now',
+}
 
 export function trainView(options: TrainViewOptions) {
   const { config, json, fx } = options
@@ -89,6 +102,12 @@ export function trainView(options: TrainViewOptions) {
     },
     stage(fact: StageChanged) {
       if (!json) say(`${fact.stage}: ${fact.reason}`)
+    },
+    /** Reports that the run took up an order of `troupe control`, or that a pause holds as it is resumed. */
+    order({ order, reason }: ControlObeyed) {
+      const why = reason === '' ? '' : ` (${escapeForTerminal(reason)})`
+      const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
+      say(`${order}${why}: the run ${orderSays[order]}${goOn}`)
     },
     alarm(fact: AlarmRaised) {
       say(`alarm: ${fact.alarm}: ${fact.message}`)

@@ -22,6 +22,7 @@ export function nextCommands(found: Explanation, { run, recipe, place }: Where):
     next.push(`troupe doctor --tree ${run}${place}`)
   const disk = waits.find(({ oldest }) => owedBy(oldest).kind === 'disk')
   if (disk !== undefined) next.push(`df -h ${owedBy(disk.oldest).name}`)
+  if (waits.some(({ oldest }) => owedBy(oldest).kind === 'person')) next.push(`troupe control ${run} resume${place}`)
   if (subject.kind === 'run') {
     const [first] = waits.filter(({ oldest }) => oldest.id.includes('/'))
     if (first !== undefined)

@@ -255,6 +255,26 @@ export interface AlarmRaised {
   readonly learnerEpoch?: Epoch
 }
 
+/**
+ * Order of a person to a run. pause: no new turn, draw or optimizer step begins; what runs goes on to its end, and
+ * deadlines stand still. resume: takes a pause, or a drain, back. drain: no new step is drawn; the run ends once the
+ * steps that were drawn are over. abort: the run ends at once.
+ */
+export type ControlOrder = 'pause' | 'resume' | 'drain' | 'abort'
+
+/** The run took up an order of a person. A pause lasts beyond a crash; a resume of the run (`run.resumed`) ends drain and abort. */
+export interface ControlObeyed {
+  readonly type: 'control.obeyed'
+  readonly at: number
+  /** Id and offset (in the topic `control`) of the order. */
+  readonly id: string
+  readonly offset: number
+  readonly order: ControlOrder
+  readonly reason: string
+  /** Epoch of the learner role that writes. */
+  readonly learnerEpoch?: Epoch
+}
+
 export type RunFact =
   | RunStarted
   | RunResumed
@@ -272,3 +292,4 @@ export type RunFact =
   | TrajectoryForked
   | RecordRefused
   | AlarmRaised
+  | ControlObeyed

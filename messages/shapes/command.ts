@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of commands and of telemetry. */
 import type { Command } from '../commands'
-import { outcome, type ShapesOf, sampling, task } from './parts'
+import { controlOrder, outcome, type ShapesOf, sampling, task } from './parts'
 
 const generate = {
   trajectory: 'string',
@@ -80,7 +80,7 @@ export const commandShapes = {
   },
   'run.control': {
     version: 1,
-    fields: { order: { oneOf: { pause: true, resume: true, drain: true, abort: true } }, reason: 'string' },
+    fields: { at: 'number', id: 'string', order: controlOrder, reason: 'string' },
   },
   'engine.status': {
     version: 1,

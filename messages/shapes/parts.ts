@@ -29,6 +29,8 @@ export const task = {
   metadata: { optional: { map: 'unknown' } },
 } as const satisfies FieldsOf<Task>
 
+export const controlOrder = { oneOf: { pause: true, resume: true, drain: true, abort: true } } as const
+
 export const outcome = { oneOf: { answered: true, truncated: true, failed: true } } as const satisfies {
   readonly oneOf: Readonly<Record<Outcome, true>>
 }

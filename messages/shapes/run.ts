@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of the facts of the `runs` topic. */
 import type { RunFact } from '../facts'
-import { metrics, type ShapesOf } from './parts'
+import { controlOrder, metrics, type ShapesOf } from './parts'
 
 const toolEnvironment = {
   optional: { fields: { digest: 'string', python: 'string', packages: { map: 'string' } } },
@@ -111,6 +111,17 @@ export const runShapes = {
     fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },
   },
   'record.refused': { version: 1, fields: { at: 'number', origin: 'string', error: 'string' } },
+  'control.obeyed': {
+    version: 1,
+    fields: {
+      at: 'number',
+      id: 'string',
+      offset: 'int',
+      order: controlOrder,
+      reason: 'string',
+      learnerEpoch: { optional: 'int' },
+    },
+  },
   'alarm.raised': {
     version: 1,
     fields: { at: 'number', alarm: 'string', message: 'string', learnerEpoch: { optional: 'int' } },

@@ -122,6 +122,13 @@ function unassigned(evidence: Evidence, who: Answerers, minVersion: number): rea
   const scheduler = who.role('scheduler', evidence.scheduler)
   const present = [...evidence.engines].filter(([, e]) => e.joined !== null && e.left === null)
   if (scheduler.state === 'gone' || scheduler.state === 'down') return [scheduler]
+  if (evidence.paused !== null) {
+    const says = 'it assigns nothing while the pause of a person holds'
+    return [
+      { ...scheduler, says },
+      { kind: 'person', name: 'a person', says: 'paused the run', last: evidence.paused.event, state: 'paused' },
+    ]
+  }
   const asleep = present.filter(([, e]) => e.asleep)
   if (asleep.length > 0) {
     const says = `waits until engine ${asleep[0]![0]} wakes: the trainer has the GPU memory`

@@ -112,6 +112,9 @@ export interface Evidence {
   readonly curriculum: LastEvent | null
   /** Latest alarm of each name. */
   readonly alarms: ReadonlyMap<string, Known<string>>
+  /** Pause of a person that holds, with its reason; drain or abort that was obeyed. */
+  readonly paused: Known<string> | null
+  readonly ends: Known<string> | null
   /** Supervision trees of the run's processes, those with the latest records first. */
   readonly trees: readonly SupervisionTree[]
   /** Latest fact, alarms left out; and the latest record of all. */

@@ -7,6 +7,7 @@
  * no question needs may be left out.
  */
 import { fence } from '../../actors/ownership/fencing'
+import { pausedAfter } from '../../actors/ownership/orders'
 import { evolveRollout, newRollout } from '../../actors/rollouts/rollout'
 import { toolKey } from '../../actors/tools/toolPort'
 import type { ActorStatus, Command, OfferSlots } from '../../messages/commands'
@@ -51,10 +52,23 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
   const actors = new Map<string, ActorStatus>()
   const one: Writable<Pick<Evidence, 'started' | 'begun' | 'finished' | 'scheduler' | 'dispatcher' | 'verifier'>> &
     Writable<
-      Pick<Evidence, 'learner' | 'published' | 'trainer' | 'done' | 'step' | 'curriculum' | 'lastFact' | 'last'>
+      Pick<
+        Evidence,
+        'learner' | 'published' | 'trainer' | 'done' | 'step' | 'curriculum' | 'lastFact' | 'last' | 'paused' | 'ends'
+      >
     > = {
     ...{ started: null, begun: null, finished: null, scheduler: null, dispatcher: null, verifier: null, learner: null },
-    ...{ published: null, trainer: null, done: 0, step: null, curriculum: null, lastFact: null, last: null },
+    ...{
+      published: null,
+      trainer: null,
+      done: 0,
+      step: null,
+      curriculum: null,
+      lastFact: null,
+      last: null,
+      paused: null,
+      ends: null,
+    },
   }
   const newer = (a: LastEvent | null, b: LastEvent) => (a === null || b.at >= a.at ? b : a)
 
@@ -156,6 +170,7 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
       case 'run.resumed':
         one.begun = event
         one.finished = null
+        one.ends = null
         return
       case 'run.finished':
         one.finished = { value: fact, event }
@@ -185,6 +200,12 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
         return
       case 'alarm.raised':
         alarms.set(fact.alarm, { value: fact.message, event })
+        return
+      case 'control.obeyed':
+        if (!pausedAfter(one.paused !== null, fact.order)) one.paused = null
+        else one.paused ??= { value: fact.reason, event }
+        if (fact.order === 'resume') one.ends = null
+        else if (fact.order !== 'pause') one.ends = { value: `${fact.order} ${fact.reason}`.trim(), event }
         return
       case 'learner.claimed':
         one.learner = { value: fact.owner, event }

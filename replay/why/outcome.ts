@@ -85,7 +85,10 @@ export function turnOutcome(one: RolloutEvidence, turn: number, run: RunStanding
 }
 
 /** Decides whether the run lives, by its facts and the processes that its log names. */
-export function runStanding({ finished, trees }: Evidence, standings: ReadonlyMap<string, string>): RunStanding {
+export function runStanding(
+  { finished, trees }: Pick<Evidence, 'finished' | 'trees'>,
+  standings: ReadonlyMap<string, string>,
+): RunStanding {
   if (finished !== null) return 'finished'
   const all = trees.map(({ tree }) => standings.get(tree))
   if (all.some(one => one === 'running')) return 'running'

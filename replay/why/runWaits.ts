@@ -15,7 +15,7 @@ const stragglersMs = 2000
 
 export function runWaits(evidence: Evidence, who: Answerers, run: RunStanding, around: Circumstances): readonly Wait[] {
   if (run === 'finished') return []
-  const first = [...processWaits(evidence, run, around), ...diskWaits(evidence)]
+  const first = [...processWaits(evidence, run, around), ...pauseWaits(evidence), ...diskWaits(evidence)]
   const open = [...evidence.rollouts.keys()].flatMap(id => rolloutWaits(evidence, who, id))
   const groups = [...evidence.groups.keys()].flatMap(id => decisionWaits(evidence, who, id))
   const rest = [...learningWaits(evidence, who), ...open, ...groups]
@@ -34,6 +34,19 @@ function processWaits({ trees, last }: Evidence, run: RunStanding, { now }: Circ
     says: `it ${how}; its latest record is ${seconds(now - since)} old`,
   }
   return [wait('process', 'run', since, [...(last === null ? [] : [factLink(last)]), link])]
+}
+
+/** The person whose pause holds. */
+function pauseWaits({ paused }: Evidence): readonly Wait[] {
+  if (paused === null) return []
+  const { value: reason, event } = paused
+  const says = `paused it${reason === '' ? '' : `: ${reason}`}`
+  return [
+    wait('order to go on', 'run', event.at, [
+      factLink(event),
+      { kind: 'person', name: 'a person', says, last: event, state: 'paused' },
+    ]),
+  ]
 }
 
 /** The disk that a run waits for: the alarm came, and no fact since. */

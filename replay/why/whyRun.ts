@@ -11,6 +11,7 @@ import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'
 import { processStanding } from '../log/processStanding'
 import type { RecordedRun } from '../log/recordedRun'
+import { supervisionTrees } from '../log/supervisionTrees'
 import { firstAfter } from '../log/watermark'
 import { replayError } from '../replayError'
 import { resolveId, resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
@@ -19,6 +20,7 @@ import { indexOf } from '../trajectoryIndex/trajectoryIndex'
 import type { Evidence } from './evidence'
 import { type Explanation, explain, type Subject } from './explain'
 import { gatherEvidence } from './gatherEvidence'
+import { type RunStanding, runStanding } from './outcome'
 
 /** Topics with commands and statuses that chains name. */
 const commandTopics = ['turns', 'assignments', 'tool-calls', 'inboxes', 'verifications'] as const
@@ -41,6 +43,15 @@ export async function whyRun(recorded: RecordedRun, asked: string | undefined, n
     evidence.trees.map(({ tree, isStopped }) => [tree, isStopped ? 'stopped' : 'running'] as const),
   )
   return explain(evidence, subject, { now: evidence.last?.at ?? now, standings })
+}
+
+/** Whether a run lives, is over, or has lost its process. */
+export async function standingOfRun(recorded: RecordedRun): Promise<RunStanding> {
+  const { take, evidence } = gatherEvidence()
+  await recorded.scan('runs', take, ({ type = '' }) => type.startsWith('run.'))
+  const { finished } = evidence()
+  const trees = await supervisionTrees(recorded)
+  return runStanding({ finished, trees }, new Map(trees.map(tree => [tree.tree, processStanding(tree)])))
 }
 
 async function evidenceFor(

@@ -43,6 +43,8 @@ export interface DiskPause {
    * free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
    */
   attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
+  /** Stops the run's clock, as a full disk does, until the result is called; for a pause that a person ordered. */
+  stopClock(): () => void
   /** Sets the listener of pauses: it is called once as each begins. */
   onPause(listener: (pause: Pause) => void): void
   close(): void
@@ -79,9 +81,22 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   let listener: (pause: Pause) => void = () => {}
   /** Number of pauses that stop the clock; outer time at which it was stopped, and the sum of all earlier stops, ms. */
   let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
+  /** Number of those pauses in which the log cannot be written. */
+  let logStops = 0
+  let startClock: () => void = () => {}
 
   const elapsed = () => (stops > 0 ? stoppedAt : options.fx.elapsed()) - stoppedMs
   const fx: Effects = { ...options.fx, elapsed }
+
+  function stopClock(): () => void {
+    if (stops++ === 0) stoppedAt = options.fx.elapsed()
+    let isOver = false
+    return () => {
+      if (isOver) return
+      isOver = true
+      if (--stops === 0) stoppedMs += options.fx.elapsed() - stoppedAt
+    }
+  }
 
   /** Free bytes with which a paused write goes on: with the last byte that it needs the run would stop again at once. */
   const neededFor = ({ bytes }: Need, space: Space) => 2 * reserveOf(space) + bytes
@@ -110,7 +125,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
     const others = waiting.get(key) ?? 0
     waiting.set(key, others + 1)
     if (others === 0) {
-      if (stopsClock && stops++ === 0) stoppedAt = options.fx.elapsed()
+      if (stopsClock && logStops++ === 0) startClock = stopClock()
       const space = spaceOf(directory)
       const needBytes = space === undefined ? need.bytes : neededFor(need, space)
       const freeBytes = space?.freeBytes ?? 0
@@ -122,7 +137,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
       const left = (waiting.get(key) ?? 1) - 1
       if (left > 0) return void waiting.set(key, left)
       waiting.delete(key)
-      if (stopsClock && --stops === 0) stoppedMs += options.fx.elapsed() - stoppedAt
+      if (stopsClock && --logStops === 0) startClock()
       if (!over.signal.aborted) log.warn({ path: directory }, `the run goes on: there is room for ${what} again`)
     }
   }
@@ -154,7 +169,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
 
   return {
     fx,
-    isPaused: () => stops > 0,
+    isPaused: () => logStops > 0,
+    stopClock,
     room,
     async attempt(need, work) {
       let end: (() => void) | undefined

@@ -23,7 +23,7 @@ const history = quickstartHistory()
 const run = runId(history.run)
 
 beforeAll(async () => {
-  const { headers, value, key } = encode({ type: 'run.control', order: 'pause', reason: '' }, { run })
+  const { headers, value, key } = encode({ type: 'run.control', at: 0, id: 'i', order: 'pause', reason: '' }, { run })
   const control = { topic: topicOnBus(run, 'control'), key, headers, value }
   const commands = Array.from({ length: 40 }, (_, n) => ({
     ...control,

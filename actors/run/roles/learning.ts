@@ -37,6 +37,7 @@ import type { WrittenSizes } from '../../learning/writeRoom'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
 import { fenced } from '../../ownership/fencing'
 import { toolSchemas } from '../../tools/runTools'
+import { takeOrders } from '../control/takeOrders'
 import { leased } from '../leased'
 import type { ModelOnDisk } from '../model'
 import { processActor } from '../processActor'
@@ -78,6 +79,14 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const said = await saidOf(journal)
+  const { bus, directory } = options
+  branch.onClose(
+    await takeOrders({
+      ...{ journal, fx, log: options.log, learnerEpoch, said, mayAct: scope.mayAct, onError: scope.fail },
+      // Only one process may write to an lmdb log, so there `troupe control` leaves its orders as files.
+      directory: bus.kind === 'lmdb' ? directory : undefined,
+    }),
+  )
   const without = ignoredCheckpoints(said, options.fromCheckpoint)
   const begin = beginOf(said, { learns, tallies: observesSteps(observed), without })
   await branch.host({

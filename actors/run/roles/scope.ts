@@ -15,6 +15,7 @@ import { TroupeError } from '../../../runtime/errors'
 import { firstFailure } from '../../../runtime/firstFailure'
 import type { Host } from '../../../runtime/host/host'
 import { within } from '../../../runtime/within'
+import { type HeededOrders, heedOrders } from '../control/heedOrders'
 import type { DeviceLeases } from '../deviceLeases'
 import { openLeases } from '../openLeases'
 import type { Living, ProcessActor } from '../processActor'
@@ -56,7 +57,11 @@ export interface Root {
   readonly supervisor: Supervisor
   readonly status: TreeStatus
   readonly leases: DeviceLeases
+  readonly orders: HeededOrders
 }
+
+/** Milliseconds that each part of an aborted run gets to end: a running step, its trainer with it, is given up. */
+const abortedMs = 2000
 
 const always = async () => true
 
@@ -127,7 +132,8 @@ export function openScope(
     async close() {
       // Writes that wait for disk space fail from here on, or nothing of the run could end.
       if (root !== undefined) troupe.disk.close()
-      for (const { close, withinMs } of closers.splice(0).reverse()) {
+      for (const { close, withinMs: usualMs } of closers.splice(0).reverse()) {
+        const withinMs = root?.orders.isAborted() ? Math.min(usualMs, abortedMs) : usualMs
         const late = () => tooLong(withinMs)
         await within(close(), withinMs, late).catch(err =>
           log.warn({ err }, 'an actor of this process did not close cleanly'),
@@ -163,9 +169,11 @@ export async function openRunScope(options: RunOptions) {
   })
   const supervisor = await supervise(troupe, { plan: rootPlan, escalate: fail, log })
   status.start(troupe.journal)
-  const root: Root = { supervisor, status, leases }
+  const orders = await heedOrders(troupe.journal, fx, troupe.disk, fail)
+  const root: Root = { supervisor, status, leases, orders }
   const scope = openScope(options, troupe, fail, undefined, root)
   scope.onClose(() => troupe.close())
+  scope.onClose(() => orders.close())
   scope.onClose(() => status.close())
   scope.onClose(() => supervisor.stop())
   return { scope, root, journal: troupe.journal, failed }
