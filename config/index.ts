@@ -5,7 +5,17 @@ export { contextFaults, positionsOf } from './positions'
 export { mapFlag, mapFlags } from './releaseFlags'
 export type { RewardAsk, RewardContext, RewardFunction, RewardScore } from './rewardFunction'
 export { longestContext, type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'
-export { type Alarm, alarmSection, completeAlarm, knownAlarms } from './sections/alarms'
+export {
+  type Alarm,
+  activeAlarms,
+  alarmSection,
+  completeAlarm,
+  knownAlarms,
+  stalled,
+  stalledMinutes,
+  stepAlarms,
+  withoutUsual,
+} from './sections/alarms'
 export { correctionOf } from './sections/correction'
 export type { HardwareConfig } from './sections/hardware'
 export { builtInRewards, type RewardConfig } from './sections/reward'

@@ -61,11 +61,12 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
 
 /**
  * Lists the alarms whose metric has been beyond its bound for `for` steps in a row or more and that were not raised for
- * these steps yet, with their messages.
+ * these steps yet, with their messages. `run`: named in the command that the message ends with; no command without it.
  */
 export function dueAlarms(
   plans: readonly Alarm[],
   { watched }: AlarmsState,
+  run?: string,
 ): readonly { readonly alarm: string; readonly message: string }[] {
   return plans.flatMap(plan => {
     const { steps, raised, step, value } = watched.get(plan.name) ?? quiet
@@ -75,7 +76,10 @@ export function dueAlarms(
         ? `above ${plan.above}`
         : `below ${plan.below}`
     const hint = plan.hint === undefined ? '' : `: ${plan.hint}`
-    const message = `${plan.metric} is ${Number(value.toPrecision(4))}, ${bound} for ${steps} ${steps === 1 ? 'step' : 'steps'}, at step ${step}${hint}`
+    const message = `${plan.metric} is ${Number(value.toPrecision(4))}, ${bound} for ${steps} ${steps === 1 ? 'step' : 'steps'}, at step ${step}${hint}${commandOf(plan, run)}`
     return [{ alarm: plan.name, message }]
   })
 }
+
+const commandOf = ({ command }: Alarm, run: string | undefined): string =>
+  command === undefined || run === undefined ? '' : `: npx troupe ${command} --run ${run}`

@@ -185,7 +185,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     const facts: Fact[] = []
     const told = observes ? nextTally(state.tally, state.done, positiveAbove) : undefined
     if (told !== undefined) facts.push({ type: 'step.tallied', at, ...told })
-    for (const alarm of dueAlarms(alarms, state.alarms)) facts.push({ type: 'alarm.raised', at, ...alarm })
+    for (const alarm of dueAlarms(alarms, state.alarms, plan.run)) facts.push({ type: 'alarm.raised', at, ...alarm })
     const index = state.stages.index + 1
     const next = stages[index]
     if (next === undefined || state.finished) return facts

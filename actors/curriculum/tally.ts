@@ -59,6 +59,8 @@ export interface TallyState {
   readonly refused: Persistent<string, number>
   /** Number of refused records that the tallies of earlier steps have counted. */
   readonly refusedTold: number
+  /** Scores of the evaluations, in their order. */
+  readonly evaluations: readonly { readonly step: number; readonly passAt1: number }[]
   readonly steps: ReadonlyMap<number, StepTally>
 }
 
@@ -76,7 +78,14 @@ const none: StepTally = {
   endedAt: null,
 }
 
-export const noTallies: TallyState = { told: 0, history: [], refused: Persistent(), refusedTold: 0, steps: new Map() }
+export const noTallies: TallyState = {
+  told: 0,
+  history: [],
+  refused: Persistent(),
+  refusedTold: 0,
+  evaluations: [],
+  steps: new Map(),
+}
 
 /** Upper bound on the refused records that the tally remembers; further ones are not counted. */
 const mostRefused = 10_000
@@ -148,6 +157,11 @@ export function tally(state: TallyState, fact: Fact): TallyState {
       if (refused.has(fact.origin) || refused.size >= mostRefused) return state
       return { ...state, refused: refused.set(fact.origin, fact.at) }
     }
+    case 'evaluation.completed': {
+      const { step, passAt1, n } = fact
+      if (n === 0 || state.evaluations.some(one => one.step === step)) return state
+      return { ...state, evaluations: [...state.evaluations, { step, passAt1 }] }
+    }
     case 'step.tallied': {
       if (fact.step <= state.told) return state
       const steps = new Map([...state.steps].filter(([step]) => step > fact.step))
@@ -175,7 +189,13 @@ export function nextTally(
   if (found.selected.size + found.rejected.size < found.groups.size) return undefined
   const { endedAt } = found
   const refused = endedAt === null ? state.refused.size : state.refused.count(at => at <= endedAt)
-  const metrics = { ...metricsOf(found, positiveAbove), deadLetters: Math.max(0, refused - state.refusedTold) }
+  const scores = state.evaluations.filter(one => one.step < step).map(({ passAt1 }) => passAt1)
+  const evaluationDrop = scores.length < 2 ? {} : { evaluationDrop: Math.max(...scores) - scores.at(-1)! }
+  const metrics = {
+    ...metricsOf(found, positiveAbove),
+    ...evaluationDrop,
+    deadLetters: Math.max(0, refused - state.refusedTold),
+  }
   return { step, metrics: { ...metrics, ...trends(state.history, metrics) } }
 }
 

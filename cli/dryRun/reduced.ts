@@ -9,7 +9,7 @@
  * a short run on a CPU (device, alarms that stop).
  */
 
-import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
+import { type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import { toolResultText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage, Task } from '../../messages/facts'
@@ -103,7 +103,7 @@ export function reduce(
       timeoutMs: reward.timeoutMs,
     },
     stages: first === undefined ? [] : [{ name: first.name, resetOptimizer: false, updateReference: false }],
-    alarms: config.alarms.map(alarm => ({ ...alarm, stop: false })),
+    alarms: withoutUsual(config.alarms).map(alarm => ({ ...alarm, stop: false })),
   }
   const set = Object.entries(values).filter(([path]) => !path.startsWith('model.') && path !== 'stages')
   for (const [path, value] of set) assign(reduced, path.split('.'), value)

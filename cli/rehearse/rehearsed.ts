@@ -8,7 +8,7 @@
  * `entropies`, and switches of a run on a CPU (device, dtype, threads, alarms that stop). Problems, demonstrations and the
  * reward (`math`) are the rehearsal's own.
  */
-import { longestContext, type Recipe, type RecipeConfig, type RecipeInput } from '../../config'
+import { longestContext, type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
 import type { ChatMessage, Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
@@ -83,7 +83,7 @@ export function rehearsed(
     evaluation: evaluation.every > 0 && allStages ? { ...evaluation, every: options.steps } : evaluation,
     // Simulated engines hold no GPU, so engines and trainer do not take turns.
     ...(config.hardware === undefined ? {} : { hardware: { ...config.hardware, plan: undefined } }),
-    alarms: config.alarms.map(alarm => ({ ...alarm, stop: false })),
+    alarms: withoutUsual(config.alarms).map(alarm => ({ ...alarm, stop: false })),
   }
   for (const [path, value] of Object.entries(values)) {
     if (!path.startsWith('model.')) assign(own as unknown as Record<string, unknown>, path.split('.'), value)

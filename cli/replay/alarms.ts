@@ -3,7 +3,7 @@
  */
 import type { Command } from 'commander'
 import { parse } from 'yaml'
-import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../config'
+import { type Alarm, alarmSection, completeAlarm, knownAlarms, stalled } from '../../config'
 import { type RaisedAlarm, raisedAlarms } from '../../replay/learning/raisedAlarms'
 import { asError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
@@ -66,5 +66,6 @@ function alarmOf(text: string): Alarm {
   if (!parsed.success) {
     throw refuse(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '))
   }
+  if (parsed.data.name === stalled.name) throw refuse('it is raised by a clock, in a live run only')
   return completeAlarm(parsed.data)
 }

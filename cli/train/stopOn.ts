@@ -20,7 +20,7 @@ export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly st
       hint: `known alarms: ${known.join(', ')}; a recipe may define others`,
     })
   })
-  const own = alarms.map(alarm => (names.includes(alarm.name) ? { ...alarm, stop: true } : alarm))
+  const own = alarms.map(alarm => (names.includes(alarm.name) ? { ...alarm, stop: true, off: undefined } : alarm))
   // Overrides the whole list, since a recipe without alarms has no element to override.
   return [`alarms=${JSON.stringify([...own, ...added])}`]
 }

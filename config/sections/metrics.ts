@@ -8,7 +8,7 @@ const stepMetrics = [
   ...['passAt1', 'toolErrorRate', 'toolErrorRateInPositives', 'truncatedShare', 'failedShare', 'rejectedShare'],
   ...['equalShare', 'meanTokens', 'meanTurns', 'rollouts', 'disagreeShare', 'deadLetters'],
   ...['preemptionsPerTurn', 'recomputedShare', 'staleness'],
-  ...['gradNormRatio', 'meanTokensRatio', 'passAt1Drop', 'toolErrorsDespiteReward'],
+  ...['gradNormRatio', 'meanTokensRatio', 'passAt1Drop', 'toolErrorsDespiteReward', 'evaluationDrop'],
   ...['loss', 'gradNorm', 'entropy', 'clipFraction', 'klEngine', 'klReference', 'tisMean', 'tisCapped', 'icepopMasked'],
   ...['maskedShare', 'maskedSequences', 'updates'],
   ...['trainedTokens', 'sequences', 'lr'],

@@ -10,7 +10,7 @@
 import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
 import { nextTally, noTallies, tally } from '../../actors/curriculum/tally'
 import { fence } from '../../actors/ownership/fencing'
-import { type Alarm, completeAlarm, knownAlarms } from '../../config'
+import { type Alarm, completeAlarm, stalled, stepAlarms } from '../../config'
 import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
@@ -44,8 +44,9 @@ export interface RaisedAlarms {
 export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[] = []): Promise<RaisedAlarms> {
   const { selection, alarms: own } = await configOf(recorded)
   const named = new Map<string, Alarm>()
-  for (const name of knownAlarms) named.set(name, completeAlarm({ name, stop: false }))
-  for (const alarm of [...own.map(completeAlarm), ...given]) named.set(alarm.name, alarm)
+  for (const name of stepAlarms) named.set(name, completeAlarm({ name, stop: false }))
+  for (const alarm of [...own.filter(({ name }) => name !== stalled.name).map(completeAlarm), ...given])
+    named.set(alarm.name, alarm)
   const plans = [...named.values()]
 
   const others: RaisedAlarm[] = []
@@ -73,7 +74,7 @@ export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[
     const fact: StepTallied = { type: 'step.tallied', at: 0, ...next }
     folded = tally(folded, fact)
     state = watch(plans, state, fact)
-    for (const due of dueAlarms(plans, state)) {
+    for (const due of dueAlarms(plans, state, recorded.run)) {
       raised.push({ ...due, step: next.step })
       state = watch(plans, state, { type: 'alarm.raised', at: 0, ...due })
     }

@@ -31,7 +31,7 @@ test('every step is looked at, with bounds of one beside those that have names',
   const [collapse] = raised.filter(({ alarm }) => alarm === 'reward-collapse')
   expect(collapse).toMatchObject({ step: 3, message: expect.stringMatching(/below 2 for 3 steps.*look at `replay ls/) })
   expect(raised.some(({ alarm }) => alarm === 'never')).toBe(false)
-  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^3 steps, 18 alarms: \d+ raised\n$/) })
+  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^3 steps, 19 alarms: \d+ raised\n$/) })
 })
 
 test('dead letters and a grader that arithmetic contradicts are told of a log that had no alarms', async () => {

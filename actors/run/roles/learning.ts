@@ -15,7 +15,13 @@ import {
 import type { Trainer } from '../../../backends/trainer/trainer'
 import { startTrainer } from '../../../backends/trainer/trainerProcess'
 import { serveWeights } from '../../../backends/weights/serveWeights'
-import { completeAlarm, type RecipeConfig, refuseWithoutRendezvous, type TaskSource } from '../../../config'
+import {
+  activeAlarms,
+  type RecipeConfig,
+  refuseWithoutRendezvous,
+  stalledMinutes,
+  type TaskSource,
+} from '../../../config'
 import { checkpointSize } from '../../../config/estimate/disk'
 import { innerCheckpointEveryOf } from '../../../config/estimate/innerCheckpoints'
 import type { ToolSchema } from '../../../config/toolSchema'
@@ -37,6 +43,7 @@ import type { WrittenSizes } from '../../learning/writeRoom'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
 import { fenced } from '../../ownership/fencing'
 import { toolSchemas } from '../../tools/runTools'
+import { stallAlarm } from '../control/stallAlarm'
 import { takeOrders } from '../control/takeOrders'
 import { leased } from '../leased'
 import type { ModelOnDisk } from '../model'
@@ -77,7 +84,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const source = await recipe.tasks(config)
   if (Object.keys(source.dropped).length > 0)
     options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
-  const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
+  const observed = { stages: stagePlans(config, source), alarms: activeAlarms(config.alarms) }
   const said = await saidOf(journal)
   const { bus, directory } = options
   branch.onClose(
@@ -87,6 +94,9 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
       directory: bus.kind === 'lmdb' ? directory : undefined,
     }),
   )
+  const minutes = stalledMinutes(config.alarms)
+  if (minutes !== undefined)
+    branch.onClose(stallAlarm({ journal, fx, log: options.log, minutes, mayAct: scope.mayAct }).start())
   const without = ignoredCheckpoints(said, options.fromCheckpoint)
   const begin = beginOf(said, { learns, tallies: observesSteps(observed), without })
   await branch.host({
