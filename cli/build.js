@@ -18,6 +18,7 @@ const houses = [
   'sandbox',
   'runtime',
   'config',
+  'environments',
   'backends',
   'actors',
   'recipes',

@@ -26,6 +26,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   judge: () => (require('./judge') as typeof import('./judge')).registerJudge,
   grade: () => (require('./grade') as typeof import('./grade')).registerGrade,
   data: () => (require('./data') as typeof import('./data')).registerData,
+  tasks: () => (require('./tasks') as typeof import('./tasks')).registerTasks,
   config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
   doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
   setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,

@@ -14,6 +14,7 @@ export type Boundary =
   | 'engine'
   | 'trainer'
   | 'sandbox'
+  | 'environment'
   | 'verifier'
   | 'process'
   | 'replay'

@@ -16,6 +16,7 @@ const floors = [
   'sandbox',
   'runtime',
   'config',
+  'environments',
   'backends',
   'actors',
   'gateway',

@@ -17,7 +17,13 @@ interface PythonImport {
 }
 
 /** Folders that stand on sys.path when their modules run. */
-export const pythonRoots = ['policy', 'recipes/environment/python', 'sandbox/zygote', 'sandbox/freshProcess']
+export const pythonRoots = [
+  'policy',
+  'recipes/environment/python',
+  'sandbox/zygote',
+  'sandbox/freshProcess',
+  'environments/keeper',
+]
 
 /** Files and folders, and what each may import besides itself. The longest matching path of a file is its house. */
 const mayImport: Readonly<Record<string, readonly string[]>> = {
@@ -62,6 +68,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   'recipes/environment/python': ['policy/troupe_policy/child_process.py'],
   'sandbox/zygote': [],
   'sandbox/freshProcess': [],
+  'environments/keeper': [],
 }
 
 const maxFiles = 25

@@ -1,0 +1,105 @@
+/**
+ * `troupe tasks check DIR…`: reads task directories and says what each needs and what a driver cannot give.
+ *
+ * in   directories: a task, or a directory of tasks        out  a table, or with --json one line a task
+ * Invariant: exit code 1 if a task cannot be read, or needs what the driver cannot give; nothing is started.
+ */
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import {
+  type DriverCapabilities,
+  loadTask,
+  localCapabilities,
+  type Need,
+  needsOf,
+  ociCapabilities,
+  type Task,
+} from '../../environments'
+import { asError, TroupeError } from '../../runtime/errors'
+import { escapeForTerminal } from '../io/terminal'
+
+interface Options {
+  readonly driver?: string
+  readonly json?: true
+}
+
+export const knownDrivers: Readonly<Record<string, () => DriverCapabilities>> = {
+  local: localCapabilities,
+  oci: ociCapabilities,
+}
+
+interface Checked {
+  readonly directory: string
+  readonly task?: Task
+  readonly driver?: string
+  readonly needs: readonly Need[]
+  readonly error?: string
+}
+
+export function registerCheck(tasks: Command): void {
+  tasks
+    .command('check')
+    .description('read task directories; say what they need and what a driver cannot give')
+    .argument('<directories...>', 'task directories, or directories of them')
+    .option(
+      '--driver <name>',
+      `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: what fits the image`,
+    )
+    .option('--json', 'a JSON line for each task')
+    .action((directories: readonly string[], options: Options) => {
+      const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options.driver))
+      for (const one of checked) process.stdout.write(options.json ? jsonLine(one) : table(one))
+      const bad = checked.filter(
+        ({ error, needs }) => error !== undefined || needs.some(({ refused }) => refused !== undefined),
+      )
+      if (!options.json) process.stdout.write(`${checked.length - bad.length} of ${checked.length} tasks can be run\n`)
+      if (bad.length > 0 || checked.length === 0) process.exitCode = 1
+    })
+}
+
+/** The directory itself if it is a task, else the tasks directly below it. */
+export function tasksIn(directory: string): readonly string[] {
+  if (existsSync(join(directory, 'task.toml')) || !existsSync(directory)) return [directory]
+  const found = readdirSync(directory)
+    .sort()
+    .map(name => join(directory, name))
+    .filter(path => existsSync(join(path, 'task.toml')))
+  return found.length > 0 ? found : [directory]
+}
+
+function checkTask(directory: string, wanted: string | undefined): Checked {
+  try {
+    const task = loadTask(directory)
+    const driver = driverFor(task, wanted)
+    return { directory, task, driver, needs: needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()) }
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'tasks.no_driver') throw thrown
+    return { directory, needs: [], error: asError(thrown).message }
+  }
+}
+
+/** Name of the wanted driver, or of the one that fits the task's image. @throws TroupeError tasks.no_driver */
+export function driverFor(task: Task, wanted: string | undefined): string {
+  if (wanted === undefined) return task.image.kind === 'none' ? 'local' : 'oci'
+  if (Object.hasOwn(knownDrivers, wanted)) return wanted
+  throw new TroupeError('tasks.no_driver', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--driver: unknown driver '${wanted}'; known drivers: ${Object.keys(knownDrivers).join(', ')}`,
+  })
+}
+
+function table({ directory, task, driver, needs, error }: Checked): string {
+  const lines = [`${task?.name ?? directory}${driver === undefined ? '' : `  (driver ${driver})`}`]
+  if (error !== undefined) lines.push(`  cannot be read: ${error}`)
+  for (const { where, what, refused } of needs)
+    lines.push(
+      `  ${refused === undefined ? 'ok     ' : 'REFUSED'}  ${what}${refused === undefined ? '' : `: ${refused}`}  [${where}]`,
+    )
+  for (const field of task?.unknownFields ?? []) lines.push(`  note     task.toml has an unknown field: ${field}`)
+  return `${lines.map(escapeForTerminal).join('\n')}\n`
+}
+
+const jsonLine = ({ directory, task, driver, needs, error }: Checked) =>
+  `${JSON.stringify({ directory, name: task?.name, driver, ok: error === undefined && needs.every(({ refused }) => refused === undefined), needs, unknownFields: task?.unknownFields, error })}\n`

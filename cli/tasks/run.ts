@@ -1,0 +1,157 @@
+/**
+ * `troupe tasks run DIR…`: starts each task, runs its oracle solution (or nothing), then its verifier, and prints the reward.
+ *
+ * in   task directories        out  a line a task; with --json a JSON line
+ * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an empty
+ * solution. Nothing is left of a task's environment, also after a signal.
+ */
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import {
+  type Agent,
+  buildImage,
+  type ImageSource,
+  type KeptDriver,
+  loadTask,
+  localDriver,
+  needsOf,
+  ociDriver,
+  runTask,
+  type TaskResult,
+} from '../../environments'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import { stopSignals } from '../io/signals'
+import { escapeForTerminal } from '../io/terminal'
+import { repeatable } from '../options/repeatable'
+import { driverFor, tasksIn } from './check'
+
+interface Options {
+  readonly driver?: string
+  readonly agent: string
+  readonly env: readonly string[]
+  readonly store?: string
+  readonly json?: true
+}
+
+const agents = ['oracle', 'empty']
+/** Least reward that counts as solved. */
+const solved = 1
+
+export function registerRun(tasks: Command): void {
+  tasks
+    .command('run')
+    .description("run tasks with their oracle solution and their verifier; exit code 1 if one's reward is not 1")
+    .argument('<directories...>', 'task directories, or directories of them')
+    .option('--driver <name>', 'local or oci; default: what fits the image')
+    .option(
+      '--agent <name>',
+      `${agents.join(', ')}: what acts before the verifier; empty must not be rewarded`,
+      'oracle',
+    )
+    .option('--env <name>', 'variable of this process that tasks may read (repeatable)', repeatable, [])
+    .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
+    .option('--json', 'a JSON line for each task')
+    .action(async (directories: readonly string[], options: Options) => {
+      const code = await runAll(directories.flatMap(tasksIn), options)
+      if (code !== 0) process.exitCode = code
+    })
+}
+
+async function runAll(directories: readonly string[], options: Options): Promise<number> {
+  if (!agents.includes(options.agent))
+    throw new TroupeError('tasks.no_agent', {
+      boundary: 'cli',
+      retriable: false,
+      message: `--agent: unknown agent '${options.agent}'; known: ${agents.join(', ')}`,
+    })
+  const signals = stopSignals()
+  const abort = new AbortController()
+  void signals.stopped.then(() => abort.abort())
+  const drivers = new Map<string, KeptDriver>()
+  let wrong = 0
+  try {
+    for (const directory of directories) {
+      if (abort.signal.aborted) break
+      const isRight = await runOne(directory, options, drivers, abort.signal)
+      if (!isRight) wrong++
+    }
+  } finally {
+    for (const driver of drivers.values()) await driver.close()
+    signals.release()
+  }
+  if (!options.json)
+    process.stdout.write(`${directories.length - wrong} of ${directories.length} tasks ended as expected\n`)
+  return signals.exitCode() || (wrong > 0 ? 1 : 0)
+}
+
+async function runOne(
+  directory: string,
+  options: Options,
+  drivers: Map<string, KeptDriver>,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const began = performance.now()
+  const agent = options.agent as Agent
+  let name = directory
+  try {
+    const task = loadTask(directory)
+    name = task.name
+    const driver = driverOf(driverFor(task, options.driver), options, drivers)
+    await driver.sweep()
+    const refused = needsOf(task, await driver.capabilities()).filter(need => need.refused !== undefined)
+    if (refused.length > 0) throw new Error(refused.map(({ what, refused: why }) => `${what}: ${why}`).join('; '))
+    const timeoutMs = task.config.environment.build_timeout_sec * 1000
+    const imageOf = async (source: ImageSource, context: string) => {
+      if (source.kind === 'image') return source.name
+      const folder = source.kind === 'dockerfile' ? join(source.file, '..') : context
+      return source.kind === 'dockerfile'
+        ? buildImage(driver, { file: source.file, context: folder, timeoutMs, signal })
+        : undefined
+    }
+    const allowed = Object.fromEntries(options.env.map(variable => [variable, process.env[variable]]))
+    const result = await runTask(task, { driver, agent, allowed, imageOf, signal })
+    return say(name, agent, result, performance.now() - began, options)
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.boundary === 'cli') throw thrown
+    const error = asError(thrown)
+    const code = thrown instanceof TroupeError ? thrown.code : undefined
+    const line = options.json
+      ? JSON.stringify({ name, agent, ok: false, code, error: error.message })
+      : escapeForTerminal(`FAILED  ${name}: ${error.message}`)
+    process.stdout.write(`${line}\n`)
+    return false
+  }
+}
+
+function driverOf(name: string, { store }: Options, drivers: Map<string, KeptDriver>): KeptDriver {
+  const open = name === 'local' ? localDriver : ociDriver
+  const driver =
+    drivers.get(name) ?? open({ run: 'tasks', fx: systemEffects, ...(store === undefined ? {} : { directory: store }) })
+  drivers.set(name, driver)
+  return driver
+}
+
+function say(name: string, agent: Agent, { rewards, steps }: TaskResult, wallMs: number, { json }: Options): boolean {
+  const reward = rewards.reward ?? 0
+  const ok = agent === 'oracle' ? reward >= solved : reward < solved
+  const status = steps.map(({ agent: ended }) => ended?.status).filter(Boolean)
+  if (json) {
+    const told = steps.map(({ name, rewards, agent: ended, log }) => ({
+      name,
+      rewards,
+      agent: ended?.status,
+      exitCode: ended?.exitCode,
+      log,
+    }))
+    process.stdout.write(`${JSON.stringify({ name, agent, ok, rewards, steps: told, wallMs: Math.round(wallMs) })}\n`)
+    return ok
+  }
+  const shown = Object.entries(rewards)
+    .map(([key, value]) => `${key} ${value}`)
+    .join(', ')
+  const line = `${ok ? 'ok    ' : 'FAILED'}  ${name}: ${shown}  (${agent}${status.length > 0 ? ` ${status.join(', ')}` : ''}, ${(wallMs / 1000).toFixed(1)} s)`
+  process.stdout.write(`${escapeForTerminal(line)}\n`)
+  if (!ok) for (const { log } of steps) process.stdout.write(`${escapeForTerminal(log.slice(-2000))}\n`)
+  return ok
+}

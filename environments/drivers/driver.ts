@@ -1,0 +1,115 @@
+/**
+ * The contract of an environment driver: files and processes that an agent acts on.
+ *
+ * in   a specification of the environment; commands, files        out  results of commands, files, snapshots
+ * Invariant: how a command or an environment ends is a result, not an error. An error is a TroupeError with the boundary
+ * `environment`: the driver or the machine cannot do what was asked. After `stop`, and after the death of this process,
+ * nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots.
+ */
+
+export type DriverName = 'local' | 'oci' | 'docker'
+export type NetworkMode = 'no-network' | 'public' | 'allowlist'
+
+/** What a driver can give, on this machine. */
+export interface DriverCapabilities {
+  readonly driver: DriverName
+  /** Ways in which an environment's files may come to be; `none`: from no image. */
+  readonly images: readonly ('image' | 'dockerfile' | 'compose' | 'none')[]
+  readonly networks: readonly NetworkMode[]
+  /** Limits that the kernel holds for the environment as a whole. */
+  readonly limits: readonly ('cpus' | 'memoryMb' | 'storageMb' | 'processes')[]
+  /** True: commands may run as any user of the image; false: as root of the environment alone. */
+  readonly users: boolean
+  readonly snapshots: boolean
+}
+
+export interface EnvironmentLimits {
+  readonly cpus?: number
+  readonly memoryMb: number
+  readonly processes: number
+}
+
+export interface EnvironmentSpec {
+  /** Unpacked image to start from: a name in the driver's image store. Unused by `local`. */
+  readonly image?: string
+  readonly limits: EnvironmentLimits
+  readonly network: NetworkMode
+  /** Variables of every command, below those of the command itself. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Directory of commands that name none; default: the image's, else `/`. */
+  readonly workdir?: string
+  /** Digest of a snapshot to continue from. */
+  readonly snapshot?: string
+}
+
+export interface ExecRequest {
+  /** Shell command, run by `sh -c`; an array is run as it is. */
+  readonly command: string | readonly string[]
+  /** Name or id of a user of the environment. Default: the image's, else root. */
+  readonly user?: string | number
+  readonly cwd?: string
+  readonly env?: Readonly<Record<string, string>>
+  readonly stdin?: string | Uint8Array
+  readonly timeoutMs: number
+  /** Bytes of stdout, and of stderr, that are kept; the rest is counted. Default: 64 KiB. */
+  readonly maxOutputBytes?: number
+}
+
+/**
+ * ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the command's processes were
+ * killed. lost: the environment died or was stopped meanwhile. rejected: the command was not started (`reason`).
+ */
+export type ExecStatus = 'ok' | 'error' | 'timeout' | 'lost' | 'rejected'
+
+export interface ExecResult {
+  readonly status: ExecStatus
+  readonly exitCode: number | null
+  readonly signal: number | null
+  readonly stdout: Buffer
+  readonly stderr: Buffer
+  /** Bytes that the command wrote, kept or not. */
+  readonly stdoutBytes: number
+  readonly stderrBytes: number
+  readonly wallMs: number
+  readonly reason?: string
+}
+
+/** Names the files of an environment at one time. Equal digests mean equal files: names, kinds, modes, owners, contents. */
+export interface Snapshot {
+  readonly digest: string
+  readonly files: number
+  /** Size of the changed files. */
+  readonly bytes: number
+}
+
+export interface Environment {
+  readonly id: string
+  exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult>
+  /**
+   * Copies a file or directory of this machine into the environment. A directory's contents are added to those of
+   * `target`.
+   */
+  upload(source: string, target: string): Promise<void>
+  /** Copies a file or directory of the environment to a path of this machine that does not exist yet. */
+  download(source: string, target: string): Promise<void>
+  snapshot(): Promise<Snapshot>
+  /** Kills all processes of the environment; its files stay, and can be downloaded. Commands are `lost` from then on. */
+  kill(): Promise<void>
+  /** Kills all processes of the environment and starts it again with the files that it has. */
+  restart(): Promise<void>
+  /** Ends the environment and removes what is left of it. May be called twice. */
+  stop(): Promise<void>
+}
+
+export interface EnvironmentDriver {
+  readonly name: DriverName
+  capabilities(): Promise<DriverCapabilities>
+  /** Starts an environment, with the files of `spec.snapshot` where that is given. */
+  start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment>
+  /** Starts an environment with the files that this one has now. Processes are not copied. */
+  fork(environment: Environment): Promise<Environment>
+  /** Removes what processes that are dead, or earlier epochs of this run, left behind; returns the ids. */
+  sweep(): Promise<readonly string[]>
+  /** Stops every environment of this driver. */
+  close(): Promise<void>
+}

@@ -1,0 +1,115 @@
+/**
+ * Drivers `oci` and `local`: a keeper for each environment, overlayfs for its files.
+ *
+ * in   specifications        out  environments
+ * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), a snapshot's layer
+ * over it, and what the environment has changed, in this order. Two environments never share a directory they can write.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Effects } from '../../runtime/effects'
+import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
+import { environmentError } from './errors'
+import { Keeper, type KeeperConfig } from './keeper'
+import { type ImageDefaults, KeptEnvironment } from './keptEnvironment'
+import { findLayer, openStore, type Store } from './store'
+import { type Owner, processStart, removeEmpty, sweep } from './sweep'
+
+export interface DriverOptions {
+  /** Run and epoch that own the environments; a later epoch's sweep removes those of an earlier one. */
+  readonly run: string
+  readonly epoch?: number
+  readonly fx: Effects
+  /** Default: `<TROUPE_HOME>/environments`. */
+  readonly directory?: string
+}
+
+/** What differs between the drivers. */
+export interface Kind {
+  readonly name: DriverName & ('oci' | 'local')
+  readonly capabilities: () => Promise<DriverCapabilities>
+  /** Returns the lowest layer and what commands find in it; writes into `directory` what the keeper needs. */
+  readonly prepare: (
+    spec: EnvironmentSpec,
+    store: Store,
+    place: { readonly directory: string; readonly name: string },
+  ) => {
+    readonly lower: string
+    /** Digest of a layer over `lower`; a snapshot of such an environment holds it too. */
+    readonly layer?: string
+    readonly defaults: ImageDefaults
+    readonly keeper: Partial<KeeperConfig>
+  }
+  readonly runc?: string | undefined
+}
+
+export class KeptDriver implements EnvironmentDriver {
+  readonly name: DriverName
+  readonly store: Store
+  private readonly environments = new Set<Environment>()
+  private count = 0
+  private readonly me: Owner
+
+  constructor(
+    private readonly kind: Kind,
+    private readonly options: DriverOptions,
+  ) {
+    this.name = kind.name
+    this.store = openStore(options.directory)
+    const { run, epoch = 0 } = options
+    this.me = { pid: process.pid, startedAt: processStart(process.pid) ?? '', run, epoch }
+  }
+
+  capabilities(): Promise<DriverCapabilities> {
+    return this.kind.capabilities()
+  }
+
+  async start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment> {
+    signal?.throwIfAborted()
+    const capabilities = await this.kind.capabilities()
+    if (!capabilities.networks.includes(spec.network))
+      throw environmentError(
+        'environment.refused',
+        `the driver ${this.name} gives ${capabilities.networks.join(', ')} alone, not ${spec.network}`,
+      )
+    const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
+    const directory = join(this.store.live, encodeURIComponent(this.me.run), String(this.me.epoch), id)
+    mkdirSync(directory, { recursive: true, mode: 0o700 })
+    writeFileSync(join(directory, 'owner.json'), JSON.stringify(this.me))
+    const name = `troupe-${id}`
+    const { lower, layer, defaults, keeper: own } = this.kind.prepare(spec, this.store, { directory, name })
+    const top = spec.snapshot ?? layer
+    const layers = top === undefined ? [] : [findLayer(this.store, top)]
+    const keeper = await Keeper.start({
+      kind: this.kind.name,
+      name,
+      directory,
+      lower: [...layers, lower],
+      store: this.store.root,
+      limits: spec.limits,
+      ...own,
+    })
+    writeFileSync(join(directory, 'keeper.pid'), `${keeper.pid} ${processStart(keeper.pid)}`)
+    const environment: Environment = new KeptEnvironment(id, spec, keeper, defaults, () => {
+      this.environments.delete(environment)
+      removeEmpty(this.store, this.me.run, this.me.epoch)
+    })
+    this.environments.add(environment)
+    return environment
+  }
+
+  async fork(environment: Environment): Promise<Environment> {
+    if (!(environment instanceof KeptEnvironment))
+      throw environmentError('environment.refused', `the driver ${this.name} forks its own environments alone`)
+    const { digest } = await environment.snapshot()
+    return this.start({ ...environment.spec, snapshot: digest })
+  }
+
+  sweep(): Promise<readonly string[]> {
+    return sweep(this.store, this.me, this.kind.runc)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.environments].map(environment => environment.stop()))
+  }
+}

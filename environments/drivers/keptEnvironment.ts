@@ -1,0 +1,215 @@
+/**
+ * An environment behind a keeper; what drivers `oci` and `local` share.
+ *
+ * in   calls of the Environment interface        out  requests to the keeper
+ * Invariant: `stop` ends it once. Files travel as raw bytes (a file) or as a tar stream (a directory), so neither their size
+ * nor their names have a bound.
+ */
+import { spawn } from 'node:child_process'
+import { createReadStream, createWriteStream, existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import { dirname } from 'node:path'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { asError } from '../../runtime/errors'
+import type { Environment, EnvironmentSpec, ExecRequest, ExecResult, ExecStatus, Snapshot } from './driver'
+import { environmentError } from './errors'
+import type { Keeper, RequestOptions } from './keeper'
+
+/** What an image says about the commands that run in it. */
+export interface ImageDefaults {
+  readonly env: Readonly<Record<string, string>>
+  readonly workdir: string
+  readonly user?: string
+}
+
+const usualOutputBytes = 64 * 1024
+const mostOutputBytes = 16 * 1024 * 1024
+/** Added to a command's own deadline before the keeper counts as unresponsive. */
+const graceMs = 30_000
+const transferMs = 600_000
+
+export class KeptEnvironment implements Environment {
+  private stopped: Promise<void> | undefined
+  private snapshots = 0
+
+  constructor(
+    readonly id: string,
+    readonly spec: EnvironmentSpec,
+    private readonly keeper: Keeper,
+    private readonly image: ImageDefaults,
+    private readonly onStop: () => void,
+  ) {}
+
+  async exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult> {
+    const { timeoutMs, maxOutputBytes = usualOutputBytes } = request
+    const stdin = Buffer.from(request.stdin ?? '')
+    const header = {
+      op: 'exec',
+      command: request.command,
+      user: request.user ?? this.image.user,
+      cwd: request.cwd ?? this.spec.workdir ?? this.image.workdir,
+      env: { ...this.image.env, ...this.spec.env, ...request.env },
+      stdinBytes: stdin.length,
+      timeoutMs,
+      maxOutputBytes: Math.min(maxOutputBytes, mostOutputBytes),
+    }
+    const { header: answer, body } = await this.ask(header, { bytes: stdin, deadlineMs: timeoutMs + graceMs, signal })
+    const [out = 0, err = 0] = answer.lengths as number[]
+    return {
+      status: answer.status as ExecStatus,
+      exitCode: answer.exitCode as number | null,
+      signal: answer.signal as number | null,
+      stdout: body.subarray(0, out),
+      stderr: body.subarray(out, out + err),
+      stdoutBytes: answer.stdoutBytes as number,
+      stderrBytes: answer.stderrBytes as number,
+      wallMs: answer.wallMs as number,
+      ...(answer.reason === undefined ? {} : { reason: answer.reason as string }),
+    }
+  }
+
+  private async ask(header: Readonly<Record<string, unknown>>, options: RequestOptions) {
+    const answer = await this.keeper.request(header, options)
+    if (answer.header.failed !== undefined)
+      throw environmentError('environment.refused', `environment ${this.id}: ${answer.header.failed}`, {
+        retriable: true,
+      })
+    return answer
+  }
+
+  async upload(source: string, target: string): Promise<void> {
+    const info = statSync(source)
+    const header = info.isDirectory()
+      ? { op: 'put', path: target }
+      : { op: 'putFile', path: target, size: info.size, mode: info.mode & 0o7777 }
+    // Links are followed, as in Harbor: they lead to files of the task, which the environment does not have.
+    const bytes = info.isDirectory()
+      ? tarOf(source)
+      : { stream: createReadStream(source) as Readable, done: Promise.resolve() }
+    try {
+      const [answer] = await Promise.all([
+        this.keeper.request(header, { stream: bytes.stream, deadlineMs: transferMs }),
+        bytes.done,
+      ])
+      if (answer.header.failed !== undefined) throw new Error(String(answer.header.failed))
+    } catch (thrown) {
+      throw this.notCopied(source, `${this.id}:${target}`, thrown)
+    }
+  }
+
+  async download(source: string, target: string): Promise<void> {
+    if (existsSync(target))
+      throw environmentError('environment.transfer_failed', `${target} exists already; a download makes its target`)
+    const socket = this.keeper.open({ op: 'get', path: source })
+    socket.end()
+    try {
+      const header = await headerOf(socket)
+      if (header === undefined) throw this.keeper.lost()
+      if (header.failed !== undefined) throw new Error(String(header.failed))
+      mkdirSync(dirname(target), { recursive: true })
+      if (header.kind === 'file') {
+        await pipeline(socket, createWriteStream(target, { mode: 0o600, flags: 'wx' }))
+        const { size } = statSync(target)
+        if (size !== header.size) throw new Error(`${size} of ${header.size} bytes came`)
+      } else await untar(socket, target)
+    } catch (thrown) {
+      rmSync(target, { recursive: true, force: true })
+      throw this.notCopied(`${this.id}:${source}`, target, thrown)
+    } finally {
+      socket.destroy()
+    }
+  }
+
+  private notCopied(from: string, to: string, thrown: unknown) {
+    const cause = asError(thrown)
+    return environmentError('environment.transfer_failed', `${from} was not copied to ${to}: ${cause.message}`, {
+      cause,
+    })
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    const request = { op: 'snapshot', name: `${this.id}-${this.snapshots++}` }
+    const { header } = await this.keeper.request(request, { deadlineMs: transferMs })
+    if (header.failed !== undefined)
+      throw environmentError('environment.snapshot_failed', `environment ${this.id}: ${header.failed}`, {
+        retriable: true,
+      })
+    return header as unknown as Snapshot
+  }
+
+  async kill(): Promise<void> {
+    await this.ask({ op: 'kill' }, { deadlineMs: graceMs })
+  }
+
+  async restart(): Promise<void> {
+    await this.ask({ op: 'restart' }, { deadlineMs: 2 * graceMs })
+  }
+
+  stop(): Promise<void> {
+    this.stopped ??= this.keeper.stop().finally(this.onStop)
+    return this.stopped
+  }
+}
+
+/** A directory as a tar stream, made by tar(1), which takes names of any bytes. */
+function tarOf(directory: string): { readonly stream: Readable; readonly done: Promise<void> } {
+  const words = [
+    '-C',
+    directory,
+    '--create',
+    '--dereference',
+    '--format=pax',
+    '--owner=0',
+    '--group=0',
+    '--numeric-owner',
+    '.',
+  ]
+  const tar = spawn('tar', words, { stdio: ['ignore', 'pipe', 'pipe'] })
+  return { stream: tar.stdout, done: ending(tar) }
+}
+
+/** Unpacks a tar stream of files, directories and links; links that lead out of `target` are made last, by tar(1). */
+async function untar(stream: Readable, target: string): Promise<void> {
+  mkdirSync(target)
+  const words = ['-C', target, '--extract', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore']
+  const tar = spawn('tar', words, { stdio: ['pipe', 'ignore', 'pipe'] })
+  // tar may end before the padding behind the archive's end is written; a stream that ends early makes tar fail.
+  const written = pipeline(stream, tar.stdin).catch(() => {})
+  await Promise.all([written, ending(tar)])
+}
+
+function ending(child: ReturnType<typeof spawn>): Promise<void> {
+  let errors = ''
+  child.stderr?.setEncoding('utf8').on('data', text => {
+    errors = (errors + text).slice(-2048)
+  })
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', code =>
+      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
+    )
+  })
+}
+
+async function headerOf(socket: Socket): Promise<Record<string, unknown> | undefined> {
+  const size = (await take(socket, 4))?.readUInt32LE(0)
+  const text = size === undefined ? undefined : await take(socket, size)
+  return text === undefined ? undefined : JSON.parse(text.toString())
+}
+
+/** Reads exactly `size` bytes; undefined if the stream ends before. */
+async function take(socket: Socket, size: number): Promise<Buffer | undefined> {
+  for (;;) {
+    const found = socket.read(size) as Buffer | null
+    if (found !== null) return found.length === size ? found : undefined
+    if (socket.readableEnded || socket.destroyed) return undefined
+    await new Promise<void>((resolve, reject) => {
+      const done = () => {
+        socket.off('readable', done).off('end', done).off('error', reject).off('close', done)
+        resolve()
+      }
+      socket.once('readable', done).once('end', done).once('error', reject).once('close', done)
+    })
+  }
+}

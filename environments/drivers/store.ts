@@ -1,0 +1,83 @@
+/**
+ * Places of environments on the disk, below `<TROUPE_HOME>/environments` unless the caller names another directory.
+ *
+ *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
+ *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
+ *
+ * Invariant: everything is in one file system, so that snapshots can share files by hard links. The directory belongs to
+ * the user alone.
+ */
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { troupeHome } from '../../runtime/home'
+import { environmentError } from './errors'
+import type { ImageDefaults } from './keptEnvironment'
+
+export interface Store {
+  readonly root: string
+  readonly images: string
+  readonly live: string
+  /** runc's state. */
+  readonly state: string
+}
+
+export function openStore(directory = join(troupeHome(), 'environments')): Store {
+  const store = {
+    root: directory,
+    images: join(directory, 'images'),
+    live: join(directory, 'live'),
+    state: join(directory, 'runc'),
+  }
+  for (const path of [
+    directory,
+    store.images,
+    store.live,
+    store.state,
+    join(directory, 'layers'),
+    join(directory, 'objects'),
+  ])
+    mkdirSync(path, { recursive: true, mode: 0o700 })
+  return store
+}
+
+/** Directory name of an image: a name such as `org/name:tag` has slashes and colons. */
+export const imageDirectory = (store: Store, name: string): string => join(store.images, encodeURIComponent(name))
+
+export interface Image {
+  /** Equal ids mean equal files. */
+  readonly id: string
+  readonly rootfs: string
+  /** Digest of the layer over `rootfs`, for an image that was built here. */
+  readonly layer?: string
+  readonly defaults: ImageDefaults
+}
+
+/** @throws TroupeError environment.no_image */
+export function findImage(store: Store, name: string): Image {
+  const directory = imageDirectory(store, name)
+  if (!existsSync(join(directory, 'image.json')))
+    throw environmentError('environment.no_image', `no unpacked image '${name}' in ${store.images}`, {
+      hint: `docker save ${name} -o FILE.tar; troupe tasks image FILE.tar --name ${name}`,
+    })
+  const {
+    archive,
+    base,
+    layer,
+    env = {},
+    workdir = '/',
+    user,
+  } = JSON.parse(readFileSync(join(directory, 'image.json'), 'utf8'))
+  const defaults = { env, workdir, ...(user ? { user } : {}) }
+  if (base === undefined) return { id: archive ?? name, rootfs: join(directory, 'rootfs'), defaults }
+  const below = findImage(store, base)
+  return { id: `${below.id} ${layer}`, rootfs: below.rootfs, layer, defaults }
+}
+
+/** Directory of a snapshot's files. @throws TroupeError environment.no_image */
+export function findLayer(store: Store, digest: string): string {
+  const layer = join(store.root, 'layers', digest)
+  if (/^[0-9a-f]{64}$/.test(digest) && existsSync(layer)) return layer
+  throw environmentError('environment.no_image', `no snapshot ${digest} in ${store.root}/layers`, {
+    hint: 'it was made on another machine, or removed',
+  })
+}

@@ -1,0 +1,100 @@
+"""Cgroups of an environment, in version 1, version 2, or both mounted side by side.
+
+in   a name, limits        out  directories, one for each hierarchy that limits something
+Invariant: a hierarchy that cannot be written is left out; the caller says which limits hold then.
+"""
+
+import errno
+import os
+import time
+
+
+def hierarchies():
+    """Returns (mount point, controllers) of every mounted hierarchy; controllers is None for version 2."""
+    found = []
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            left, _, right = line.rstrip("\n").partition(" - ")
+            kind, _, options = right.split(" ", 2)
+            point = left.split(" ")[4]
+            if kind == "cgroup2":
+                found.append((point, None))
+            elif kind == "cgroup":
+                found.append((point, set(options.split(","))))
+    return found
+
+
+def of_process(pid):
+    """Returns the directories of a process's cgroups."""
+    points = hierarchies()
+    found = []
+    with open(f"/proc/{pid}/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            names = set(controllers.split(",")) if controllers else None
+            point = next((p for p, own in points if (own is None) == (names is None) and (names is None or names <= own)), None)
+            if point and path != "/":
+                found.append(point + path)
+    return found
+
+
+def create(name, limits):
+    """Creates the cgroups that hold `limits`. Returns their directories."""
+    cpus, memory, processes = limits.get("cpus"), limits["memoryMb"] << 20, limits["processes"]
+    files = {
+        "memory": [("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory)],
+        "pids": [("pids.max", processes)],
+        "cpu": [("cpu.cfs_quota_us", int(cpus * 100000))] if cpus else [],
+        None: [("memory.max", memory), ("memory.swap.max", 0), ("pids.max", processes)] + ([("cpu.max", f"{int(cpus * 100000)} 100000")] if cpus else []),
+    }
+    created = []
+    for point, controllers in hierarchies():
+        wanted = files[None] if controllers is None else [entry for name in controllers & set(filter(None, files)) for entry in files[name]]
+        if not wanted:
+            continue
+        path = f"{point}/{name}"
+        try:
+            os.makedirs(path, exist_ok=True)
+            if controllers is None:
+                enable(point, name)
+            written = [write(f"{path}/{file}", value) for file, value in wanted if os.path.exists(f"{path}/{file}")]
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+                continue
+            raise
+        if written:
+            created.append(path)
+        else:
+            remove([path])
+    return created
+
+
+def enable(point, name):
+    """Lets the children of each cgroup above `name` have controllers; what is not available stays off."""
+    above = point
+    for part in name.split("/"):
+        for controller in ("memory", "pids", "cpu"):
+            try:
+                write(f"{above}/cgroup.subtree_control", f"+{controller}")
+            except OSError:
+                pass
+        above = f"{above}/{part}"
+
+
+def write(path, value):
+    with open(path, "w") as file:
+        file.write(str(value))
+    return path
+
+
+def remove(paths):
+    """Removes cgroups whose processes are dead. A dying process keeps its cgroup for some milliseconds."""
+    for path in paths:
+        for _ in range(100):
+            try:
+                os.rmdir(path)
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)

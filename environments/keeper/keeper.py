@@ -1,0 +1,266 @@
+"""Keeper: holds one environment and serves it on a Unix socket: commands, files, snapshots.
+
+in   argv: a configuration file (JSON); standard input: the lifeline, whose end means that Troupe's process is gone
+out  on standard output one line: `{"ready": …}` or `{"failed": …}`; on the socket `s` in its directory, an answer a connection
+Invariant: the overlay is mounted in this process's own mount namespace, so it ends with the last process that uses it.
+When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of this
+process leaves is listed in the directory (`first.pid`, `cgroups`), where the sweeper finds it.
+"""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cgroup  # noqa: E402
+import commands  # noqa: E402
+import first  # noqa: E402
+import kernel  # noqa: E402
+
+NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+MOST_CONNECTIONS = 64
+
+
+class Keeper:
+    def __init__(self, config):
+        self.config = config
+        self.directory = config["directory"]
+        self.user_namespace = os.geteuid() != 0
+        self.host_proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.install_filter = kernel.load_filter()
+        self.inside = None
+        self.handlers = set()
+
+    def mount(self):
+        """Mounts the environment's files at `merged`, visible to this process and its children alone."""
+        kernel.unshare(kernel.NEWNS)
+        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
+        os.chdir(self.directory)
+        for name in ("upper", "work", "merged"):
+            os.makedirs(name, exist_ok=True)
+        os.chmod("upper", 0o755)
+        lower = ":".join(path.replace(":", "\\:") for path in self.config["lower"])
+        options = f"lowerdir={lower},upperdir=upper,workdir=work,index=off,metacopy=off,redirect_dir=off"
+        flags = kernel.MS_NODEV
+        try:
+            # Without `volatile` each umount waits until everything is on the disk; nobody mounts these files again.
+            kernel.mount("overlay", "merged", "overlay", flags, options + ",volatile")
+        except OSError:
+            kernel.mount("overlay", "merged", "overlay", flags, options)
+
+    def start(self):
+        """Starts the environment's first process, whose death is the environment's."""
+        pid = first.start_runc(self.config) if self.config["kind"] == "oci" else first.start_local(self.config)
+        pidfd = os.pidfd_open(pid)
+        with open("first.pid", "w") as file:
+            file.write(f"{pid} {first.started_at(self.host_proc, pid)}")
+        paths = cgroup.of_process(pid) if self.config["kind"] == "oci" else self.config.get("cgroups", [])
+        fds = [os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in paths]
+        if self.inside is not None:
+            for fd in (self.inside.pidfd, *self.inside.cgroups):
+                os.close(fd)
+        self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
+
+    def kill(self):
+        """Kills every process of the environment; its files stay."""
+        if self.inside is None:
+            return
+        kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
+        # The kernel reports the first process's death when all others of its PID namespace are dead.
+        select.select([self.inside.pidfd], [], [], 10)
+        if self.config["kind"] == "oci":
+            first.delete_runc(self.config)
+        self.reap()
+
+    def serve(self, listener):
+        """Serves connections until the lifeline ends or a signal comes."""
+        ended_read, ended_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGTERM, lambda *_: os.write(ended_write, b"x"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ended_write, warn_on_full_buffer=False)
+        while True:
+            ready, _, _ = select.select([0, ended_read, listener], [], [])
+            if ended_read in ready and b"x" in os.read(ended_read, 4096):
+                return
+            self.reap()
+            if 0 in ready and not os.read(0, 4096):
+                return
+            if listener in ready:
+                connection, _ = listener.accept()
+                self.serve_one(connection, listener)
+
+    def serve_one(self, connection, listener):
+        """Answers one connection: in a fork, except for what changes this process."""
+        with connection:
+            request = receive(connection)
+            if request is None:
+                return
+            if request["op"] in ("kill", "restart"):
+                self.end_handlers()
+                self.kill()
+                try:
+                    if request["op"] == "restart":
+                        self.start()
+                    answer(connection, {"done": True})
+                except Exception as error:
+                    answer(connection, {"failed": f"{type(error).__name__}: {error}"})
+                return
+            if len(self.handlers) >= MOST_CONNECTIONS:
+                answer(connection, {"failed": f"the environment serves {MOST_CONNECTIONS} requests at once"})
+                return
+            pid = os.fork()
+            if pid:
+                self.handlers.add(pid)
+                return
+            try:
+                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listener.close()
+                handle(self, connection, request)
+            except Exception as error:
+                answer(connection, {"failed": f"{type(error).__name__}: {error}"})
+            finally:
+                os._exit(0)
+
+    def reap(self):
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.handlers.discard(pid)
+
+    def end_handlers(self):
+        """Waits until requests in flight have ended, which they do when the environment's processes die."""
+        if self.inside is not None:
+            kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
+        for pid in list(self.handlers):
+            fd = None
+            try:
+                fd = os.pidfd_open(pid)
+                if not select.select([fd], [], [], 5)[0]:
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+            finally:
+                if fd is not None:
+                    os.close(fd)
+
+    def remove(self):
+        """Removes everything of the environment."""
+        self.end_handlers()
+        self.kill()
+        cgroup.remove(self.config.get("cgroups", []))
+        os.chdir("/")
+        try:
+            kernel.unmount(f"{self.directory}/merged")
+        except OSError:
+            pass  # It was never mounted.
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def handle(keeper, connection, request):
+    op = request["op"]
+    if op == "exec":
+        stdin = receive_bytes(connection, request.get("stdinBytes", 0))
+        gone = lambda: hung_up(connection)  # noqa: E731
+        result, out, err = commands.run(keeper.inside, request, stdin, gone)
+        answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
+    elif op in ("put", "putFile", "get"):
+        # late: most requests need neither, and the module takes as long to load as a command
+        import transfer
+
+        transfer.handle(connection, request, "merged", answer)
+    elif op == "snapshot":
+        # late: as above
+        import snapshot
+
+        answer(connection, snapshot.take(keeper.config, request))
+    else:
+        answer(connection, {"failed": f"unknown operation {op}"})
+
+
+def hung_up(connection):
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def receive(connection):
+    """Reads a request: four bytes of length, then JSON."""
+    connection.settimeout(5)
+    try:
+        head = receive_bytes(connection, 4)
+        data = receive_bytes(connection, struct.unpack("<I", head)[0]) if len(head) == 4 else b""
+    except OSError:
+        return None
+    connection.settimeout(None)
+    return json.loads(data) if data else None
+
+
+def receive_bytes(connection, size):
+    parts = []
+    while size > 0:
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def answer(connection, value, data=b""):
+    head = json.dumps(value).encode()
+    try:
+        connection.sendall(struct.pack("<I", len(head)) + head + data)
+    except OSError:
+        pass  # The asker has gone.
+
+
+def say(value):
+    os.write(1, json.dumps(value).encode() + b"\n")
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        config = json.load(file)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    keeper = Keeper(config)
+    try:
+        if keeper.user_namespace:
+            first.become_root()
+        keeper.mount()
+        if config["kind"] == "local":
+            config["cgroups"] = cgroup.create(config["name"], config["limits"])
+            with open("cgroups", "w") as file:
+                json.dump(config["cgroups"], file)
+        keeper.start()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        listener.bind("s")
+        listener.listen(MOST_CONNECTIONS)
+    except subprocess.CalledProcessError as error:
+        say({"failed": f"{error.cmd[0]}: {error.stderr.decode(errors='replace').strip()}"})
+        keeper.remove()
+        return 1
+    except Exception as error:
+        say({"failed": f"{type(error).__name__}: {error}"})
+        keeper.remove()
+        return 1
+    say({"ready": True, "cgroups": bool(keeper.inside.cgroups), "filter": keeper.install_filter is not None})
+    keeper.serve(listener)
+    keeper.remove()
+    return 0
+
+
+sys.exit(main())

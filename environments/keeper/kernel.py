@@ -1,0 +1,115 @@
+"""System calls and constants that Python's os module lacks: mounts, namespaces, capabilities, seccomp.
+
+in   arguments        out  OSError with the call's name where the kernel refuses
+Invariant: nothing here decides anything; every function is one system call, or one write to /proc.
+"""
+
+import ctypes
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18, 1 << 19
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 1, 4, 24, 38, 36, 47
+SYS_PIVOT_ROOT, SYS_PIDFD_SEND_SIGNAL = 155, 424
+CAPABILITY_VERSION_3 = 0x20080522
+LAST_CAPABILITY = 40
+SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
+EPERM, ENOSYS = 1, 38
+
+# Of the capabilities that Docker gives a container's root, those that are of use without a network.
+CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "NET_BIND_SERVICE": 10, "SYS_CHROOT": 18, "SETFCAP": 31}
+# System calls that reach kernel code which no task needs, beyond those that the missing capabilities close.
+REFUSED = (
+    "acct add_key bpf clock_adjtime clock_settime create_module delete_module finit_module fsconfig fsmount fsopen fspick "
+    "get_kernel_syms get_mempolicy init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load "
+    "kexec_load keyctl lookup_dcookie mbind mount mount_setattr move_mount move_pages name_to_handle_at nfsservctl "
+    "open_by_handle_at open_tree perf_event_open personality pivot_root process_vm_writev query_module quotactl reboot "
+    "request_key set_mempolicy setns settimeofday stime swapoff swapon sysfs _sysctl umount umount2 unshare uselib userfaultfd "
+    "ustat vm86 vm86old"
+).split()
+
+
+def check(result, what):
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def mount(source, target, kind, flags, data=None):
+    encode = lambda text: None if text is None else os.fsencode(text)  # noqa: E731
+    check(libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
+
+
+def unmount(target):
+    check(libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def unshare(flags):
+    check(libc.unshare(flags), "unshare")
+
+
+def setns(fd, flags):
+    check(libc.setns(fd, flags), "setns")
+
+
+def prctl(option, value=0):
+    return check(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def signal_pidfd(fd, number):
+    """Sends a signal to the process that a pidfd names; returns False if it is dead already."""
+    return libc.syscall(SYS_PIDFD_SEND_SIGNAL, fd, number, None, 0) == 0
+
+
+def pivot_root(root):
+    os.chdir(root)
+    check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
+    check(libc.umount2(b".", MNT_DETACH), "umount2")
+    os.chdir("/")
+
+
+def load_filter():
+    """Returns a function that installs the seccomp filter in the calling process, or None without libseccomp."""
+    try:
+        seccomp = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    except OSError:
+        return None
+    seccomp.seccomp_init.restype = ctypes.c_void_p
+    seccomp.seccomp_rule_add_array.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+    seccomp.seccomp_load.argtypes = [ctypes.c_void_p]
+    seccomp.seccomp_attr_set.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32]
+    filter = ctypes.c_void_p(seccomp.seccomp_init(SCMP_ACT_ALLOW))
+    # The container may allow set-user-id programs, so the filter must not need no_new_privs.
+    seccomp.seccomp_attr_set(filter, 3, 0)
+    for name in REFUSED:
+        number = seccomp.seccomp_syscall_resolve_name(name.encode())
+        if number != -1:  # -1: a name that this machine's libseccomp does not know
+            seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | EPERM, number, 0, None)
+    # New user namespaces would bring all capabilities back. A filter cannot read clone3's flags, which are in memory;
+    # the C library then falls back to clone.
+    clone3 = seccomp.seccomp_syscall_resolve_name(b"clone3")
+    seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | ENOSYS, clone3, 0, None)
+
+    class Comparison(ctypes.Structure):
+        _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
+
+    clone = seccomp.seccomp_syscall_resolve_name(b"clone")
+    masked_equal = 7
+    for flag in (NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET):
+        rule = (Comparison * 1)(Comparison(0, masked_equal, flag, flag))
+        seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | EPERM, clone, 1, ctypes.byref(rule))
+    return lambda: check(seccomp.seccomp_load(filter), "seccomp_load")
+
+
+def drop_capabilities(keep=tuple(CAPABILITIES.values())):
+    """Leaves root these capabilities alone, for this process and all that it starts."""
+    for capability in range(LAST_CAPABILITY + 1):
+        if capability not in keep:
+            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+    bits = sum(1 << capability for capability in keep)
+    low = bits.to_bytes(4, "little")
+    header = CAPABILITY_VERSION_3.to_bytes(4, "little") + bytes(4)
+    check(libc.capset(header, low + low + bytes(16)), "capset")

@@ -1,0 +1,29 @@
+/**
+ * Waits until an environment's health check succeeds, with the meaning of Docker's HEALTHCHECK.
+ *
+ * in   the check of task.toml        out  nothing, or an error after `retries` failures in a row beyond the start period
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Environment } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import type { HealthcheckToml } from './taskToml'
+
+/** @throws TroupeError environment.start_failed */
+export async function waitUntilHealthy(environment: Environment, check: HealthcheckToml | undefined): Promise<void> {
+  if (check === undefined) return
+  const { command, interval_sec, timeout_sec, start_period_sec, start_interval_sec, retries } = check
+  const began = performance.now()
+  let failures = 0
+  for (;;) {
+    const { status, stdout, stderr } = await environment.exec({ command, timeoutMs: timeout_sec * 1000 })
+    if (status === 'ok') return
+    const isStarting = performance.now() - began < start_period_sec * 1000
+    if (!isStarting) failures++
+    if (status === 'lost' || failures >= retries)
+      throw environmentError(
+        'environment.start_failed',
+        `environment ${environment.id}: its health check failed ${failures} times: ${`${stderr}${stdout}`.trim().slice(-300) || status}`,
+      )
+    await sleep((isStarting ? start_interval_sec : interval_sec) * 1000)
+  }
+}

@@ -1,0 +1,126 @@
+/**
+ * Says what a task needs of a driver, and what a driver cannot give.
+ *
+ * in   a Task, the capabilities of a driver        out  needs, each with the reason why the driver cannot give it
+ * Invariant: a task without a refused need runs as Harbor's documentation says. Troupe never runs a task with less
+ * isolation or fewer resources than it asks for without saying so.
+ */
+import type { DriverCapabilities } from '../drivers/driver'
+import type { ImageSource, Task } from './task'
+
+export interface Need {
+  /** Field of task.toml, or file, that asks. */
+  readonly where: string
+  readonly what: string
+  /** Why the driver cannot give it; absent: it can. */
+  readonly refused?: string
+}
+
+export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[] {
+  const { environment } = task.config
+  const needs: Need[] = []
+  const add = (where: string, what: string, refused?: string | false) =>
+    needs.push({ where, what, ...(refused ? { refused } : {}) })
+  const limit = (field: 'cpus' | 'memoryMb' | 'storageMb') =>
+    !driver.limits.includes(field) && `the driver ${driver.driver} cannot hold this limit here`
+
+  add(
+    `environment${task.image.kind === 'dockerfile' ? '/Dockerfile' : ''}`,
+    imageText(task.image),
+    imageFault(task.image, driver),
+  )
+  add('environment.network_mode', networkText(environment), networkFault(environment, driver))
+  if (environment.os === 'windows') add('environment.os', 'Windows', 'only Linux tasks can be run')
+  if (environment.cpus !== undefined) add('environment.cpus', `${environment.cpus} CPUs`, limit('cpus'))
+  if (environment.memory_mb !== undefined)
+    add('environment.memory_mb', `${environment.memory_mb} MiB of memory`, limit('memoryMb'))
+  if (environment.storage_mb !== undefined)
+    add('environment.storage_mb', `${environment.storage_mb} MiB of disk`, limit('storageMb'))
+  if (environment.gpus) add('environment.gpus', `${environment.gpus} GPUs`, 'no driver passes GPUs into an environment')
+  if (environment.tpu !== undefined)
+    add('environment.tpu', `a TPU ${environment.tpu.type}`, 'no driver passes TPUs into an environment')
+  if (environment.healthcheck !== undefined)
+    add('environment.healthcheck', `a health check: ${environment.healthcheck.command}`)
+  for (const { name, transport } of environment.mcp_servers)
+    add(
+      'environment.mcp_servers',
+      `the MCP server ${name} (${transport})`,
+      'MCP servers of an environment are not offered to the agent',
+    )
+  if (environment.skills_dir !== undefined)
+    add('environment.skills_dir', `skills in ${environment.skills_dir}`, 'skills are not offered to the agent')
+  if (Object.keys(environment.env).length > 0)
+    add('environment.env', `variables: ${Object.keys(environment.env).join(', ')}`)
+  if (task.config.steps?.length) add('steps', `${task.config.steps.length} steps`)
+  for (const step of task.steps) {
+    const prefix = step.name === '' ? '' : `steps.${step.name}.`
+    const isOther = (user: string | number | undefined) => user !== undefined && user !== 'root' && user !== 0
+    const userFault = `the driver ${driver.driver} runs commands as root of the environment alone`
+    if (step.agent.user !== undefined)
+      add(
+        `${prefix}agent.user`,
+        `the agent as user ${step.agent.user}`,
+        isOther(step.agent.user) && !driver.users && userFault,
+      )
+    if (step.verifier.user !== undefined)
+      add(
+        `${prefix}verifier.user`,
+        `the verifier as user ${step.verifier.user}`,
+        isOther(step.verifier.user) && !driver.users && userFault,
+      )
+    for (const [phase, { network_mode }] of [
+      ['agent', step.agent],
+      ['verifier', step.verifier],
+    ] as const)
+      if (network_mode !== undefined && network_mode !== environment.network_mode)
+        add(
+          `${prefix}${phase}.network_mode`,
+          `${network_mode} for the ${phase}`,
+          !driver.networks.includes(network_mode) && networkRefusal(driver),
+        )
+    if (step.isSeparate)
+      add(
+        `${prefix}verifier.environment_mode`,
+        `a separate environment for the verifier, from ${imageText(step.verifierImage)}`,
+        imageFault(step.verifierImage, driver),
+      )
+    const services = [...step.verifier.collect, ...task.config.artifacts].map(one =>
+      'service' in one ? one.service : undefined,
+    )
+    for (const service of new Set(services))
+      if (service !== undefined && service !== 'main')
+        add(
+          `${prefix}verifier.collect`,
+          `the compose service ${service}`,
+          `the driver ${driver.driver} starts no compose services`,
+        )
+  }
+  return needs
+}
+
+function imageText(image: ImageSource): string {
+  switch (image.kind) {
+    case 'image':
+      return `the image ${image.name}`
+    case 'dockerfile':
+      return 'an image built from environment/Dockerfile'
+    case 'compose':
+      return 'services of a compose file'
+    case 'none':
+      return 'no image'
+  }
+}
+
+const imageFault = (image: ImageSource, driver: DriverCapabilities) =>
+  !driver.images.includes(image.kind) &&
+  `the driver ${driver.driver} takes ${driver.images.map(kind => ({ image: 'named images', dockerfile: 'Dockerfiles', compose: 'compose files', none: 'tasks without an image' })[kind]).join(' and ')} alone`
+
+const networkText = ({ network_mode, saysNetwork }: Task['config']['environment']) =>
+  saysNetwork ? `network: ${network_mode}` : 'network: not said; Troupe gives none'
+
+const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
+  `the driver ${driver} gives ${networks.join(', ')} alone`
+
+/** A task that says nothing about the network gets none: Harbor's default (public) is not a need. */
+const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
+  saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)

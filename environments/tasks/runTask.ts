@@ -1,0 +1,142 @@
+/**
+ * Runs a task from its start to its reward, with a program as the agent: the oracle's solution, or nothing at all.
+ *
+ * in   a Task, a driver        out  the rewards of each step, and of the task
+ * Invariant: an environment is stopped whatever happens. A step whose reward is below `min_reward` ends the task.
+ */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Environment, EnvironmentDriver, EnvironmentSpec, ExecResult } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import { waitUntilHealthy } from './healthcheck'
+import type { Rewards } from './reward'
+import type { ImageSource, Task, TaskStep } from './task'
+import type { EnvironmentToml } from './taskToml'
+import { type AllowedVariables, resolveVariables } from './variables'
+import { mustRun, prepareLogs, verifyStep } from './verify'
+
+export type Agent = 'oracle' | 'empty'
+
+export interface RunTaskOptions {
+  readonly driver: EnvironmentDriver
+  readonly agent: Agent
+  /** Variables of this process that the task may read. */
+  readonly allowed?: AllowedVariables
+  /** Name of the unpacked image for an image source; builds it where that is needed. */
+  readonly imageOf: (source: ImageSource, context: string) => Promise<string | undefined>
+  readonly signal?: AbortSignal
+}
+
+export interface StepResult {
+  readonly name: string
+  readonly rewards: Rewards
+  readonly agent: ExecResult | undefined
+  readonly log: string
+}
+
+export interface TaskResult {
+  readonly rewards: Rewards
+  readonly steps: readonly StepResult[]
+}
+
+/** Used where a task names none; the agent's deadline is Harbor's default for the oracle. */
+const usual = { memoryMb: 2048, processes: 512, agentSeconds: 600 } as const
+
+export async function runTask(task: Task, options: RunTaskOptions): Promise<TaskResult> {
+  const { driver, imageOf, allowed = {}, signal } = options
+  const open = async (image: ImageSource, environment: EnvironmentToml) =>
+    driver.start(environmentSpec(environment, await imageOf(image, task.context), allowed), signal)
+  const environment = await open(task.image, task.config.environment)
+  const steps: StepResult[] = []
+  try {
+    await prepareLogs(environment)
+    await waitUntilHealthy(environment, task.config.environment.healthcheck)
+    for (const step of task.steps) {
+      signal?.throwIfAborted()
+      await setUpStep(task, step, environment)
+      const agent = options.agent === 'oracle' ? await solve(step, environment, task, allowed, signal) : undefined
+      const separate = () => open(step.verifierImage, step.verifierEnvironment)
+      const { rewards, log } = await verifyStep(task, step, environment, separate, allowed)
+      steps.push({ name: step.name, rewards, agent, log })
+      if (isTooLow(task, step, rewards)) break
+      if (step !== task.steps.at(-1)) await goOn(environment)
+    }
+  } finally {
+    await environment.stop()
+  }
+  return { rewards: taskRewards(task, steps), steps }
+}
+
+export function environmentSpec(
+  environment: EnvironmentToml,
+  image: string | undefined,
+  allowed: AllowedVariables,
+): EnvironmentSpec {
+  const { cpus, memory_mb = usual.memoryMb, workdir, network_mode, saysNetwork } = environment
+  return {
+    ...(image === undefined ? {} : { image }),
+    ...(workdir === undefined ? {} : { workdir }),
+    network: saysNetwork ? network_mode : 'no-network',
+    limits: { memoryMb: memory_mb, processes: usual.processes, ...(cpus === undefined ? {} : { cpus }) },
+    env: resolveVariables(environment.env, allowed),
+  }
+}
+
+/** Puts the step's own files into the working directory and runs its setup.sh. */
+async function setUpStep(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {
+  const files = join(task.directory, 'steps', name, 'workdir')
+  if (name === '' || !existsSync(files)) return
+  const { stdout } = await environment.exec({ command: 'pwd', timeoutMs: 60_000 })
+  await environment.upload(files, stdout.toString().trim() || '/')
+  const setup = join(files, 'setup.sh')
+  if (existsSync(setup)) await mustRun(environment, { command: 'bash ./setup.sh', timeoutMs: 600_000 })
+}
+
+async function solve(
+  step: TaskStep,
+  environment: Environment,
+  task: Task,
+  allowed: AllowedVariables,
+  signal: AbortSignal | undefined,
+): Promise<ExecResult> {
+  if (step.solution === undefined)
+    throw environmentError(
+      'environment.refused',
+      `task ${task.name}${step.name && ` step ${step.name}`} has no solution/solve.sh`,
+      {
+        hint: '--agent empty runs the verifier alone',
+      },
+    )
+  const { user, timeout_sec = usual.agentSeconds } = step.agent
+  await environment.upload(step.solution, '/solution')
+  await mustRun(environment, { command: 'chmod +x /solution/solve.sh', user: 'root', cwd: '/', timeoutMs: 60_000 })
+  const env = { DEBIAN_FRONTEND: 'noninteractive', ...resolveVariables(task.config.solution.env, allowed) }
+  const request = {
+    command: '/solution/solve.sh',
+    env,
+    timeoutMs: timeout_sec * 1000,
+    ...(user === undefined ? {} : { user }),
+  }
+  return environment.exec(request, signal)
+}
+
+/** Makes the environment ready for the next step: the verifier's and the oracle's files are gone. */
+async function goOn(environment: Environment): Promise<void> {
+  await environment.restart()
+  await mustRun(environment, { command: 'rm -rf /tests /solution', user: 'root', cwd: '/', timeoutMs: 60_000 })
+}
+
+function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean {
+  const least = task.config.steps?.find(({ name }) => name === step.name)?.min_reward
+  if (least === undefined) return false
+  const bounds = typeof least === 'number' ? { reward: least } : least
+  return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)
+}
+
+/** Mean over the steps that ran (a reward that a step lacks counts 0), or the last step's, as task.toml says. */
+function taskRewards(task: Task, steps: readonly StepResult[]): Rewards {
+  if (steps.length <= 1 || task.config.multi_step_reward_strategy === 'final') return steps.at(-1)?.rewards ?? {}
+  const names = [...new Set(steps.flatMap(({ rewards }) => Object.keys(rewards)))]
+  const mean = (name: string) => steps.reduce((sum, { rewards }) => sum + (rewards[name] ?? 0), 0) / steps.length
+  return Object.fromEntries(names.map(name => [name, mean(name)]))
+}

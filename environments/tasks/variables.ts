@@ -1,0 +1,30 @@
+/**
+ * Variables of a task: `${NAME}` and `${NAME:-default}` stand for variables of Troupe's process.
+ *
+ * in   a section `env` of task.toml, the variables that the user lets tasks read        out  values
+ * Invariant: a variable that the user has not named does not enter an environment, whatever a task asks for.
+ */
+import { TroupeError } from '../../runtime/errors'
+
+export type AllowedVariables = Readonly<Record<string, string | undefined>>
+
+/** @throws TroupeError task.variable_refused */
+export function resolveVariables(
+  variables: Readonly<Record<string, string>>,
+  allowed: AllowedVariables,
+): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(variables).map(([name, text]) => {
+      const [, wanted, fallback] = /^\$\{([A-Za-z_]\w*)(?::-([\s\S]*))?\}$/.exec(text) ?? []
+      if (wanted === undefined) return [name, text]
+      const value = allowed[wanted] ?? fallback
+      if (value !== undefined) return [name, value]
+      throw new TroupeError('task.variable_refused', {
+        boundary: 'config',
+        retriable: false,
+        message: `the task's variable ${name} asks for ${wanted} of this process, which is not given to tasks`,
+        hint: `--env ${wanted} gives it, where it is set`,
+      })
+    }),
+  )
+}

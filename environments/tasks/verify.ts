@@ -1,0 +1,121 @@
+/**
+ * Runs the verifier of a step and reads its reward.
+ *
+ * in   the environment in which the agent worked        out  rewards, and the verifier's log
+ * Invariant: the agent's processes are dead before the verifier's files enter its environment, and the verifier's processes
+ * are dead before the reward is read: what outlives the verifier changes nothing. Reward files from before are removed.
+ */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Environment, ExecRequest } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import { type Rewards, readRewards } from './reward'
+import type { Task, TaskStep } from './task'
+import { type AllowedVariables, resolveVariables } from './variables'
+
+export interface Verified {
+  readonly rewards: Rewards
+  readonly log: string
+}
+
+const quickMs = 60_000
+/** Longest log of a verifier that is kept, in bytes. */
+const mostLog = 1024 * 1024
+
+/** Writable for the agent's and the verifier's users, as in Harbor. */
+const makeLogs =
+  'mkdir -p /logs/agent /logs/verifier /logs/artifacts && chmod 777 /logs/agent /logs/verifier /logs/artifacts'
+
+/**
+ * @param openSeparate starts the verifier's own environment, for a step whose verifier is separate
+ * @throws TroupeError task.no_reward, task.bad_reward, environment.*
+ */
+export async function verifyStep(
+  task: Task,
+  step: TaskStep,
+  environment: Environment,
+  openSeparate: () => Promise<Environment>,
+  allowed: AllowedVariables,
+): Promise<Verified> {
+  if (!step.isSeparate) {
+    await environment.restart()
+    return judge(step, environment, allowed)
+  }
+  const own = await openSeparate()
+  try {
+    await prepareLogs(own)
+    for (const { command, timeout_sec, user } of step.verifier.collect)
+      await environment.exec({ command, timeoutMs: timeout_sec * 1000, ...(user === undefined ? {} : { user }) })
+    await environment.kill()
+    await moveArtifacts(task, step, environment, own)
+    return await judge(step, own, allowed)
+  } finally {
+    await own.stop()
+  }
+}
+
+export async function prepareLogs(environment: Environment): Promise<void> {
+  await mustRun(environment, { command: makeLogs, user: 'root', cwd: '/', timeoutMs: quickMs })
+}
+
+async function judge(step: TaskStep, environment: Environment, allowed: AllowedVariables): Promise<Verified> {
+  const { env, user, timeout_sec } = step.verifier
+  // The agent may have put something in these places; the directory is made anew so that it is no link.
+  const clean = 'rm -rf /tests /logs/verifier && '
+  await mustRun(environment, { command: clean + makeLogs, user: 'root', cwd: '/', timeoutMs: quickMs })
+  for (const tests of step.tests) await environment.upload(tests, '/tests')
+  const script = `/tests/${step.testScript}`
+  await mustRun(environment, { command: ['chmod', '+x', script], user: 'root', cwd: '/', timeoutMs: quickMs })
+  const ended = await environment.exec({
+    command: `(${script}) > /logs/verifier/test-stdout.txt 2>&1`,
+    env: resolveVariables(env, allowed),
+    timeoutMs: timeout_sec * 1000,
+    ...(user === undefined ? {} : { user }),
+  })
+  await environment.kill()
+  const place = mkdtempSync(join(tmpdir(), 'troupe-verifier-'))
+  try {
+    const files = join(place, 'verifier')
+    await environment.download('/logs/verifier', files)
+    const output = join(files, 'test-stdout.txt')
+    const log = existsSync(output) ? readFileSync(output).subarray(0, mostLog).toString() : ''
+    if (ended.status === 'timeout') throw late(timeout_sec, log)
+    return { rewards: readRewards(files), log }
+  } finally {
+    rmSync(place, { recursive: true, force: true })
+  }
+}
+
+const late = (seconds: number, log: string) =>
+  environmentError('environment.refused', `the verifier did not end in ${seconds} s; it wrote: ${log.slice(-300)}`)
+
+/** Copies the artifacts, which are all that a separate verifier sees of the agent's work, to the same places. */
+async function moveArtifacts(task: Task, step: TaskStep, from: Environment, to: Environment): Promise<void> {
+  const own = task.config.steps?.find(({ name }) => name === step.name)?.artifacts ?? []
+  const sources = new Set(['/logs/artifacts', ...[...task.config.artifacts, ...own].map(({ source }) => source)])
+  const place = mkdtempSync(join(tmpdir(), 'troupe-artifacts-'))
+  try {
+    for (const [at, source] of [...sources].entries()) {
+      const file = join(place, String(at))
+      // An artifact that the agent did not make is missing in the verifier's environment, too.
+      const isThere = await from.download(source, file).then(
+        () => true,
+        () => false,
+      )
+      if (isThere) await to.upload(file, source)
+    }
+  } finally {
+    rmSync(place, { recursive: true, force: true })
+  }
+}
+
+export async function mustRun(environment: Environment, request: ExecRequest): Promise<void> {
+  const { status, stdout, stderr, reason } = await environment.exec(request)
+  if (status === 'ok') return
+  const said = reason ?? (`${stderr}${stdout}`.trim() || status)
+  throw environmentError(
+    'environment.refused',
+    `environment ${environment.id}: ${request.command}: ${said.slice(-500)}`,
+  )
+}

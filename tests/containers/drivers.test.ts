@@ -1,0 +1,241 @@
+/**
+ * Contract of environment drivers, against the real ones: namespaces, overlayfs, cgroups, runc. A driver that cannot run
+ * on this machine is skipped with the reason.
+ */
+import { execFileSync, spawn } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Environment, ExecRequest } from '../../environments/drivers/driver'
+import type { KeptDriver } from '../../environments/drivers/keptDriver'
+import { localDriver } from '../../environments/drivers/local'
+import { ociDriver, ociMissing } from '../../environments/drivers/oci'
+import { systemEffects } from '../../runtime/effects'
+import { makeMinimalImage } from '../support/minimalImage'
+
+jest.setTimeout(60_000)
+
+const localMissing =
+  process.platform === 'linux' && process.geteuid?.() === 0 ? undefined : 'this suite runs local as root'
+const kinds = [
+  { name: 'local', open: localDriver, missing: localMissing },
+  { name: 'oci', open: ociDriver, missing: ociMissing() },
+] as const
+
+for (const { name, open, missing } of kinds) {
+  if (missing !== undefined) {
+    console.warn(`the driver ${name} is not tested: ${missing}`)
+    test.skip(`the driver ${name}: ${missing}`, () => {})
+    continue
+  }
+  describe(`the driver ${name}`, () => {
+    const directory = mkdtempSync(join(tmpdir(), 'troupe-environments-'))
+    const options = { run: 'contract', epoch: 1, fx: systemEffects, directory }
+    const spec = { image: 'minimal', network: 'no-network', limits: { memoryMb: 128, processes: 40, cpus: 1 } } as const
+    let driver: KeptDriver
+    let shared: Environment
+    beforeAll(async () => {
+      makeMinimalImage(directory)
+      driver = open(options)
+      shared = await driver.start({ ...spec, env: { OF_SPEC: 'spec', BOTH: 'spec' } })
+    })
+    afterAll(async () => {
+      await driver.close()
+      expect(readdirSync(join(directory, 'live'))).toEqual([])
+      rmSync(directory, { recursive: true, force: true })
+    })
+    const run = (command: ExecRequest['command'], more: Partial<ExecRequest> = {}, environment = shared) =>
+      environment.exec({ command, timeoutMs: 20_000, ...more })
+    const text = async (command: string, more: Partial<ExecRequest> = {}, environment = shared) => {
+      const result = await run(command, more, environment)
+      return `${result.stdout}${result.stderr}`.trim()
+    }
+
+    test('a command has its own exit code, streams, directory, variables and user', async () => {
+      const result = await run('echo out; echo err >&2; exit 3')
+      expect(result).toMatchObject({ status: 'error', exitCode: 3, signal: null, stdoutBytes: 4 })
+      expect([`${result.stdout}`, `${result.stderr}`]).toEqual(['out\n', 'err\n'])
+      expect(await text('pwd')).toBe('/app')
+      expect(await text('pwd', { cwd: '/tmp' })).toBe('/tmp')
+      expect(await text('echo $OF_SPEC $BOTH $HOME', { env: { BOTH: 'command' } })).toBe('spec command /root')
+      expect(await text('id -u; id -g; echo $HOME', { user: 'agent' })).toBe('1000\n1000\n/home/agent')
+      expect(await text('id -u', { user: 4321 })).toBe('4321')
+      expect(await text('cat', { stdin: 'x'.repeat(200_000), maxOutputBytes: 300_000 })).toHaveLength(200_000)
+      expect(await run(['sh', '-c', 'kill -9 $$'])).toMatchObject({ status: 'error', exitCode: null, signal: 9 })
+    })
+
+    test('a command that cannot be started says why', async () => {
+      expect(await run('true', { user: 'nobody-of-this-name' })).toMatchObject({ status: 'rejected' })
+      expect((await run('true', { cwd: '/no/such' })).reason).toMatch(/no such|No such/)
+      expect((await run(['/no/program'])).reason).toMatch(/No such file/)
+    })
+
+    test('the deadline ends a command and its children, and output beyond its bound is counted', async () => {
+      const began = performance.now()
+      const result = await run('sleep 30 & sleep 31; echo never', { timeoutMs: 300 })
+      expect(result).toMatchObject({ status: 'timeout', exitCode: null })
+      expect(performance.now() - began).toBeLessThan(10_000)
+      expect(
+        await text('for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null; echo; done | grep -c "sleep3[01]"'),
+      ).toBe('0')
+      const much = await run('dd if=/dev/zero bs=1024 count=3000 2>/dev/null', { maxOutputBytes: 1000 })
+      expect(much.stdout).toHaveLength(1000)
+      expect(much.stdoutBytes).toBe(3_072_000)
+    })
+
+    test('an aborted command is killed', async () => {
+      const abort = new AbortController()
+      setTimeout(() => abort.abort(), 100)
+      await expect(shared.exec({ command: 'sleep 47', timeoutMs: 20_000 }, abort.signal)).rejects.toThrow(/abort/i)
+      await new Promise(resolve => setTimeout(resolve, 1000))
+      expect(await text('for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null; echo; done | grep -c "sleep4[7]"')).toBe(
+        '0',
+      )
+    })
+
+    test('files of any name, size and kind go in and come out', async () => {
+      const from = mkdtempSync(join(tmpdir(), 'troupe-files-'))
+      const odd = Buffer.from([0x2f, 0xff, 0x0a, 0x20, 0x27, 0x2d])
+      writeFileSync(Buffer.concat([Buffer.from(from), odd]), 'odd')
+      mkdirSync(join(from, 'deep/er'), { recursive: true })
+      writeFileSync(join(from, 'deep/er/empty'), '')
+      writeFileSync(join(from, 'big'), Buffer.alloc(30 * 1024 * 1024, 'ab'), { mode: 0o750 })
+      await shared.upload(from, '/srv/in')
+      expect(await text('cd /srv/in; ls -A | wc -l; stat -c %a,%s,%u big; stat -c %s deep/er/empty')).toBe(
+        '4\n750,31457280,0\n0',
+      )
+      await shared.upload(join(from, 'big'), '/srv/other/name with spaces')
+      await run('ln -s /etc/passwd /srv/in/link; mkfifo /srv/in/pipe 2>/dev/null')
+      const to = join(from, 'back')
+      await shared.download('/srv/in', to)
+      expect(readFileSync(Buffer.concat([Buffer.from(to), odd])).toString()).toBe('odd')
+      expect(readFileSync(join(to, 'big')).equals(readFileSync(join(from, 'big')))).toBe(true)
+      await shared.download('/srv/other/name with spaces', join(from, 'one'))
+      expect(readFileSync(join(from, 'one'))).toHaveLength(30 * 1024 * 1024)
+      await expect(shared.download('/no/file', join(from, 'none'))).rejects.toMatchObject({
+        code: 'environment.transfer_failed',
+      })
+      expect(existsSync(join(from, 'none'))).toBe(false)
+      rmSync(from, { recursive: true })
+    })
+
+    test('a symbolic link of the environment leads to its own files, never to the machine', async () => {
+      const secret = join(directory, 'secret')
+      writeFileSync(secret, 'of the machine')
+      await run(`ln -s ${secret} /app/leak; ln -s ${directory} /app/place`)
+      await expect(shared.download('/app/leak', join(directory, 'leaked'))).rejects.toThrow()
+      const file = join(directory, 'mine')
+      writeFileSync(file, 'from outside')
+      await shared.upload(file, '/app/place/secret').catch(() => {})
+      expect(readFileSync(secret, 'utf8')).toBe('of the machine')
+    })
+
+    test('there is no network, no device, no mount, and nothing of the machine', async () => {
+      const lines = await text('cat /proc/net/dev')
+      expect(
+        lines
+          .split('\n')
+          .filter(line => line.includes(':'))
+          .map(line => line.trim().split(':')[0]),
+      ).toEqual(['lo'])
+      expect(await text('mknod /tmp/sda b 8 0 && echo made')).toMatch(/not permitted/)
+      expect(await text('mount -t tmpfs none /app && echo made')).toMatch(/denied|permi|must be superuser/)
+      expect(await text(`ls ${directory}`)).toMatch(/No such file/)
+      expect(await text('cat /proc/1/environ /proc/self/environ')).not.toMatch(/TROUPE|npm_|NODE/)
+      expect(await text('grep Seccomp: /proc/self/status')).toMatch(/2$/)
+    })
+
+    test('limits on memory and processes hold, and reaching them ends the command alone', async () => {
+      expect((await run('head -c 300000000 /dev/zero | tail', { maxOutputBytes: 10 })).status).toBe('error')
+      const forks = await text('i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done; kill %1 2>/dev/null', {
+        timeoutMs: 3000,
+      })
+      expect(forks).toMatch(/fork/i)
+      expect(await text('echo alive', {}, await driver.start(spec))).toBe('alive')
+    })
+
+    test('killing ends every process, files stay; a restart goes on with the files', async () => {
+      const one = await driver.start(spec)
+      await run('echo kept > /app/file; (while :; do echo more >> /app/log; done) &', {}, one)
+      const running = run('sleep 40', {}, one)
+      await new Promise(resolve => setTimeout(resolve, 200))
+      await one.kill()
+      expect((await running).status).toBe('lost')
+      expect((await run('true', {}, one)).status).toBe('lost')
+      await one.download('/app/log', join(directory, 'log1'))
+      await new Promise(resolve => setTimeout(resolve, 100))
+      await one.download('/app/log', join(directory, 'log2'))
+      expect(readFileSync(join(directory, 'log2')).equals(readFileSync(join(directory, 'log1')))).toBe(true)
+      await one.restart()
+      expect(await text('cat /app/file', {}, one)).toBe('kept')
+      await one.stop()
+    })
+
+    test('a fork has the files of its origin at that time, and equal digests mean equal files', async () => {
+      const one = await driver.start(spec)
+      await run('echo 1 > a; mkdir d; echo 2 > d/b; ln -s a l; chmod 700 d; rm -rf /etc/group /home', {}, one)
+      const first = await one.snapshot()
+      const two = await driver.fork(one)
+      expect((await two.snapshot()).digest).toBe(first.digest)
+      await run('rm a; echo 3 > c', {}, one)
+      expect(await text('cat a d/b; ls; ls /home /etc/group', {}, two)).toMatch(
+        /^1\n2\na\nd\nl\n.*No such file[\s\S]*No such file/,
+      )
+      await run('rm a; echo 3 > c', {}, two)
+      expect((await two.snapshot()).digest).toBe((await one.snapshot()).digest)
+      const again = await driver.start({ ...spec, snapshot: first.digest })
+      expect(await text('cat a', {}, again)).toBe('1')
+      await Promise.all([one, two, again].map(environment => environment.stop()))
+    })
+
+    test('kill -9 of the owner leaves nothing; what a killed keeper leaves, the sweeper removes', async () => {
+      const program = `
+        const { ${name}Driver } = require(${JSON.stringify(join(__dirname, `../../environments/drivers/${name}`))})
+        const { systemEffects } = require(${JSON.stringify(join(__dirname, '../../runtime/effects'))})
+        const driver = ${name}Driver({ run: 'killed', epoch: 1, fx: systemEffects, directory: ${JSON.stringify(directory)} })
+        const spec = ${JSON.stringify(spec)}
+        Promise.all([driver.start(spec), driver.start(spec)]).then(async all => {
+          for (const one of all) one.exec({ command: 'sleep 4711', timeoutMs: 100000 }).catch(() => {})
+          setTimeout(() => console.log('ready'), 500)
+        })`
+      const register = join(__dirname, '../../cli/register.js')
+      const owner = spawn(process.execPath, ['-r', register, '-e', program], { stdio: ['ignore', 'pipe', 'inherit'] })
+      await new Promise(resolve => owner.stdout.once('data', resolve))
+      const live = join(directory, 'live/killed/1')
+      const [first = ''] = readdirSync(live)
+      const [keeper] = readFileSync(join(live, first, 'keeper.pid'), 'utf8').split(' ')
+      expect(processes('sleep 4711')).toBe(2)
+      // Both at once: the first environment has nobody left who could clean up.
+      process.kill(Number(keeper), 'SIGKILL')
+      process.kill(owner.pid as number, 'SIGKILL')
+      for (let tries = 0; readdirSync(live).length > 1 && tries < 100; tries++)
+        await new Promise(resolve => setTimeout(resolve, 100))
+      expect(readdirSync(live)).toEqual([first])
+      expect(await open({ ...options, run: 'next' }).sweep()).toEqual([first])
+      expect(readdirSync(live)).toEqual([])
+      expect(processes('sleep 4711')).toBe(0)
+      expect(
+        execFileSync('sh', ['-c', `find /sys/fs/cgroup -maxdepth 3 -name "troupe-${first}*" | wc -l`], {
+          encoding: 'utf8',
+        }).trim(),
+      ).toBe('0')
+      rmSync(join(directory, 'live/killed'), { recursive: true })
+    })
+
+    test('a later epoch of a run removes the environments of an earlier one', async () => {
+      const old = open({ ...options, run: 'replaced', epoch: 1 })
+      const one = await old.start(spec)
+      expect(await open({ ...options, run: 'replaced', epoch: 1 }).sweep()).toEqual([])
+      expect(await open({ ...options, run: 'replaced', epoch: 2 }).sweep()).toEqual([one.id])
+      await one.stop()
+      rmSync(join(directory, 'live/replaced'), { recursive: true, force: true })
+    })
+  })
+}
+
+/** Number of processes with this command line, counted by ps. */
+function processes(command: string): number {
+  return execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' })
+    .split('\n')
+    .filter(line => line === command).length
+}

@@ -1,0 +1,152 @@
+/** Harbor task directories are read as Harbor reads them, and what is wrong with one is said at once. */
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { main } from '../../cli/main'
+import { loadTask, localCapabilities, needsOf, ociCapabilities } from '../../environments'
+
+const made: string[] = []
+afterAll(() => {
+  for (const path of made) rmSync(path, { recursive: true })
+})
+
+function taskOf(files: Readonly<Record<string, string>>): string {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-task-'))
+  made.push(directory)
+  const all = {
+    'instruction.md': 'Do it.\n',
+    'environment/Dockerfile': 'FROM debian\n',
+    'tests/test.sh': 'true\n',
+    ...files,
+  }
+  for (const [name, text] of Object.entries(all)) {
+    mkdirSync(dirname(join(directory, name)), { recursive: true })
+    writeFileSync(join(directory, name), text)
+  }
+  return directory
+}
+
+test("a task of Harbor's documentation is read with Harbor's defaults", () => {
+  const task = loadTask(
+    taskOf({
+      'task.toml': `version = "1.0"
+[task]
+name = "harbor/hello-world"
+[metadata]
+author = "x"
+[agent]
+timeout_sec = 120.0
+user = "agent"
+[verifier]
+timeout_sec = 60
+[environment]
+build_timeout_sec = 300
+memory = "2G"
+storage = "512M"
+allow_internet = false
+[[environment.mcp_servers]]
+name = "files"
+transport = "http"
+url = "http://localhost:1"
+`,
+      'instruction.md': '<!-- harbor canary 123 -->\n\nSay hello.\n',
+      'solution/solve.sh': 'true\n',
+    }),
+  )
+  expect(task.name).toBe('harbor/hello-world')
+  expect(task.image.kind).toBe('dockerfile')
+  const { environment, schema_version } = task.config
+  expect(schema_version).toBe('1.0')
+  expect(environment).toMatchObject({ memory_mb: 2048, storage_mb: 512, network_mode: 'no-network', saysNetwork: true })
+  expect(environment.mcp_servers[0]?.transport).toBe('streamable-http')
+  expect(task.steps).toHaveLength(1)
+  expect(task.steps[0]).toMatchObject({ instruction: 'Say hello.\n', isSeparate: false, testScript: 'test.sh' })
+  expect(task.steps[0]?.agent).toMatchObject({ timeout_sec: 120, user: 'agent' })
+  expect(task.unknownFields).toEqual([])
+})
+
+test('a task with steps has an instruction, tests and limits for each', () => {
+  const task = loadTask(
+    taskOf({
+      'task.toml': `[agent]
+timeout_sec = 5
+[verifier.environment]
+docker_image = "judge"
+[[steps]]
+name = "one"
+[[steps]]
+name = "two"
+agent = { timeout_sec = 9 }
+verifier = { environment_mode = "separate" }
+`,
+      'steps/one/instruction.md': 'first',
+      'steps/two/instruction.md': 'second',
+      'steps/two/tests/test.sh': 'true',
+    }),
+  )
+  expect(task.steps.map(({ instruction }) => instruction)).toEqual(['first', 'second'])
+  expect(task.steps.map(({ agent }) => agent.timeout_sec)).toEqual([5, 9])
+  expect(task.steps.map(({ isSeparate, verifierImage }) => [isSeparate, verifierImage])).toEqual([
+    [true, { kind: 'image', name: 'judge' }],
+    [true, { kind: 'image', name: 'judge' }],
+  ])
+})
+
+test.each<[string, Readonly<Record<string, string>>, RegExp]>([
+  ['no TOML', { 'task.toml': 'a = [' }, /task\.toml: line 1, column/],
+  ['a wrong type', { 'task.toml': '[agent]\ntimeout_sec = "soon"' }, /agent\.timeout_sec: .*expected number/],
+  [
+    'a contradiction',
+    { 'task.toml': '[environment]\nmemory = "1G"\nmemory_mb = 5' },
+    /memory: is 1024 MiB and contradicts/,
+  ],
+  [
+    'hosts without an allowlist',
+    { 'task.toml': '[environment]\nallowed_hosts = ["a.b"]' },
+    /allowed_hosts: is only valid with/,
+  ],
+  ['a step twice', { 'task.toml': '[[steps]]\nname = "a"\n[[steps]]\nname = "A"' }, /'A' is used twice/],
+  ['a step that climbs', { 'task.toml': '[[steps]]\nname = "../a"' }, /steps\.0\.name: must be a portable name/],
+  ['an artifact that climbs', { 'task.toml': 'artifacts = ["/a/../../b"]' }, /artifacts\.0/],
+  ['a step without its files', { 'task.toml': '[[steps]]\nname = "a"' }, /steps\/a\/instruction\.md: missing/],
+])('%s is an error with its place', (_title, files, expected) => {
+  expect(() => loadTask(taskOf(files))).toThrow(expected)
+})
+
+test('a directory without task.toml, and a link out of the directory, are refused', () => {
+  expect(() => loadTask(tmpdir())).toThrow(expect.objectContaining({ code: 'task.unreadable' }))
+  const directory = taskOf({ 'task.toml': '' })
+  symlinkSync('/etc', join(directory, 'tests/etc'))
+  expect(() => loadTask(directory)).toThrow(/tests\/etc: a symbolic link that leads out/)
+})
+
+test('needs name what a driver cannot give, and unknown fields what was meant', () => {
+  const task = loadTask(
+    taskOf({
+      'task.toml': '[environment]\nnetwork_mode = "public"\ngpus = 1\nmemry_mb = 5\n[agent]\nuser = "agent"\n',
+    }),
+  )
+  const refused = needsOf(task, ociCapabilities()).filter(({ refused }) => refused !== undefined)
+  expect(refused.map(({ where }) => where)).toEqual(['environment.network_mode', 'environment.gpus'])
+  expect(
+    needsOf(task, { ...localCapabilities(), users: false })
+      .filter(({ refused }) => refused)
+      .map(({ where }) => where),
+  ).toEqual(['environment/Dockerfile', 'environment.network_mode', 'environment.gpus', 'agent.user'])
+  expect(task.unknownFields).toEqual(['environment.memry_mb (did you mean memory_mb?)'])
+})
+
+test('`tasks check` prints needs and refusals, and fails if a task cannot be run', async () => {
+  const written: string[] = []
+  const write = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+  const codes: number[] = []
+  codes.push(await main(['tasks', 'check', taskOf({ 'task.toml': '[task]\nname = "a/good"\n' })]))
+  codes.push(await main(['tasks', 'check', '--json', taskOf({ 'task.toml': '[environment]\ngpus = 1\n' })]))
+  write.mockRestore()
+  expect(codes).toEqual([0, 1])
+  expect(written.join('')).toMatch(
+    /a\/good {2}\(driver oci\)[\s\S]*network: not said; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
+  )
+  expect(JSON.parse(written.at(-1) ?? '')).toMatchObject({ ok: false, driver: 'oci' })
+  process.exitCode = 0
+})

@@ -1,0 +1,79 @@
+/**
+ * An unpacked image of a few megabytes, made of this machine's own shell and tools with the libraries that they load.
+ *
+ * in   a store's directory        out  the image `minimal` in it
+ */
+import { execFileSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { imageDirectory, openStore } from '../../environments/drivers/store'
+
+const tools = [
+  'sh',
+  'bash',
+  'cat',
+  'ls',
+  'id',
+  'sleep',
+  'head',
+  'mkdir',
+  'rm',
+  'touch',
+  'ln',
+  'mv',
+  'cp',
+  'chmod',
+  'dd',
+  'env',
+  'stat',
+  'grep',
+  'sed',
+  'tail',
+  'wc',
+  'find',
+  'mknod',
+  'sort',
+  'seq',
+  'mount',
+  'kill',
+  'true',
+]
+
+export function makeMinimalImage(directory: string): string {
+  const image = imageDirectory(openStore(directory), 'minimal')
+  const root = join(image, 'rootfs')
+  const copy = (path: string) => {
+    const target = join(root, path)
+    if (existsSync(target)) return
+    mkdirSync(dirname(target), { recursive: true })
+    cpSync(realpathSync(path), target)
+  }
+  for (const path of [
+    'bin',
+    'dev',
+    'etc',
+    'home/agent',
+    'proc',
+    'root',
+    'sys',
+    'tmp',
+    'var',
+    'app',
+    'logs/verifier',
+    'logs/agent',
+  ])
+    mkdirSync(join(root, path), { recursive: true })
+  for (const tool of tools) {
+    const path = execFileSync('sh', ['-c', `PATH=/usr/bin:/bin command -v ${tool}`], { encoding: 'utf8' }).trim()
+    const real = path.startsWith('/') ? path : `/usr/bin/${tool}`
+    cpSync(realpathSync(real), join(root, 'bin', tool))
+    const libraries = execFileSync('ldd', [real], { encoding: 'utf8' }).matchAll(/(\/\S+\.so\S*)/g)
+    for (const [library] of libraries) copy(library)
+  }
+  execFileSync('chmod', ['1777', join(root, 'tmp')])
+  execFileSync('chown', ['1000:1000', join(root, 'home/agent')])
+  writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000::/home/agent:/bin/sh\n')
+  writeFileSync(join(root, 'etc/group'), 'root:x:0:\nagent:x:1000:\nstaff:x:50:agent\n')
+  writeFileSync(join(image, 'image.json'), JSON.stringify({ env: { FROM_IMAGE: 'yes' }, workdir: '/app' }))
+  return 'minimal'
+}
