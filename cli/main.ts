@@ -13,6 +13,8 @@ type Register = (program: Command, argv: readonly string[]) => void
 
 const commands: Readonly<Record<string, () => Register>> = {
   train: () => (require('./train') as typeof import('./train')).registerTrain,
+  init: () => (require('./init') as typeof import('./init')).registerInit,
+  check: () => (require('./check') as typeof import('./check')).registerCheck,
   ranks: () => (require('./ranks') as typeof import('./ranks')).registerRanks,
   rehearse: () => (require('./rehearse') as typeof import('./rehearse')).registerRehearse,
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
@@ -68,7 +70,12 @@ export async function main(argv: readonly string[]): Promise<number> {
       process.stderr.write(`  code: ${error.code}\n`)
       return ['config', 'cli', 'replay'].includes(error.boundary) ? 2 : 1
     }
-    process.stderr.write(`${redactSecrets(error.stack ?? '')}\n`)
+    // A file that cannot be made, read or written: the message has its name, and no stack says more.
+    const { syscall, path, code } = error as NodeJS.ErrnoException
+    if (syscall !== undefined && path !== undefined) {
+      const cure = ['EACCES', 'EPERM', 'EROFS'].includes(code ?? '') ? 'give a directory that you may write' : undefined
+      process.stderr.write(`${cure === undefined ? '' : `  hint: ${cure}\n`}  code: ${code}\n`)
+    } else process.stderr.write(`${redactSecrets(error.stack ?? '')}\n`)
     return 1
   }
 }

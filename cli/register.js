@@ -119,6 +119,21 @@ require.extensions['.ts'] = (module, file) => {
   run.call(module.exports, module.exports, requireOf(module), module, file, path.dirname(file))
 }
 
+/**
+ * `troupe` and `troupe/recipes` mean the copy that runs, also in a recipe that lies where no package is installed: another copy's
+ * classes would not be this one's.
+ */
+const resolveFilename = Module._resolveFilename
+Module._resolveFilename = (request, ...rest) => resolveFilename(ownEntry(request) ?? request, ...rest)
+
+function ownEntry(request) {
+  const [, entry] = /^troupe(?:\/([\w/-]+))?$/.exec(request) ?? []
+  if (entry === undefined && request !== 'troupe') return undefined
+  const folder = entry === undefined ? '.' : entry === 'runtime' ? 'entries/runtime' : entry
+  const file = path.join(root, checkout ? folder : path.join('dist', folder), checkout ? 'index.ts' : 'index.js')
+  return fs.existsSync(file) ? file : undefined
+}
+
 function mapOf(file) {
   const found = maps.get(file)
   if (typeof found !== 'string') return found

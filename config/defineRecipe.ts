@@ -33,6 +33,8 @@ export interface Recipe {
   /** Schema of `config.data`; absent: any data is accepted. */
   readonly data?: z.ZodType<Readonly<Record<string, unknown>>>
   tasks(config: RecipeConfig): Promise<TaskSource>
+  /** True if another program makes the tasks, in many seconds: `troupe check` does not make them. */
+  readonly hasSlowTasks?: boolean
   /** The recipe's own rewards, by the name that `reward.name` or a task gives. */
   readonly rewards?: Readonly<Record<string, RewardFunction>>
   /**

@@ -7,6 +7,7 @@ import { quickstart } from './quickstart'
 import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
 
+export { z } from 'zod'
 export { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../backends/trainer/recipeOptions'
 export {
   defineRecipe,
@@ -19,6 +20,9 @@ export {
   type RewardScore,
   recipeSchema,
   type TaskSource,
+  type TextTool,
+  textTool,
+  toolsOf,
 } from '../config'
 export { problemsData, problemsRecipe } from './problems'
 

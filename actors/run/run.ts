@@ -44,6 +44,8 @@ export interface RunOptions {
   readonly acceptCode: boolean
   /** Name of the checkpoint from which a resumed run goes on; newer ones are ignored. Default: the newest. */
   readonly fromCheckpoint?: string
+  /** Name of the recipe or path of its file, for the log. */
+  readonly source?: string
   readonly fx: Effects
   readonly log: Log
   readonly metrics?: MetricsRegistry

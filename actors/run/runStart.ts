@@ -29,6 +29,7 @@ export interface RunStartOptions {
   readonly versions: Readonly<Record<string, string>>
   readonly partitions: number
   readonly tokenizerDigest: string
+  readonly source?: string
   readonly fx: Effects
   readonly log?: Pick<Log, 'warn'>
 }
@@ -49,7 +50,8 @@ export async function recordRunStart(journal: Journal, options: RunStartOptions)
   if (!options.resume) {
     const { seed } = config
     const started = { recipe: config, seed, versions: options.versions, partitions: { trajectories: partitions } }
-    await journal.append([{ type: 'run.started', ...common, ...started }])
+    const source = options.source === undefined ? {} : { source: options.source }
+    await journal.append([{ type: 'run.started', ...common, ...started, ...source }])
     return
   }
   const started = await startOf(journal)

@@ -19,16 +19,13 @@ import type { Tool } from './toolPort'
  * Makes a tool from a function. @throws TroupeError config.bad_tool_schema if zod cannot read the schema's parameters
  */
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
-  const checked = checkerOf(schema)
+  const faultOf = argumentChecker(schema)
   return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
     const begun = systemEffects.elapsed()
     const ended = (known: Parameters<typeof toolOutcome>[0]) =>
       toolOutcome({ timeoutMs, ...known, wallMs: systemEffects.elapsed() - begun })
-    const parsed = checked.safeParse(args)
-    if (!parsed.success) {
-      const faults = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`)
-      return ended({ status: 'rejected', reason: faults.join('; ') })
-    }
+    const reason = faultOf(args)
+    if (reason !== undefined) return ended({ status: 'rejected', reason })
     const late = AbortSignal.timeout(timeoutMs)
     const either = AbortSignal.any([signal, late])
     try {
@@ -40,6 +37,19 @@ export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
       const { name, message } = asError(thrown)
       return ended({ status: 'error', reason: 'the tool failed', stderr: `${name}: ${message}` })
     }
+  }
+}
+
+/**
+ * Makes a check of a call's arguments: it returns why they do not fit the schema, or undefined.
+ * @throws TroupeError config.bad_tool_schema if zod cannot read the schema's parameters
+ */
+export function argumentChecker(schema: ToolSchema): (args: unknown) => string | undefined {
+  const checked = checkerOf(schema)
+  return args => {
+    const parsed = checked.safeParse(args)
+    if (parsed.success) return undefined
+    return parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`).join('; ')
   }
 }
 

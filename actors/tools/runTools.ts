@@ -17,6 +17,7 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { environmentOf } from './codeEnvironment'
 import { functionTool } from './functionTool'
 import type { McpServer } from './mcpServer'
+import { functionSchemas, pythonFunction } from './pythonFunctions'
 import { pythonToolIn } from './pythonTool'
 import type { Tool } from './toolPort'
 
@@ -36,11 +37,12 @@ const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
 
 /**
  * Lists the schemas that prompts describe. Starts the MCP servers, reads their schemas, and closes them again.
- * @throws TroupeError config.no_tool (an unknown name), config.tool_twice, config.mcp_failed
+ * @throws TroupeError config.no_tool (an unknown name), config.tool_twice, config.bad_tool_file, config.mcp_failed
  */
 export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
+  const functions = await functionsOf(options)
   const servers = await openServers(options)
-  const schemas = all(options, servers)
+  const schemas = all(options, functions, servers)
   await closeServers(servers)
   return sayMissing(options, schemas)
 }
@@ -51,7 +53,7 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
  * config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet (no sessions for the notebook)
  */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
-  const own = named(options)
+  const own = namedTools(options)
   const { toolFunctions = {} } = options.recipe
   const { memoryMb } = options.config.tools
   const tools = new Map<string, Tool>()
@@ -65,9 +67,12 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
       throw bad('config.no_tool', `the recipe's tool '${schema.name}' has no function in toolFunctions`)
     else tools.set(schema.name, pythonToolIn(sandbox, memoryMb))
   }
+  const functions = await functionsOf(options)
   const servers = await openServers(options)
   try {
-    const schemas = await sayMissing(options, all(options, servers))
+    const schemas = await sayMissing(options, all(options, functions, servers))
+    const { functions: from, python } = options.config.tools
+    for (const schema of functions) tools.set(schema.name, pythonFunction(schema, from!, { sandbox, memoryMb, python }))
     for (const { server } of servers) for (const { name } of server.schemas) tools.set(name, server.tool(name))
     return { schemas, tools, close: () => closeServers(servers) }
   } catch (thrown) {
@@ -76,20 +81,22 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
   }
 }
 
-/** Returns true if one of the run's tools runs code that the model writes, in the environment of `tools.python`. */
-export const runsCode = (options: RunToolsOptions): boolean => named(options).some(schema => isCode(options, schema))
+/** Returns true if one of the run's tools runs code in the environment of `tools.python`: code of the model, or a Python function. */
+export const runsCode = (options: RunToolsOptions): boolean =>
+  options.config.tools.functions !== undefined || namedTools(options).some(schema => isCode(options, schema))
 
 const isCode = ({ recipe: { toolFunctions = {} } }: RunToolsOptions, schema: ToolSchema) =>
   toolFunctions[schema.name] === undefined && takesCode(schema)
 
-const takesCode = ({ parameters }: ToolSchema) =>
+/** True if a tool without a function is the Python tool under a name of the recipe. */
+export const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
 /**
  * Schemas of the tools in `tools.names`, from the recipe or built in; without `tools.names`, all tools of the recipe.
  * Tools of MCP servers are not among them.
  */
-function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
+export function namedTools({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
   if (names === undefined) return recipe.tools
   const known = [...recipe.tools, ...builtIn.filter(({ name }) => !recipe.tools.some(tool => tool.name === name))]
@@ -104,8 +111,16 @@ function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   })
 }
 
-function all(options: RunToolsOptions, servers: readonly Opened[]): readonly ToolSchema[] {
-  const schemas = [...named(options), ...servers.flatMap(({ server }) => server.schemas)]
+/** Schemas of the functions of the recipe's Python file. @throws TroupeError config.bad_tool_file */
+const functionsOf = async ({ config: { tools } }: RunToolsOptions): Promise<readonly ToolSchema[]> =>
+  tools.functions === undefined ? [] : functionSchemas(tools.functions)
+
+function all(
+  options: RunToolsOptions,
+  functions: readonly ToolSchema[],
+  servers: readonly Opened[],
+): readonly ToolSchema[] {
+  const schemas = [...namedTools(options), ...functions, ...servers.flatMap(({ server }) => server.schemas)]
   const names = schemas.map(({ name }) => name)
   const twice = names.find((name, at) => names.indexOf(name) < at)
   if (twice === undefined) return schemas

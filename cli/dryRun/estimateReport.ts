@@ -9,6 +9,7 @@ import { architectureOf } from '../../config/estimate/architecture'
 import { type Estimate, estimate } from '../../config/estimate/estimate'
 import type { Figure } from '../../config/estimate/figure'
 import { hardwareSection } from '../../config/sections/hardware'
+import { roomOf } from '../io/fitColumns'
 
 interface Estimated {
   readonly hardware: HardwareConfig
@@ -24,17 +25,33 @@ export function estimateOf(config: RecipeConfig): Estimated {
 /** Prints the estimate. Returns the exit code: 1 if the recipe does not fit. */
 export function printEstimate(config: RecipeConfig, json: boolean): number {
   const { hardware, estimated } = estimateOf(config)
+  if (!json && isTiny(config, estimated)) {
+    process.stdout.write(tinyText(config.name, estimated))
+    return 0
+  }
   const line = { type: 'estimate', recipe: config.name, hardware, estimate: estimated }
   process.stdout.write(json ? `${JSON.stringify(line)}\n` : estimateText(config.name, hardware, estimated))
   return estimated.faults.length === 0 ? 0 : 1
 }
 
+/** Parameters below which an estimate in data-centre GPUs says nothing. */
+const tiny = 1e8
+
+/** True for a model that nobody trains on the default hardware, if the recipe does not say on which it is. */
+export const isTiny = ({ hardware }: RecipeConfig, { parameters }: Estimate): boolean =>
+  hardware === undefined && parameters < tiny
+
+export const tinyText = (name: string, { parameters }: Estimate): string =>
+  `${name}: ${(parameters / 1e6).toFixed(1)}e6 parameters, which a CPU trains; with a \`hardware\` section the dry run estimates the run on it\n`
+
+/** Formulas are left out on a terminal that is too narrow for them. */
 export function estimateText(name: string, hardware: HardwareConfig, estimated: Estimate): string {
+  const room = roomOf(process.stdout) ?? Number.POSITIVE_INFINITY
   const lines = (figures: readonly Figure[]) =>
-    figures.map(
-      ({ what, value, unit, formula }) =>
-        `  ${what.padEnd(36)} ${amount(value).padStart(16)} ${unit.padEnd(10)} ${formula}`,
-    )
+    figures.map(({ what, value, unit, formula }) => {
+      const figure = `  ${what.padEnd(36)} ${amount(value).padStart(16)} ${unit.padEnd(10)}`
+      return `${figure} ${formula}`.length <= room ? `${figure} ${formula}` : figure.trimEnd()
+    })
   return [
     `${name} on ${hardware.gpus} × ${hardware.name}, ${(estimated.parameters / 1e9).toFixed(2)}e9 parameters (estimates)`,
     'memory',

@@ -27,10 +27,12 @@ import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { temporaryDirectory } from '../../sandbox/temporaryDirectory'
+import { faultText } from '../check/checkRecipe'
+import type { Fault } from '../check/fault'
 import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
-import { estimateOf, estimateText } from './estimateReport'
+import { estimateOf, estimateText, isTiny, tinyText } from './estimateReport'
 import { type Reduced, reduce } from './reduced'
 
 const deadlineMs = 600_000
@@ -44,8 +46,14 @@ interface Outcome {
   readonly seconds: number
 }
 
-/** Makes the dry run and prints its report. Returns the exit code. */
-export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe, json: boolean): Promise<number> {
+/**
+ * Makes the dry run and prints its report. `lacking`: what this machine lacks for the run itself. Returns the exit code.
+ */
+export async function dryRun(
+  { recipe, config: { value: config } }: LoadedRecipe,
+  json: boolean,
+  lacking: readonly Fault[] = [],
+): Promise<number> {
   const architecture = architectureOf(config)
   const { hardware, estimated } = estimateOf(config)
   const reduced = reduce(config, architecture, templateOf(config))
@@ -72,13 +80,18 @@ export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe
       ...ran,
       reduced: changes,
       data: tasks,
+      ...(lacking.length === 0 ? {} : { lacking }),
       hardware,
       estimate: estimated,
     }
     process.stdout.write(`${JSON.stringify(line)}\n`)
-  } else process.stdout.write(report(config, hardware, estimated, ran))
+  } else {
+    process.stdout.write(report(config, hardware, estimated, ran))
+    if (lacking.length > 0)
+      process.stdout.write(`this machine cannot run it yet:\n  ${lacking.map(faultText).join('\n  ')}\n`)
+  }
   const isMade = ran.outcome === 'done' && (ran.step !== undefined || config.train.steps === 0)
-  return isMade && estimated.faults.length === 0 ? 0 : 1
+  return isMade && (isTiny(config, estimated) || estimated.faults.length === 0) ? 0 : 1
 }
 
 async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
@@ -131,7 +144,10 @@ function report(config: RecipeConfig, hardware: HardwareConfig, estimated: Estim
           `pass@1 ${step.passAt1.toFixed(2)}, ${step.groupsSelected} of ${step.groupsSelected + step.groupsRejected} groups kept`,
           `loss ${(step.metrics.loss ?? Number.NaN).toFixed(4)}, gradient ${(step.metrics.gradNorm ?? Number.NaN).toFixed(4)}`,
         ].join('; ')
-  return `${made}\n\n${estimateText(config.name, hardware, estimated)}`
+  const text = isTiny(config, estimated)
+    ? tinyText(config.name, estimated)
+    : estimateText(config.name, hardware, estimated)
+  return `${made}\n\n${text}`
 }
 
 const shown = (value: unknown) =>

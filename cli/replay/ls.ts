@@ -7,6 +7,7 @@ import type { ControlObeyed } from '../../messages/facts'
 import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { listTrajectories, type TrajectoryFilter } from '../../replay/trajectories/filter'
 import type { TrajectorySummary } from '../../replay/trajectories/summaries'
+import { fitColumns, roomOf } from '../io/fitColumns'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
 import { type ReadOptions, withLog, withRun } from './runOptions'
@@ -55,8 +56,15 @@ const ls = (options: LsOptions): Promise<void> =>
     const matching = await listTrajectories(recorded, options)
     const shown = matching.slice(0, options.limit)
     const idWidth = shown.reduce((width, { trajectory }) => Math.max(width, trajectory.length), 16)
-    if (!options.json) process.stdout.write(`${'trajectory'.padEnd(idWidth)}  ${columns}\n`)
-    const rows = shown.map(one => `${options.json ? jsonText(one) : row(one, idWidth)}\n`)
+    const [first, ...others] = widths
+    const fits = fitColumns([Math.max(first, idWidth), ...others], order, roomOf(process.stdout))
+    const line = (cells: readonly string[]) =>
+      cells
+        .filter((_, at) => fits[at])
+        .join('  ')
+        .trimEnd()
+    if (!options.json) process.stdout.write(`${line(head(idWidth))}\n`)
+    const rows = shown.map(one => `${options.json ? jsonText(one) : line(row(one, idWidth))}\n`)
     for (let at = 0; at < rows.length; at += rowsAtOnce) process.stdout.write(rows.slice(at, at + rowsAtOnce).join(''))
     if (matching.length > shown.length) {
       process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)
@@ -77,10 +85,26 @@ async function pauseOf(recorded: RecordedRun): Promise<string | undefined> {
   return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to go on: npx troupe control ${recorded.run} resume`
 }
 
-const columns = ' step  status     reward  turns  tokens  calls  errors  policy  group     advantage'
+const titles = [
+  'trajectory',
+  ' step',
+  'status',
+  'reward',
+  'turns',
+  'tokens',
+  'calls',
+  'errors',
+  'policy',
+  'group',
+  'advantage',
+]
+const widths = [16, 5, 9, 6, 5, 6, 5, 6, 6, 8, 9] as const
+/** Columns by importance: what became of a trajectory, then its size, then what selection did with it. */
+const order = [0, 3, 2, 4, 7, 5, 1, 9, 6, 10, 8]
+const head = (idWidth: number) => titles.map((title, at) => title.padEnd(at === 0 ? idWidth : widths[at]!))
 const paint = painter(process.stdout)
 
-function row(one: TrajectorySummary, idWidth: number): string {
+function row(one: TrajectorySummary, idWidth: number): readonly string[] {
   const reward = one.reward === null ? '–' : String(one.reward)
   return [
     escapeForTerminal(one.trajectory).padEnd(idWidth),
@@ -94,7 +118,7 @@ function row(one: TrajectorySummary, idWidth: number): string {
     String(one.policyVersion ?? '–').padStart(6),
     (one.selection ?? '').padEnd(8),
     one.advantage === null ? '' : one.advantage.toFixed(3),
-  ].join('  ')
+  ]
 }
 
 const unitMs: Readonly<Record<string, number>> = { s: 1e3, m: 60e3, h: 3600e3, d: 86_400e3 }

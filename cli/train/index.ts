@@ -8,8 +8,11 @@ import { roles } from '../../actors/run/run'
 import { knownAlarms, refuseAtStart } from '../../config'
 import { engineOverrides } from '../../config/engineAddress'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { ownRecipe } from '../../recipes/load/ownRecipe'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
+import { directoryOf } from '../../runtime/openRun'
+import type { Fault } from '../check/fault'
 import { withBus, withDirectory } from '../options/busOptions'
 import { wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
@@ -51,8 +54,10 @@ export function withRunOptions(command: Command): Command {
 
 export function registerTrain(program: Command): void {
   const command = program
-    .command('train <recipe>')
-    .description('train a model: a name in recipes/, or a .ts, .js or .yaml file')
+    .command('train [recipe]')
+    .description(
+      'train a model: a name in recipes/, or a .yaml, .py, .ts or .js file; default: recipe.* of this directory',
+    )
   withRunOptions(command)
     .option(
       '--stop-on <alarm>',
@@ -66,9 +71,17 @@ export function registerTrain(program: Command): void {
     )
     .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
     .option('--estimate-only', 'with --dry-run: print the estimate alone, without making the step')
-    .action(async (recipe: string, options: TrainOptions) => {
-      process.exitCode = await train(recipe, options)
+    .action(async (recipe: string | undefined, options: TrainOptions) => {
+      process.exitCode = await train(await recipeOf(recipe, options), options)
     })
+}
+
+/** The recipe that the command names; else that of the run to resume; else that of the working directory. */
+export async function recipeOf(named: string | undefined, { resume, bus, dir }: TrainOptions): Promise<string> {
+  if (named !== undefined) return named
+  if (resume === undefined) return ownRecipe()
+  const { recordedSource } = require('./startedRun') as typeof import('./startedRun')
+  return recordedSource(bus, resume, dir)
 }
 
 /**
@@ -106,6 +119,28 @@ const estimateAlone = () =>
     hint: 'give both: train RECIPE --dry-run --estimate-only',
   })
 
+/**
+ * Checks the whole recipe before anything of the run exists, and prints warnings. Returns the faults that a dry run may go on
+ * with: what only this machine lacks, for a recipe that states its model's architecture.
+ * @throws TroupeError config.problems, or the code of the only problem
+ */
+async function checkFirst(name: string, set: readonly string[], options: TrainOptions): Promise<readonly Fault[]> {
+  const { checkRecipe, faultText, refuseFaults } =
+    require('../check/checkRecipe') as typeof import('../check/checkRecipe')
+  const { isOfMachine } = require('../check/fault') as typeof import('../check/fault')
+  const { json, bus, dir, learns = true, dryRun } = options
+  const place = dryRun || bus === 'memory:' ? {} : { directory: directoryOf(bus, dir) }
+  const { faults, isPlan } = await checkRecipe(name, { set, learns, ...place })
+  const lacking = dryRun && isPlan ? faults.filter(isOfMachine) : []
+  refuseFaults(
+    name,
+    faults.filter(fault => !lacking.includes(fault)),
+  )
+  const warnings = faults.filter(({ kind }) => kind === 'warning')
+  if (!json) for (const warning of warnings) process.stderr.write(`${faultText(warning)}\n`)
+  return lacking
+}
+
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
@@ -117,6 +152,8 @@ export async function train(name: string, options: TrainOptions): Promise<number
   if (options.fromCheckpoint !== undefined && options.resume === undefined) throw nothingResumed()
   refuseServing(options, joins)
   const isNew = options.resume === undefined && !joins
+  const checked = isNew && role === 'all' && !options.estimateOnly
+  const doubts = checked ? await checkFirst(name, overrides, options) : []
   const stated = loadRecipe(name, isNew ? overrides : [])
   const stopping = stopOverrides(stated.config.value.alarms, stopOn)
   const loaded = isNew && stopping.length > 0 ? loadRecipe(name, [...overrides, ...stopping]) : stated
@@ -128,7 +165,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   }
   if (options.dryRun) {
     const { dryRun } = require('../dryRun') as typeof import('../dryRun')
-    return dryRun(loaded, options.json === true)
+    return dryRun(loaded, options.json === true, doubts)
   }
   const { trainRun } = require('./trainRun') as typeof import('./trainRun')
   const whole = steps.length === 0 ? undefined : loadRecipe(name, isNew ? set : []).config.value

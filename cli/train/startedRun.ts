@@ -13,6 +13,7 @@ import { dataDigest } from '../../runtime/digests'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
+import { openJournal } from '../../runtime/journal/openJournal'
 import { directoryOf, openForReading, type RunContext, runNamed, runsOn } from '../../runtime/openRun'
 import { runDirectory } from '../../runtime/runDirectory'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
@@ -62,6 +63,24 @@ export function refuseOtherRecipe({ run, recipe }: RunStarted, own: Pick<RecipeC
     retriable: false,
     message: `run '${run}' was started with the recipe '${String(recipe.name)}', but this command names '${own.name}'`,
     hint: 'start, join and resume a run with the same recipe',
+  })
+}
+
+/**
+ * Returns the recipe that a run was started with, as its log names it. @throws TroupeError run.unknown_recipe if the log does not say, or
+ * the file is gone; and the errors of opening a log
+ */
+export async function recordedSource(address: string, name: string, directory?: string): Promise<string> {
+  const opened = await openForReading(address, name, { given: directory })
+  const started = await startOf(openJournal(opened.bus, opened.blobs, opened.run)).finally(() => opened.bus.close())
+  const { source } = started ?? {}
+  if (source !== undefined && (!source.includes('/') || existsSync(source))) return source
+  const why = source === undefined ? 'its log does not say which recipe it has' : `its recipe ${source} is gone`
+  throw new TroupeError('run.unknown_recipe', {
+    boundary: 'cli',
+    retriable: false,
+    message: `run '${name}': ${why}`,
+    hint: `name the recipe: troupe train RECIPE --resume ${name}`,
   })
 }
 

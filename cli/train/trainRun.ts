@@ -13,7 +13,7 @@ import { recordingNotTrainable } from '../../backends/engines/recorded/recorded'
 import type { RecipeConfig } from '../../config'
 import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
 import type { ControlObeyed } from '../../messages/facts'
-import type { LoadedRecipe } from '../../recipes/load/loadRecipe'
+import { type LoadedRecipe, sourceOf } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
 import { type Take, watchRun } from '../../replay/log/watchRun'
 import { lockRun } from '../../runtime/bus/runLock'
@@ -137,6 +137,7 @@ export async function trainRun(
         learns: options.learns !== false,
         ...(options.serveWeights === undefined ? {} : { serveWeights: options.serveWeights }),
         acceptCode: options.acceptCode === true,
+        source: sourceOf(name),
         ...(options.fromCheckpoint === undefined ? {} : { fromCheckpoint: options.fromCheckpoint }),
         fx: systemEffects,
         log,
@@ -159,6 +160,7 @@ export async function trainRun(
       if (!live) return // the message was in the log already: an earlier process showed it
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
+      else if (message.type === 'reward.failed') view.rewardFailed(message)
       else if (message.type === 'alarm.raised') view.alarm(message)
       else if (message.type === 'control.obeyed') view.order(message)
       else if (message.type === 'record.refused') view.refused(message)

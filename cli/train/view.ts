@@ -7,11 +7,13 @@ import type {
   ControlOrder,
   EvaluationCompleted,
   RecordRefused,
+  RewardFailed,
   StageChanged,
 } from '../../messages/facts'
 import { problemsOf, type Score, scored, shownScore } from '../../replay/learning/evaluationScore'
 import type { Progress, StepReport, summaryOf } from '../../replay/learning/progress'
 import type { Effects } from '../../runtime/effects'
+import { fitColumns, roomOf } from '../io/fitColumns'
 import { duration, escapeForTerminal, painter, percent } from '../io/terminal'
 import type { CpuSplit } from './cpuUse'
 
@@ -41,6 +43,11 @@ const orderSays: Readonly<Record<ControlOrder, string>> = {
   drain: 'ends once the steps that are drawn are over',
   abort: 'ends now',
 }
+const clockMs = 1000
+// biome-ignore lint/suspicious/noControlCharactersInRegex: colours are control sequences
+const colours = /\u001b\[\d+m/g
+/** Kinds of failed rewards that are counted apart. */
+const mostReasons = 8
 
 export function trainView(options: TrainViewOptions) {
   const { config, json, fx } = options
@@ -51,8 +58,13 @@ export function trainView(options: TrainViewOptions) {
   let last: StepReport | undefined
   let drawnAt = 0
   let drawn = false
-  let note = 'starting'
+  let note = 'starting: model, engines, tools'
   let quarters = 0
+  const begun = fx.elapsed()
+  let coldSince: number | undefined
+  let shown = note
+  let clock: NodeJS.Timeout | undefined
+  const failures = new Map<string, { how: string; why: string; count: number }>()
 
   const out = (text: string) => {
     erase()
@@ -67,11 +79,13 @@ export function trainView(options: TrainViewOptions) {
     drawn = false
   }
   function draw(text: string): void {
+    shown = text
     if (!live || json) return
     const now = fx.elapsed()
     if (now - drawnAt < redrawMs) return
     drawnAt = now
-    process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns ?? 120) - 1)}`)
+    const line = `${duration((now - begun) / 1000)}  ${text}`
+    process.stderr.write(`\r\u001b[K${line.slice(0, (process.stderr.columns ?? 120) - 1)}`)
     drawn = true
   }
   const bar = (share: number) => {
@@ -86,6 +100,9 @@ export function trainView(options: TrainViewOptions) {
         say(
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
+      draw(shown)
+      // The time goes on while nothing else is to be told: engines load for seconds to minutes.
+      if (live && !json) clock = setInterval(() => draw(shown), clockMs).unref()
     },
     /** Reports, in a run with roles, that this process is the active learner or stands by for it. */
     standing(standing: 'standing-by' | 'active') {
@@ -94,7 +111,9 @@ export function trainView(options: TrainViewOptions) {
       )
     },
     coldStart(done: number, loss: number) {
-      note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}`
+      coldSince ??= fx.elapsed()
+      const left = done > 0 ? `, ${duration(((fx.elapsed() - coldSince) / 1000 / done) * (1 - done))} left` : ''
+      note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${live ? left : ''}`
       if (live || json) return draw(note)
       if (Math.floor(done * coldStartLines) <= quarters) return
       quarters = Math.floor(done * coldStartLines)
@@ -108,6 +127,11 @@ export function trainView(options: TrainViewOptions) {
       const why = reason === '' ? '' : ` (${escapeForTerminal(reason)})`
       const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
       say(`${order}${why}: the run ${orderSays[order]}${goOn}`)
+    },
+    /** Counts a reward that could not be had; the end names the most frequent reasons. */
+    rewardFailed({ how, why }: RewardFailed) {
+      const known = failures.get(how) ?? { how, why, count: 0 }
+      if (failures.size < mostReasons || known.count > 0) failures.set(how, { ...known, count: known.count + 1 })
     },
     alarm(fact: AlarmRaised) {
       say(`alarm: ${fact.alarm}: ${fact.message}`)
@@ -143,17 +167,24 @@ export function trainView(options: TrainViewOptions) {
         return
       }
       const width = String(config.train.steps).length
+      const cells = [
+        `step ${String(report.step).padStart(width)}`,
+        `pass@1 ${report.passAt1.toFixed(3)} ${bar(report.passAt1)}`,
+        `tool errors in positives ${percent(report.toolErrorRateInPositives).padStart(6)}`,
+        `${Math.round(report.rolloutTokensPerSecond)} tokens/s`,
+        `${report.meanTokens.toFixed(0)} tokens`,
+        `kept ${report.groupsSelected}/${report.groupsSelected + report.groupsRejected}`,
+        ...(report.failedRewards > 0 ? [paint('red', `${report.failedRewards} rewards failed`)] : []),
+        duration(report.stepSeconds).padStart(6),
+      ]
+      const order = [0, 1, ...cells.map((_, at) => at).filter(at => at > 1)]
+      const widths = cells.map(cell => cell.replace(colours, '').length)
+      const fits = fitColumns(widths, order, roomOf(process.stdout))
       out(
-        [
-          `step ${String(report.step).padStart(width)}`,
-          `pass@1 ${report.passAt1.toFixed(3)} ${bar(report.passAt1)}`,
-          `tool errors in positives ${percent(report.toolErrorRateInPositives).padStart(6)}`,
-          `${Math.round(report.rolloutTokensPerSecond)} tokens/s`,
-          `${report.meanTokens.toFixed(0)} tokens`,
-          `kept ${report.groupsSelected}/${report.groupsSelected + report.groupsRejected}`,
-          ...(report.failedRewards > 0 ? [paint('red', `${report.failedRewards} rewards failed`)] : []),
-          duration(report.stepSeconds),
-        ].join('  '),
+        cells
+          .filter((_, at) => fits[at])
+          .map((cell, at) => (at === cells.length - 1 ? cell.trimStart() : cell))
+          .join('  '),
       )
     },
     /** Updates the moving line: step, pass@1, tool errors, tokens/s, KV use, time left. */
@@ -172,7 +203,9 @@ export function trainView(options: TrainViewOptions) {
     },
     end(summary: ReturnType<typeof summaryOf>, cpu: CpuSplit) {
       if (json) {
-        out(JSON.stringify({ ...summary, cpuSeconds: cpu.seconds, peakMib: Math.round(cpu.peakMib) }))
+        const rewardFailures = failures.size === 0 ? {} : { rewardFailures: [...failures.values()] }
+        const peakMib = Math.round(cpu.peakMib)
+        out(JSON.stringify({ ...summary, ...rewardFailures, cpuSeconds: cpu.seconds, peakMib }))
         return
       }
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
@@ -199,6 +232,8 @@ export function trainView(options: TrainViewOptions) {
         'tool errors in positives',
         [errors.first, errors.last].map(share => (share === null ? null : percent(share))),
       )
+      for (const { how, why, count } of [...failures.values()].sort((a, b) => b.count - a.count))
+        out(`${paint('red', 'rewards failed'.padEnd(26))}${count} × ${escapeForTerminal(`${how}: ${why}`)}`)
       // A process that resumed the run measured only the steps since.
       const steps = stepCount === summary.steps ? summary.steps : `${stepCount} of ${summary.steps}`
       out(`wall time                 ${duration(summary.wallSeconds)} for ${steps} steps`)
@@ -210,6 +245,9 @@ export function trainView(options: TrainViewOptions) {
       if (resumedBy === undefined || (summary.outcome === 'done' && !isShort)) return
       out(`go on with                ${resumedBy}${isShort ? ` --steps ${recipeSteps}` : ''}`)
     },
-    close: erase,
+    close() {
+      clearInterval(clock)
+      erase()
+    },
   }
 }

@@ -43,9 +43,27 @@ const modules = z
   .string()
   .regex(/^[A-Za-z_][\w.]*(\+[A-Za-z_][\w.]*)*$/, "expected a module's name, or several joined with +")
 
+const identifier = z.string().regex(/^[A-Za-z_]\w*$/, 'is not the name of a Python function')
+
+/**
+ * Python file whose functions are tools. `names`: those of its functions; default: all whose names begin with no underscore. `run`: where
+ * calls run. sandbox: as the model's code does, without files, network or memory of other calls. beside: in a process with all rights of
+ * this one, for functions that need files or a network; it is not protected from what the model writes into its arguments.
+ */
+const functionsSchema = z.preprocess(
+  given => (typeof given === 'string' ? { file: given } : given),
+  z.strictObject({
+    file: z.string().min(1),
+    names: z.array(identifier).min(1).optional(),
+    run: z.enum(['sandbox', 'beside']).default('sandbox'),
+  }),
+)
+
 export const toolsSection = z.strictObject({
   /** Names of the recipe's and built-in tools to use. Default: the tools that the recipe defines. */
   names: z.array(z.string()).optional(),
+  /** Python file whose functions are tools, besides those in `names`. */
+  functions: functionsSchema.optional(),
   /** MCP servers by a name of the user's choice. Their tools are added to `names`. */
   mcp: z.record(z.string(), mcpServerSchema).default({}),
   /** true: the prompt describes the tools, as hermes templates do. */

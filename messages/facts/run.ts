@@ -27,6 +27,8 @@ export interface RunStarted {
   readonly partitions: Readonly<Record<string, number>>
   /** Packages that the model's code can import. Absent in earlier logs, and where it could not be found out. */
   readonly toolEnvironment?: ToolEnvironment
+  /** Name of the recipe, or the absolute path of its file, so that a resume need not name it. Absent in earlier logs and in runs of programs. */
+  readonly source?: string
 }
 
 /** Interpreter and packages of the code that a model writes. */

@@ -20,6 +20,7 @@ export const runShapes = {
       versions: { map: 'string' },
       partitions: { map: 'int' },
       toolEnvironment,
+      source: { optional: 'string' },
     },
   },
   'run.resumed': {

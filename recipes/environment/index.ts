@@ -86,6 +86,7 @@ export const environment = defineRecipe({
   },
   tools: [pythonTool],
   data: environmentData,
+  hasSlowTasks: true,
   tasks: config =>
     environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
   /**

@@ -9,8 +9,9 @@ import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { mapFlag, mapFlags, type RecipeConfig, recipeSchemaWith } from '../../config'
 import { TroupeError } from '../../runtime/errors'
+import { allProblems } from '../../runtime/settings/allProblems'
 import { didYouMean } from '../../runtime/settings/nearestName'
-import { type Resolved, resolveConfig } from '../../runtime/settings/resolveConfig'
+import { mergedInput, type Problem, type Resolved, resolveConfig } from '../../runtime/settings/resolveConfig'
 import { recipes } from '..'
 import { benchmarkRecipe, benchmarks } from '../benchmarks'
 import { type LayeredRecipe, recipeOfFile } from './recipeFile'
@@ -32,13 +33,45 @@ export const recipeNames = {
  */
 export function loadRecipe(name: string, overrides: readonly string[] = []): LoadedRecipe {
   const { recipe, layers } = findRecipe(name)
+  return { recipe, config: resolveConfig(recipeSchemaWith(recipe.data), layersOf(name, layers, overrides)) }
+}
+
+export interface ReadRecipe {
+  readonly recipe: LayeredRecipe['recipe']
+  readonly problems: readonly (Problem & { readonly origin: string })[]
+  /** The config without its faulty fields, which have their defaults; undefined if a required field other than `model` is faulty. */
+  readonly config: RecipeConfig | undefined
+  /** True if the recipe's model is sound. */
+  readonly hasModel: boolean
+}
+
+/** Stands for a model that the recipe leaves out or states wrongly. */
+const noModel = { from: 'directory', path: '' }
+
+/**
+ * Loads a recipe for a check: lists what its schema refuses instead of throwing at it. @throws TroupeError as `loadRecipe` if the
+ * recipe cannot be read at all
+ */
+export function readRecipe(name: string, overrides: readonly string[] = []): ReadRecipe {
+  const { recipe, layers } = findRecipe(name)
+  const { input, originOf } = mergedInput(layersOf(name, layers, overrides))
+  const { problems, value } = allProblems(recipeSchemaWith(recipe.data), input, { model: noModel, name: 'recipe' })
+  return {
+    recipe,
+    problems: problems.map(problem => ({ ...problem, origin: originOf(problem.path) })),
+    config: value,
+    hasModel: value !== undefined && (value.model.from !== 'directory' || value.model.path !== ''),
+  }
+}
+
+function layersOf(name: string, layers: LayeredRecipe['layers'], overrides: readonly string[]) {
   const own = layers.at(-1)!
   const what = own.origin === 'recipe' ? `recipe ${name}` : own.origin
-  const config = resolveConfig(recipeSchemaWith(recipe.data), {
-    ...{ what, below: layers.slice(0, -1), recipe: own.data, overrides, names: recipeNames },
-  })
-  return { recipe, config }
+  return { what, below: layers.slice(0, -1), recipe: own.data, overrides, names: recipeNames }
 }
+
+/** Names a recipe so that it is found from every directory: a known name stays, a file becomes its absolute path. */
+export const sourceOf = (name: string): string => (knownRecipe(name) === undefined ? resolve(name) : name)
 
 function findRecipe(name: string): LayeredRecipe {
   const known = knownRecipe(name)
@@ -50,7 +83,7 @@ function findRecipe(name: string): LayeredRecipe {
     boundary: 'config',
     retriable: false,
     message: `no recipe or file is named '${name}'${didYouMean(name, names)}`,
-    hint: `known recipes: ${names.join(', ')}; or give a .ts, .js or .yaml file`,
+    hint: `known recipes: ${names.join(', ')}; or give a .yaml, .py, .ts or .js file`,
   })
 }
 

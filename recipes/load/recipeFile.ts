@@ -1,5 +1,5 @@
 /**
- * Reads a recipe from a user's file: a module that exports one, or YAML.
+ * Reads a recipe from a user's file: a module that exports one, YAML, or Python with the same fields.
  *
  * in   a file        out  a recipe, and the layers of its config, lowest first
  * Invariant: a YAML file can set every field of a recipe's `config`. `extends` names a recipe or a file relative to
@@ -16,6 +16,8 @@ import { didYouMean } from '../../runtime/settings/nearestName'
 import type { Layer, PlainObject } from '../../runtime/settings/resolveConfig'
 import { recipes } from '..'
 import { problemsRecipe } from '../problems'
+import { fittingModel, fittingProblems } from './fittingDefaults'
+import { pythonRecipe } from './pythonRecipe'
 
 export interface LayeredRecipe {
   readonly recipe: Recipe
@@ -36,16 +38,22 @@ export function recipeOfFile(file: string, known: Known, above: readonly string[
   if (above.includes(file))
     throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)
   if (above.length > maxDepth) throw noBase(`${file}: the chain of 'extends' is longer than ${maxDepth} files`)
-  if (!['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file)
-  const { extends: base, ...own } = yamlOf(file)
+  const isPython = extname(file) === '.py'
+  if (!isPython && !['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file)
+  const { extends: base, ...own } = isPython ? pythonRecipe(file) : yamlOf(file)
   const data = withPaths({ name: basename(file, extname(file)), ...own }, dirname(file))
-  if (base === undefined) return { recipe: problemsRecipe(data as RecipeInput), layers: [{ origin: 'recipe', data }] }
+  if (base === undefined)
+    return { recipe: problemsRecipe(data as RecipeInput), layers: [fittingModel(data), { origin: 'recipe', data }] }
   if (typeof base !== 'string') throw noBase(`${file}: 'extends' must be the name of a recipe or a file, as text`)
   const parent = known(base) ?? parentFile(file, base, known, above)
-  const below = parent.layers.map((layer, at) =>
-    at === parent.layers.length - 1 ? { ...layer, origin: `extends ${base}` } : layer,
+  const below = parent.layers.map((layer, _at) =>
+    layer.origin === 'recipe' ? { ...layer, origin: `extends ${base}` } : layer,
   )
-  return { recipe: parent.recipe, layers: [...below, { origin: 'recipe', data }] }
+  const fitting = fittingProblems(data, below)
+  return {
+    recipe: parent.recipe,
+    layers: [...below, ...(fitting === undefined ? [] : [fitting]), { origin: 'recipe', data }],
+  }
 }
 
 function parentFile(file: string, base: string, known: Known, above: readonly string[]): LayeredRecipe {
@@ -119,7 +127,11 @@ function withPaths(data: PlainObject, folder: string): PlainObject {
     if (typeof value === 'object' && value !== null) {
       return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, placed(name, inner)]))
     }
-    if (typeof value !== 'string' || isAbsolute(value) || !/^(path|template|file|.*File|.*Files)$/.test(field))
+    if (
+      typeof value !== 'string' ||
+      isAbsolute(value) ||
+      !/^(path|template|file|functions|.*File|.*Files)$/.test(field)
+    )
       return value
     const beside = join(folder, value)
     return existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value

@@ -32,11 +32,15 @@ export async function readDemonstrations(
   })
   const lines = withoutBom(text)
     .split('\n')
-    .filter(line => line.trim() !== '')
-  const read = lines.map(parseLine).filter(messages => messages !== undefined)
+    .map((line, at) => ({ line, at }))
+    .filter(({ line }) => line.trim() !== '')
+  const parsed = lines.map(({ line, at }) => ({ at, messages: parseLine(line) }))
+  const read = parsed.flatMap(({ messages }) => (typeof messages === 'string' ? [] : [messages]))
   const bad = lines.length - read.length
   if (read.length === 0 || bad > largestBadShare * lines.length) {
-    throw noDemonstrations(`${path}: ${bad} of ${lines.length} rows are not conversations that end with the assistant`)
+    const first = parsed.find(({ messages }) => typeof messages === 'string')
+    const place = first === undefined ? path : `${path}:${first.at + 1}: ${String(first.messages)}`
+    throw noDemonstrations(`${place}: ${bad} of ${lines.length} rows are not conversations that end with the assistant`)
   }
   return read.slice(0, limit)
 }
@@ -61,12 +65,16 @@ export async function mixedDemonstrations(
   return ordered.map(({ messages }) => messages)
 }
 
-function parseLine(line: string): readonly ChatMessage[] | undefined {
+/** Returns the messages of a line, or the reason why it is not a conversation. */
+function parseLine(line: string): readonly ChatMessage[] | string {
+  let row: unknown
   try {
-    return conversation.parse((JSON.parse(line) as { messages?: unknown }).messages)
+    row = JSON.parse(line)
   } catch {
-    return undefined
+    return 'not JSON'
   }
+  const read = conversation.safeParse((row as { messages?: unknown } | null)?.messages)
+  return read.success ? read.data : 'not a conversation'
 }
 
 const noDemonstrations = (message: string) =>

@@ -26,8 +26,8 @@ export const problemsData = z.strictObject({
    */
   file: z.string().optional(),
   /**
-   * Path of the evaluation's problems, as JSONL. Required unless `evaluation.problems` is 0, since the problems of
-   * `file` are trained on.
+   * Path of the evaluation's problems, as JSONL. Default: the last `evaluation.problems` rows of `file`, which are then not
+   * trained on.
    */
   evaluationFile: z.string().optional(),
   /** Path of the cold start's conversations: JSONL of {messages}; not read if `mixture` is set. */
@@ -87,6 +87,28 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
 }
 
 /**
+ * Reads every file that a recipe of problems names, and lists what is wrong with each: errors that `tasks` and
+ * `demonstrations` would throw one at a time, and rows that would be left out.
+ */
+export async function problemsFaults(recipe: Recipe, config: RecipeConfig) {
+  const data = dataOf(config)
+  const read = await Promise.allSettled([
+    trainRows(data, config),
+    evaluationRows(data, config),
+    config.coldStart === undefined ? [] : recipe.demonstrations?.(config),
+  ])
+  const errors = read.flatMap(one => (one.status === 'rejected' ? [asError(one.reason)] : []))
+  const files = [data.file, data.evaluationFile]
+  const skipped = read.slice(0, 2).flatMap((one, at) => {
+    if (one.status === 'rejected' || one.value === undefined || !('firstDropped' in one.value)) return []
+    const { firstDropped, dropped } = one.value
+    if (firstDropped === undefined) return []
+    return [{ file: files[at] ?? '', ...firstDropped, rows: Object.values(dropped).reduce((sum, n) => sum + n, 0) }]
+  })
+  return { errors, skipped }
+}
+
+/**
  * Returns the problems with their answers, as texts for the tokenizer of a model with random weights; empty for other
  * models.
  */
@@ -102,7 +124,10 @@ async function vocabularyOf(data: ProblemsData, config: RecipeConfig): Promise<r
 const dataOf = (config: RecipeConfig) => parseConfig(problemsData, config.data, `data of recipe ${config.name}`)
 
 async function trainRows(data: ProblemsData, config: RecipeConfig): Promise<ProblemRows> {
-  if (data.file !== undefined) return rowsOf(data.file, data)
+  if (data.file !== undefined) {
+    const read = await rowsOf(data.file, data)
+    return isHeldOut(data, config) ? { ...read, rows: read.rows.slice(0, -heldOut(read, data.file, config)) } : read
+  }
   if (config.train.steps === 0 && data.evaluationFile !== undefined) return { rows: [], dropped: {} }
   throw noData(
     `recipe '${config.name}' names no file of problems`,
@@ -113,6 +138,10 @@ async function trainRows(data: ProblemsData, config: RecipeConfig): Promise<Prob
 async function evaluationRows(data: ProblemsData, config: RecipeConfig): Promise<ProblemRows> {
   const { problems } = config.evaluation
   if (problems === 0) return { rows: [], dropped: {} }
+  if (data.file !== undefined && isHeldOut(data, config)) {
+    const { rows } = await rowsOf(data.file, data)
+    return { rows: rows.slice(-heldOut({ rows }, data.file, config)), dropped: {} } // training counts what is dropped
+  }
   if (data.evaluationFile === undefined) {
     throw noData(
       `recipe '${config.name}' evaluates on ${problems} problems but names no file of them`,
@@ -124,6 +153,20 @@ async function evaluationRows(data: ProblemsData, config: RecipeConfig): Promise
   throw noData(
     `evaluation.problems asks for ${problems} problems, but ${resolve(data.evaluationFile)} holds ${read.rows.length}`,
     `lower it with --set evaluation.problems=${read.rows.length}, or give a larger file`,
+  )
+}
+
+/** True if the evaluation takes rows of the file of problems. */
+const isHeldOut = (data: ProblemsData, { evaluation, train }: RecipeConfig): boolean =>
+  data.evaluationFile === undefined && evaluation.problems > 0 && train.steps > 0
+
+/** Number of rows to hold out. @throws TroupeError config.no_data if fewer than half would be left to train on */
+function heldOut({ rows }: Pick<ProblemRows, 'rows'>, file: string, { evaluation }: RecipeConfig): number {
+  const { problems } = evaluation
+  if (problems <= rows.length / 2) return problems
+  throw noData(
+    `evaluation.problems asks for ${problems} problems, and ${resolve(file)} holds ${rows.length}, of which at most half are held out`,
+    `lower it with --set evaluation.problems=${Math.max(1, Math.floor(rows.length / 5))}, or name a file of others with --set data.evaluationFile=PATH.jsonl`,
   )
 }
 
@@ -141,9 +184,13 @@ async function rowsOf(file: string, { largestBadShare }: ProblemsData): Promise<
   const all = read.rows.length + bad
   if (read.rows.length > 0 && bad <= largestBadShare * all) return read
   const why = Object.entries(read.dropped).map(([reason, n]) => `${n} ${reason}`)
-  const said = bad === 0 ? 'holds no rows' : `${bad} of ${all} rows cannot be used (${why.join(', ')})`
+  const { line, reason } = read.firstDropped ?? {}
+  const said =
+    bad === 0
+      ? `${path}: holds no rows`
+      : `${path}:${line}: ${reason}; ${bad} of ${all} rows cannot be used (${why.join(', ')})`
   throw noData(
-    `${path}: ${said}`,
+    said,
     `rows must be {"problem": …, "answer": …}, one per line${read.rows.length > 0 ? `; data.largestBadShare is ${largestBadShare}` : ''}`,
   )
 }

@@ -19,6 +19,8 @@ export interface ProblemRow {
 export interface ProblemRows {
   readonly rows: readonly ProblemRow[]
   readonly dropped: Readonly<Record<string, number>>
+  /** The first dropped line, and its reason; absent if none was dropped. */
+  readonly firstDropped?: { readonly line: number; readonly reason: string }
 }
 
 const names = { problem: ['problem', 'question', 'prompt'], answer: ['answer', 'truth', 'expected_answer'], id: ['id'] }
@@ -28,17 +30,20 @@ export function parseProblemRows(jsonl: string): ProblemRows {
   const rows: ProblemRow[] = []
   const dropped: Record<string, number> = {}
   const seen = new Set<string>()
+  let firstDropped: ProblemRows['firstDropped']
   for (const [at, text] of withoutBom(jsonl).split('\n').entries()) {
     if (text.trim() === '') continue
     const row = parseRow(text, at + 1)
     const reason = typeof row === 'string' ? row : seen.has(row.id) ? 'repeats the id of an earlier row' : undefined
-    if (reason !== undefined) dropped[reason] = (dropped[reason] ?? 0) + 1
-    else if (typeof row !== 'string') {
+    if (reason !== undefined) {
+      dropped[reason] = (dropped[reason] ?? 0) + 1
+      firstDropped ??= { line: at + 1, reason }
+    } else if (typeof row !== 'string') {
       seen.add(row.id)
       rows.push(row)
     }
   }
-  return { rows, dropped }
+  return { rows, dropped, ...(firstDropped === undefined ? {} : { firstDropped }) }
 }
 
 function parseRow(text: string, line: number): ProblemRow | string {

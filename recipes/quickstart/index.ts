@@ -6,18 +6,34 @@
  */
 import { join } from 'node:path'
 import { z } from 'zod'
-import { defineRecipe } from '../../config'
+import { defineRecipe, type RecipeConfig } from '../../config'
 import { taskId } from '../../messages/ids'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
+import { problemsData, problemsRecipe } from '../problems'
 import { demonstration } from './demonstrations'
 import { withReasons } from './reasons'
 import { quickstartTask, type Split } from './tasks'
 
+/** With `file`, the problems are the file's rows, and with `demonstrationsFile` the conversations are that file's. */
+const { file, evaluationFile, demonstrationsFile, mixture } = problemsData.shape
 const quickstartData = z.strictObject({
   /** True to put a thought before each call and answer of the demonstrations. */
   reasoning: z.boolean().default(false),
+  ...{ file, evaluationFile, demonstrationsFile, mixture },
+  system: z.string().optional(),
+  prefix: z.string().optional(),
+  suffix: z.string().optional(),
+  largestBadShare: z.number().min(0).max(1).optional(),
 })
+
+/** Problems and conversations of files, for recipes that extend this one. */
+const ofFiles = problemsRecipe({ name: 'quickstart', model: { from: 'directory', path: '' } })
+/** The config without the field that recipes of files do not know. */
+const withoutReasoning = (config: RecipeConfig): RecipeConfig => {
+  const { reasoning: _, ...data } = config.data
+  return { ...config, data }
+}
 
 const task = (index: number, seed: number, split: Split) => {
   const { question, answer } = quickstartTask(index, seed, split)
@@ -81,6 +97,7 @@ export const quickstart = defineRecipe({
   tools: [pythonTool],
   data: quickstartData,
   async tasks(config) {
+    if (config.data.file !== undefined) return ofFiles.tasks(withoutReasoning(config))
     return {
       train: index => task(index, config.seed, 'train'),
       evaluation: index => task(index, config.seed, 'eval'),
@@ -88,7 +105,13 @@ export const quickstart = defineRecipe({
     }
   },
   async demonstrations(config) {
-    const { reasoning } = parseConfig(quickstartData, config.data, 'data of recipe quickstart')
+    const { reasoning, demonstrationsFile, mixture } = parseConfig(
+      quickstartData,
+      config.data,
+      'data of recipe quickstart',
+    )
+    if (demonstrationsFile !== undefined || mixture !== undefined)
+      return ofFiles.demonstrations!(withoutReasoning(config))
     const count = config.coldStart?.demonstrations ?? 0
     return Array.from({ length: count }, (_, index) => {
       const { messages, task } = demonstration(index, config.seed)

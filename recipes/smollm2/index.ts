@@ -39,6 +39,7 @@ export const smollm2 = defineRecipe({
   },
   tools: [pythonTool],
   data: environmentData,
+  hasSlowTasks: true,
   tasks: config => environmentSource(parseConfig(environmentData, config.data, 'data of recipe smollm2'), config),
   async demonstrations(config) {
     const count = config.coldStart?.demonstrations ?? 0

@@ -69,6 +69,21 @@ interface Write {
 
 /** Merges the layers and checks the result. @throws TroupeError config.invalid */
 export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLayers): Resolved<z.output<S>> {
+  const { input, originOf } = mergedInput(layers)
+  const value = parseConfig(schema, input, layers.what)
+  const origins = new Map<string, Origin>()
+  for (const path of leaves(value)) origins.set(path.join('.'), has(input, path) ? originOf(path) : 'default')
+  return { value, origins }
+}
+
+/**
+ * Merges the layers without a check. `originOf`: the layer that set the value at a path, or a value around it; else `default`.
+ * @throws TroupeError config.invalid for a malformed assignment
+ */
+export function mergedInput(layers: ConfigLayers): {
+  readonly input: PlainObject
+  readonly originOf: (path: readonly string[]) => Origin
+} {
   const env = layers.env ?? process.env
   const { names } = layers
   let input: PlainObject = {}
@@ -97,13 +112,7 @@ export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLaye
     if (mapped === undefined) write(path, value, '--set', text)
     else if (mapped.value !== undefined) write(mapped.path.split('.'), mapped.value, `--set (flag ${flag})`, text)
   }
-  const value = parseConfig(schema, input, layers.what)
-  const origins = new Map<string, Origin>()
-  for (const path of leaves(value)) {
-    const last = has(input, path) ? writes.findLast(w => isWithin(path, w.path)) : undefined
-    origins.set(path.join('.'), last?.origin ?? 'default')
-  }
-  return { value, origins }
+  return { input, originOf: path => writes.findLast(w => isWithin(path, w.path))?.origin ?? 'default' }
 }
 
 /**
@@ -113,7 +122,7 @@ export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLaye
 export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what: string): z.output<S> {
   const result = schema.safeParse(input)
   if (result.success) return result.data
-  const problems = result.error.issues.flatMap(issue => describe(schema, issue, []))
+  const problems = problemsOf(schema, result.error).map(({ path, why }) => `${path.join('.') || '(all of it)'}: ${why}`)
   throw invalid(
     `${what}: ${problems.length === 1 ? 'a problem' : `${problems.length} problems`}\n  ${problems.join('\n  ')}`,
     result.error,
@@ -171,18 +180,30 @@ function assign(target: unknown, path: readonly string[], value: unknown, text: 
   return { ...object, [key]: assign(Object.hasOwn(object, key) ? object[key] : undefined, rest, value, text) }
 }
 
-function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly PropertyKey[]): readonly string[] {
+/** A fault that a schema found: the path of the field, and the reason. */
+export interface Problem {
+  readonly path: readonly string[]
+  readonly why: string
+}
+
+/** Lists what a schema found, each with its path; an unknown field with the known one that was probably meant. */
+export const problemsOf = (schema: z.ZodType, error: z.ZodError): readonly Problem[] =>
+  error.issues.flatMap(issue => describe(schema, issue, []))
+
+function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly PropertyKey[]): readonly Problem[] {
   const path = [...above, ...issue.path]
-  const at = path.map(String).join('.')
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map(key => `${[...path, key].map(String).join('.')}: unknown field${advice(schema, path, key)}`)
+    return issue.keys.map(key => ({
+      path: [...path, key].map(String),
+      why: `unknown field${advice(schema, path, key)}`,
+    }))
   }
   if (issue.code === 'invalid_union' && issue.errors.length > 0 && issue.message === 'Invalid input') {
     // Errors are reported for the union's branch with the fewest problems, which was probably meant.
     const meant = issue.errors.reduce((best, branch) => (branch.length < best.length ? branch : best))
     return meant.flatMap(inner => describe(schema, inner, path))
   }
-  return [`${at || '(all of it)'}: ${issue.message.replace(/^Invalid (?:input|option): /, '')}`]
+  return [{ path: path.map(String), why: issue.message.replace(/^Invalid (?:input|option): /, '') }]
 }
 
 function advice(schema: z.ZodType, path: readonly PropertyKey[], key: string): string {

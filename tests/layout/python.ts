@@ -33,6 +33,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   'policy/troupe_policy/server_group.py': ['policy/troupe_policy/child_process.py'],
   'policy/troupe_policy/model': [],
   'policy/troupe_policy/engine': ['policy/troupe_policy/generated', 'policy/troupe_policy/model'],
+  'policy/troupe_policy/functions': [],
   'policy/troupe_policy/render': ['policy/troupe_policy/generated', 'policy/troupe_policy/model'],
   'policy/troupe_policy/reward': ['policy/troupe_policy/child_process.py'],
   'policy/troupe_policy/trainer': [

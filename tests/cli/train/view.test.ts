@@ -135,3 +135,23 @@ test('a process that resumed a run says how many of its steps the time is for', 
   expect(ending({ shown: 1 })).toMatch(/wall time +3s for 1 of 2 steps\n/)
   expect(ending({})).toMatch(/wall time +3s for 2 steps\n/)
 })
+
+test('the summary says how many rewards failed and why, the most frequent reason first', () => {
+  const written: string[] = []
+  const spy = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+  const view = trainView({ json: false, config, run: 'r', fx: manualEffects() })
+  const failed = (how: string, why: string) => ({
+    ...({ type: 'reward.failed', at: 0, trajectory: trajectoryId(groupId('g'), 0), attempt: 0 } as const),
+    ...{ how, why },
+  })
+  try {
+    view.rewardFailed(failed('timeout', 'no score within 10 ms'))
+    for (const unit of ['kg', 'm']) view.rewardFailed(failed('raised', `KeyError: '${unit}' (judge.py:12)`))
+    view.end(summaryOf(progress(), 'r', 'done', '', 1), { seconds: { node: 1 }, peakMib: 1 } as never)
+  } finally {
+    spy.mockRestore()
+  }
+  expect(written.join('')).toMatch(
+    /rewards failed +2 × raised: KeyError: 'kg' \(judge\.py:12\)\nrewards failed +1 × timeout: no score/,
+  )
+})

@@ -1,0 +1,120 @@
+/**
+ * Renders the longest and the shortest prompts with the run's chat template and tokenizer, and compares them with the context.
+ *
+ * in   a recipe, tasks, the tools' schemas        out  the faults; what was measured
+ * The tokenizer of a model with random weights does not exist before the run, so its prompts are estimated from their characters,
+ * and only warned of. Invariant: one Python process, without torch; the text is the one of a run's renderer.
+ */
+import { spawn } from 'node:child_process'
+import { resolve } from 'node:path'
+import { text } from 'node:stream/consumers'
+import type { RecipeConfig } from '../../config'
+import type { ToolSchema } from '../../config/toolSchema'
+import type { Task } from '../../messages/facts'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+import { error, type Fault, warning } from './fault'
+
+const measureMs = 10_000
+/** Prompts that are rendered, of each end of the range of lengths. */
+const ofEachEnd = 8
+/** Characters of a token, where the tokenizer is not known. */
+const charsPerToken = 3
+
+interface Measured {
+  readonly faults: readonly Fault[]
+  readonly said: string
+}
+
+export async function promptFaults(
+  config: RecipeConfig,
+  { train, evaluation }: { readonly train: readonly Task[]; readonly evaluation: readonly Task[] },
+  schemas: readonly ToolSchema[],
+): Promise<Measured> {
+  const { model, limits, tools } = config
+  const chosen = [...ends(train), ...ends(evaluation)]
+  const asked = {
+    model: model.from === 'directory' ? resolve(model.path) : null,
+    template: model.template === undefined ? null : resolve(model.template),
+    tools: tools.inPrompt ? schemas : [],
+    prompts: chosen.map(({ messages }) => messages),
+  }
+  const said = await measure(asked)
+  if (said.fault !== undefined) {
+    const place = model.template === undefined ? 'model.path' : 'model.template'
+    return {
+      faults: [
+        error(
+          'codec.render',
+          place,
+          said.fault,
+          'correct the chat template, or give another one: --set model.template=FILE',
+        ),
+      ],
+      said: 'no prompts',
+    }
+  }
+  const isExact = said.tokens !== undefined
+  const tokens = said.tokens ?? (said.characters ?? []).map(chars => Math.ceil(chars / charsPerToken))
+  const trained = tokens.slice(0, ends(train).length)
+  const evaluated = tokens.slice(trained.length)
+  const about = isExact ? '' : 'about '
+  const cure =
+    'raise limits.contextTokens, or shorten what precedes every problem: tools.inPrompt, data.system, data.prefix'
+  const faults: Fault[] = []
+  const bound = (own: number, promptTokens: number | undefined) => Math.min(promptTokens ?? own, own - 1)
+  const allowed = bound(limits.contextTokens, limits.promptTokens)
+  const long = trained.filter(n => n > allowed)
+  const field = limits.promptTokens === undefined ? 'limits.contextTokens' : 'limits.promptTokens'
+  if (trained.length > 0 && long.length === trained.length) {
+    const what = `no prompt fits: the shortest has ${about}${Math.min(...trained)} tokens, at most ${allowed} are allowed`
+    faults.push(isExact ? error('config.prompt_too_long', field, what, cure) : warning(field, what, cure))
+  } else if (long.length > 0)
+    faults.push(
+      warning(
+        field,
+        `prompts of up to ${about}${Math.max(...long)} tokens do not fit the ${allowed} that are allowed; training skips their tasks`,
+        cure,
+      ),
+    )
+  const context = config.evaluation.limits?.contextTokens ?? limits.contextTokens
+  if (evaluated.some(n => n >= context))
+    faults.push(
+      warning(
+        'evaluation',
+        `a prompt of ${about}${Math.max(...evaluated)} tokens leaves no room in a context of ${context}; it counts as not solved`,
+        cure,
+      ),
+    )
+  const range =
+    tokens.length === 0
+      ? 'no prompts'
+      : `prompts of ${about}${Math.min(...tokens)} to ${Math.max(...tokens)} tokens in a context of ${limits.contextTokens}`
+  return {
+    faults,
+    said: isExact || tokens.length === 0 ? range : `${range} (estimated: the tokenizer is made when the run begins)`,
+  }
+}
+
+/** The tasks with the longest and the shortest texts. */
+function ends(tasks: readonly Task[]): readonly Task[] {
+  const length = ({ messages }: Task) => messages.reduce((sum, { content }) => sum + content.length, 0)
+  const sorted = tasks.toSorted((a, b) => length(a) - length(b))
+  return sorted.length <= 2 * ofEachEnd ? sorted : [...sorted.slice(0, ofEachEnd), ...sorted.slice(-ofEachEnd)]
+}
+
+async function measure(
+  asked: object,
+): Promise<{ readonly fault?: string; readonly tokens?: readonly number[]; readonly characters?: readonly number[] }> {
+  const child = spawn(pythonPath(), ['-m', 'troupe_policy.render.measure'], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    timeout: measureMs,
+    env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONDONTWRITEBYTECODE: '1' },
+  })
+  child.on('error', () => {}) // its output is empty, which is reported below
+  child.stdin.on('error', () => {})
+  child.stdin.end(JSON.stringify(asked))
+  const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)])
+  if (out === '')
+    return { fault: `the prompt could not be rendered: ${err.trim().split('\n').at(-1) ?? 'Python did not start'}` }
+  return JSON.parse(out)
+}

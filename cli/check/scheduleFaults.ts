@@ -1,0 +1,111 @@
+/**
+ * Checks what a run would do over time: corrections, deadlines, stages that never begin, warm-ups that never end.
+ *
+ * in   a recipe        out  the faults
+ * Invariant: pure.
+ */
+import { type RecipeConfig, startFaults } from '../../config'
+import { deadlineFaults } from '../../config/estimate/deadlineFaults'
+import { durationsIfKnown } from '../../config/estimate/timeouts'
+import { error, type Fault, warning } from './fault'
+
+export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
+  const { train, rollout, limits, reward, name } = config
+  const faults: Fault[] = startFaults(config).map(([field, why]) =>
+    error(
+      'config.invalid',
+      field,
+      why,
+      'docs/training.md lists the corrections and what each goes with, and the plans of the GPUs',
+    ),
+  )
+  if (train.nodes > 1 && train.rendezvous === undefined)
+    faults.push(
+      error(
+        'config.no_rendezvous',
+        'train.rendezvous',
+        `missing, with train.nodes ${train.nodes}: the ranks of ${name} do not know where to meet`,
+        "give an address of the learner's host: --set train.rendezvous=HOST:29400",
+      ),
+    )
+  const durations = config.hardware === undefined ? undefined : durationsIfKnown(config)
+  for (const why of durations === undefined ? [] : deadlineFaults(config, durations)) {
+    const [field = 'rollout'] = why.split(' ')
+    faults.push(
+      error(
+        'config.deadline_too_short',
+        field,
+        why,
+        '`troupe train RECIPE --dry-run --estimate-only` prints all durations',
+      ),
+    )
+  }
+  if (limits.toolTimeoutMs >= rollout.deadlineMs)
+    faults.push(
+      warning(
+        'limits.toolTimeoutMs',
+        `one call may take ${limits.toolTimeoutMs} ms, but a rollout has ${rollout.deadlineMs} ms (rollout.deadlineMs)`,
+        'lower it, or raise rollout.deadlineMs',
+      ),
+    )
+  if (rollout.turnTimeoutMs > rollout.deadlineMs)
+    faults.push(
+      warning(
+        'rollout.turnTimeoutMs',
+        `a lost turn is asked again after ${rollout.turnTimeoutMs} ms, when its rollout's ${rollout.deadlineMs} ms (rollout.deadlineMs) are over`,
+        'lower it below rollout.deadlineMs',
+      ),
+    )
+  if (reward.timeoutMs > rollout.deadlineMs)
+    faults.push(
+      warning(
+        'reward.timeoutMs',
+        `a judgement may take ${reward.timeoutMs} ms, longer than a rollout (rollout.deadlineMs ${rollout.deadlineMs})`,
+        'lower it, or raise rollout.deadlineMs',
+      ),
+    )
+  return [...faults, ...stepFaults(config)]
+}
+
+function stepFaults({ train, stages, evaluation, limits }: RecipeConfig): readonly Fault[] {
+  const faults: Fault[] = []
+  const { steps } = train
+  if (steps === 0) return faults
+  if (train.warmupSteps >= steps)
+    faults.push(
+      warning(
+        'train.warmupSteps',
+        `${train.warmupSteps} steps of warm-up are not over after the run's ${steps}: the learning rate never reaches ${train.learningRate}`,
+        'lower it below train.steps',
+      ),
+    )
+  if (evaluation.every >= steps)
+    faults.push(
+      warning(
+        'evaluation.every',
+        `${evaluation.every} is not below train.steps (${steps}): only the first and the last evaluation are made`,
+        'lower it, or set 0',
+      ),
+    )
+  let begun = 0
+  for (const [at, { name, until }] of stages.entries()) {
+    if (begun >= steps)
+      faults.push(
+        warning(
+          `stages.${at}`,
+          `the stage '${name}' never begins: the stages before it take all ${steps} steps (train.steps)`,
+          'raise train.steps, or lower stages.N.until.steps',
+        ),
+      )
+    begun += until?.metric === undefined ? (until?.steps ?? 0) : 0
+  }
+  if (limits.turns > limits.responseTokens)
+    faults.push(
+      warning(
+        'limits.turns',
+        `${limits.turns} turns cannot fit ${limits.responseTokens} tokens of response`,
+        'raise limits.responseTokens, or lower limits.turns',
+      ),
+    )
+  return faults
+}

@@ -1,0 +1,42 @@
+"""One call of a tool that is a Python function: run in the sandbox, or by an interpreter beside it.
+
+In: on stdin one JSON object {file, source, function, arguments}. Out: on stdout the function's value, a string as it is, anything
+else as JSON; on stderr what the function printed, and the error with which the process ends by 1. Invariant: uses the standard
+library alone, and reads the source from stdin, since the sandbox has no file of the user's.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import sys
+import traceback
+import types
+
+
+def called(file, source, function, arguments):
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    module = types.ModuleType("tools")
+    module.__file__ = file
+    sys.modules["tools"] = module
+    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    value = getattr(module, function)(**arguments)
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def main():
+    asked = json.loads(sys.stdin.read())
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            value = called(asked["file"], asked["source"], asked["function"], asked["arguments"])
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    except (Exception, SystemExit) as error:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == asked["file"]]
+        place = f" ({os.path.basename(asked['file'])}:{frames[-1].lineno})" if frames else ""
+        print(f"{type(error).__name__}: {error}{place}", file=sys.stderr)
+        sys.exit(1)
+    sys.stdout.write(text)
+
+
+main()

@@ -1,0 +1,87 @@
+"""`python in_file.py FILE FUNCTION`: says without running a Python file whether it can be the home of a function.
+
+Out: one line of JSON: {"fault", "line"?} with what is wrong, or {} if nothing is. Checked: syntax, that the top level defines
+the function, that it can be called with two arguments, and that the modules of its top-level imports can be found by the
+interpreter that runs this. Invariant: no line of the file runs; uses the standard library alone, so that any interpreter can
+run it by its path.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import sys
+import warnings
+
+
+def fault_of(file: str, function: str, arguments: int) -> dict[str, object]:
+    """Returns {"fault", "line"}, or {} for a file without one. arguments: number that the caller passes."""
+    try:
+        with open(file, "rb") as opened:
+            source = opened.read()
+    except OSError as error:
+        return {"fault": f"cannot be read: {error.strerror}"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source, file)
+            compile(source, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return {"fault": f"{type(error).__name__}: {getattr(error, 'msg', error)}", "line": getattr(error, "lineno", None)}
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    for node in tree.body:
+        for name in _imported(node):
+            if not _is_there(name):
+                return {"fault": f"imports '{name}', which {sys.executable} cannot find", "line": node.lineno}
+    first = function.split(".")[0]
+    names = {name for node in tree.body for name in _defined(node)}
+    if first not in names:
+        known = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        return {"fault": f"has no function '{function}'; its functions: {', '.join(known) or 'none'}"}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == function:
+            return _unfit(node, arguments)
+    return {}
+
+
+def _unfit(node: ast.FunctionDef | ast.AsyncFunctionDef, given: int) -> dict[str, object]:
+    a = node.args
+    most = len(a.posonlyargs) + len(a.args)
+    least = most - len(a.defaults)
+    needs = [arg.arg for arg, default in zip(a.kwonlyargs, a.kw_defaults) if default is None]
+    if (given < least or (given > most and a.vararg is None) or needs) and not node.decorator_list:
+        takes = ", ".join([arg.arg for arg in (*a.posonlyargs, *a.args)] + needs)
+        return {"fault": f"{node.name}({takes}) cannot be called with {given} arguments (answer, task)", "line": node.lineno}
+    return {}
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        return [node.module]
+    return []
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name.split(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """Names that a statement of the top level may define; those within `if` and `try` count."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
+    names = [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
+    blocks = [block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])]
+    return names + [name for block in blocks for name in _defined(block)]
+
+
+if __name__ == "__main__":
+    print(json.dumps(fault_of(sys.argv[1], sys.argv[2], 2)))

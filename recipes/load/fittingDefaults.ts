@@ -1,0 +1,74 @@
+/**
+ * Defaults of a YAML recipe that follow from its model and its problems, in place of the paper's, which are for 14e9 parameters.
+ *
+ * in   the recipe's own data, with its paths resolved        out  a layer of config that lies below the recipe's own
+ * Invariant: reads the model's config.json and the file of problems; what cannot be read gives no default.
+ */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { positionsOf } from '../../config'
+import { parametersOf, shapeOf } from '../../config/estimate/modelShape'
+import type { Layer, PlainObject } from '../../runtime/settings/resolveConfig'
+
+/** Parameters below which a model counts as tiny and as small. */
+const [tiny, small] = [1e7, 1e9]
+
+const section = (data: PlainObject, name: string): PlainObject => (data[name] ?? {}) as PlainObject
+
+/** Sizes of contexts, groups and steps, and the learning rate, for a recipe without `extends`. */
+export function fittingModel(data: PlainObject): Layer {
+  const architecture = architectureOf(section(data, 'model'))
+  const parameters = typeof architecture.hidden_size === 'number' ? parametersOf(shapeOf(architecture)) : small
+  const isSmall = parameters < small
+  const contextTokens = Math.min(isSmall ? 2048 : 8192, positionsOf(architecture) ?? 8192)
+  const stated = section(data, 'rollout').groupSize
+  const groupSize = typeof stated === 'number' && stated >= 2 ? stated : 16
+  const keep = Math.ceil(groupSize / 2)
+  const floor = Math.min(2, Math.floor(keep / 2))
+  return {
+    origin: 'default for this model',
+    data: {
+      limits: { contextTokens, responseTokens: Math.floor((contextTokens * 3) / 4) },
+      rollout: { groupSize, groupsPerStep: isSmall ? 8 : 32 },
+      selection: { keep, minPositive: floor, minNegative: floor },
+      train: {
+        learningRate: parameters < tiny ? 1e-3 : isSmall ? 1e-5 : 1e-6,
+        microBatchTokens: isSmall ? 4096 : 16_384,
+      },
+    },
+  }
+}
+
+/**
+ * The size of the evaluation where a recipe extends another with problems of its own: a fifth of them are held out. Undefined if the
+ * recipe says how many, or names a file of them.
+ */
+export function fittingProblems(own: PlainObject, below: readonly Layer[]): Layer | undefined {
+  const { file, evaluationFile } = section(own, 'data')
+  if (typeof file !== 'string' || evaluationFile !== undefined || section(own, 'evaluation').problems !== undefined)
+    return undefined
+  const wanted = below.map(({ data }) => section(data, 'evaluation').problems).findLast(n => typeof n === 'number')
+  const held = Math.floor(rowsIn(file) / 5)
+  if (typeof wanted !== 'number' || held === 0 || wanted <= held) return undefined
+  return { origin: 'a fifth of data.file', data: { evaluation: { problems: held } } }
+}
+
+function architectureOf({ config, architecture, path }: PlainObject): PlainObject {
+  if (typeof config === 'object' && config !== null) return config as PlainObject
+  if (typeof architecture === 'object' && architecture !== null) return architecture as PlainObject
+  try {
+    return JSON.parse(readFileSync(join(String(path), 'config.json'), 'utf8')) as PlainObject
+  } catch {
+    return {} // the check of the recipe says so
+  }
+}
+
+function rowsIn(file: string): number {
+  try {
+    return readFileSync(file, 'utf8')
+      .split('\n')
+      .filter(line => line.trim() !== '').length
+  } catch {
+    return 0
+  }
+}

@@ -1,0 +1,36 @@
+/**
+ * Reads a recipe from a Python file: its dict `recipe` has the fields of a YAML recipe, and functions as tools and as the reward.
+ *
+ * in   a file        out  plain data, in which functions are named by their file
+ * Invariant: the file is imported once, by the set-up's Python, with the rights of this process.
+ */
+import { execFileSync } from 'node:child_process'
+import { asError, TroupeError } from '../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+import type { PlainObject } from '../../runtime/settings/resolveConfig'
+
+const importMs = 60_000
+
+/** @throws TroupeError config.unreadable, with the file and the line; process.no_python */
+export function pythonRecipe(file: string): PlainObject {
+  const unreadable = (place: string, why: string, cause?: unknown) =>
+    new TroupeError('config.unreadable', {
+      ...{ boundary: 'config', retriable: false, message: `${place}: ${why}`, cause },
+      hint: 'a recipe in Python is a dict named `recipe`, with the fields of a YAML recipe: recipe = {"model": …, "data": …}; docs/recipes.md shows one',
+    })
+  const python = pythonPath()
+  let printed: string
+  try {
+    printed = execFileSync(python, ['-m', 'troupe_policy.functions.recipe', file], {
+      encoding: 'utf8',
+      timeout: importMs,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONDONTWRITEBYTECODE: '1' },
+    })
+  } catch (thrown) {
+    throw unreadable(file, asError(thrown).message.trim().split('\n').at(-1) ?? 'cannot be imported', thrown)
+  }
+  const said = JSON.parse(printed) as { recipe?: PlainObject; fault?: string; line?: number | null }
+  if (said.recipe !== undefined) return said.recipe
+  throw unreadable(said.line == null ? file : `${file}:${said.line}`, said.fault ?? 'cannot be imported')
+}
