@@ -8,6 +8,7 @@ library alone, and reads the source from stdin, since the sandbox has no file of
 import asyncio
 import contextlib
 import inspect
+import io
 import json
 import os
 import sys
@@ -20,7 +21,8 @@ def called(file, source, function, arguments):
     module = types.ModuleType("tools")
     module.__file__ = file
     sys.modules["tools"] = module
-    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    with contextlib.redirect_stdout(io.StringIO()):  # what the import prints is not of this call
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     value = getattr(module, function)(**arguments)
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
