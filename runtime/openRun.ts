@@ -13,7 +13,9 @@ import { openBus } from './bus/open'
 import { asError, TroupeError } from './errors'
 import type { Journal } from './journal/journal'
 import { openJournal } from './journal/openJournal'
-import { type RunDirectory, runDirectory, runsOf } from './runDirectory'
+import { directoryOf, type RunDirectory, runDirectory, runsOf } from './runDirectory'
+
+export { directoryOf }
 
 export interface RunContext {
   readonly run: RunId
@@ -21,14 +23,6 @@ export interface RunContext {
   readonly bus: Bus
   readonly blobs: BlobStore
   readonly journal: Journal
-}
-
-/**
- * Returns the directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else the
- * directory of the default bus.
- */
-export function directoryOf(address: string, given?: string): string {
-  return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
 }
 
 /** Opens a run for writing, or for reading while another process writes it. */

@@ -24,3 +24,11 @@ export function runsOf(directory: string): readonly string[] {
   const runs = join(resolve(directory), 'runs')
   return existsSync(runs) ? readdirSync(runs).sort() : []
 }
+
+/**
+ * Returns the directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else the
+ * directory of the default bus.
+ */
+export function directoryOf(address: string, given?: string): string {
+  return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
+}
