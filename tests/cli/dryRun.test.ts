@@ -230,7 +230,7 @@ test('a run whose step has less time than the estimate is refused before anythin
   const run = start(['train', 'rstar2-8gpu', '--set', 'timeouts.stepMs=360000', '--bus', `lmdb:${join(folder, 'bus')}`])
   const { code, stderr } = await run.done
   expect([code, existsSync(join(folder, 'bus'))]).toEqual([2, false])
-  expect(stderr).toMatch(/timeouts\.stepMs is 360 s, but the optimizer step takes \d{4} s[\s\S]*deadline_too_short/)
+  expect(stderr).toMatch(/timeouts\.stepMs is 360 s, but the optimizer step takes \d{4} s[\s\S]*code: config\.problems/)
 })
 
 test('a model whose architecture nobody has said is refused, with what to write', async () => {
@@ -239,6 +239,6 @@ test('a model whose architecture nobody has said is refused, with what to write'
   const { code, stderr } = await start(['train', file, '--dry-run']).done
   expect(code).toBe(2)
   expect(stderr).toMatch(
-    /needs the model's architecture, but \/nowhere\/config\.json cannot be read[\s\S]*model\.architecture/,
+    /mine\.yaml:1: model\.path: '\/nowhere' holds no config\.json[\s\S]*model\.architecture[\s\S]*x\.jsonl: cannot be read/,
   )
 })
