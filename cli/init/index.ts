@@ -67,7 +67,7 @@ export function init(directory: string, language: Language): string {
 
 function filesOf(language: Language): ReadonlyMap<string, string> {
   const folder = join(templates, language)
-  // Recipes in TypeScript are kept under another ending, since a package leaves TypeScript sources out.
+  // TypeScript and tests have another ending here: a package leaves the first out, and test runners would collect the second.
   const own = readdirSync(folder)
     .filter(name => !name.startsWith('__'))
     .map(name => [name.replace(/\.txt$/, ''), readFileSync(join(folder, name), 'utf8')] as const)

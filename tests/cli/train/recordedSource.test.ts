@@ -17,6 +17,7 @@ const bus = `lmdb:${join(folder, 'bus')}`
 async function start(run: string, source?: string): Promise<void> {
   const opened = await openRun(bus, run, 'write')
   const { value: config } = loadRecipe('quickstart').config
+  await opened.journal.create(1)
   await recordRunStart(opened.journal, {
     ...{ run: opened.run, config, resume: false, acceptCode: false, versions: {}, partitions: 1, tokenizerDigest: 'd' },
     ...{ fx: systemEffects, ...(source === undefined ? {} : { source }) },
