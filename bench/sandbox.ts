@@ -3,7 +3,7 @@
  * side.
  *
  * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; the
- * same four through one judge in its default configuration (`default`); a
+ * same four through one judge in its default configuration (`default`); a mixed load with spinners (`mixed`); a
  * burst of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts;
  * sleepers; memory. Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the
  * measured cores too.
@@ -11,6 +11,7 @@
 import { pythonPath } from '../runtime/python'
 import { type BenchReport, describeMachine, printReport } from './report'
 import { memory, sleepers, timeouts } from './support/sandbox/lanes'
+import { mixedRates } from './support/sandbox/mixed'
 import { oneJudgeRates, type Part, trivialRates, workloadRates } from './support/sandbox/rates'
 import { burst, latency, spinners, starvation } from './support/sandbox/service'
 
@@ -20,6 +21,7 @@ const parts: Readonly<Record<string, (python: string) => Promise<Part>>> = {
   numpy: python => workloadRates('numpy', python),
   sympy: python => workloadRates('sympy', python),
   default: oneJudgeRates,
+  mixed: mixedRates,
   burst,
   latency,
   spinners,

@@ -7,8 +7,9 @@
 import { availableParallelism } from 'node:os'
 import { openSandbox, runBatch, type Sandbox, type SandboxOptions } from '../../../sandbox'
 import { STANDARD_PRELOAD } from '../../../sandbox/options'
+import type { ZygotePool } from '../../../sandbox/zygote/pool'
 import { atLeast, type Budget, median } from '../../report'
-import { openFloors, type Rate } from './floors'
+import { type MemoryShape, memoryShape, openFloors, type Rate } from './floors'
 import { batchRate, startJudge, treeCpuMs } from './judgeClient'
 import { codeOf, type Workload, workloads } from './programs'
 
@@ -49,6 +50,16 @@ function rateMetrics(part: string, rates: Readonly<Record<string, Rate>>): Recor
   ])
 }
 
+/** Returns the shape of the memory of a zygote with these options. */
+async function zygoteShape(options: SandboxOptions): Promise<MemoryShape> {
+  const sandbox = await openSandbox({ ...options, zygotes: 1, level: 'full' })
+  try {
+    return memoryShape((sandbox as ZygotePool).zygotePids.at(-1)!)
+  } finally {
+    await sandbox.close()
+  }
+}
+
 async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> {
   const cpuBefore = treeCpuMs(process.pid)
   const start = performance.now()
@@ -74,6 +85,7 @@ export async function trivialRates(python: string): Promise<Part> {
   const cores = availableParallelism()
   const workload = workloads.trivial
   const floors = openFloors()
+  const shape = await zygoteShape({ python })
   const one = await openSandbox({ python, zygotes: 1 })
   const all = await openSandbox({ python })
   const judge = await startJudge({ kind: 'sandbox', options: { python } })
@@ -82,6 +94,8 @@ export async function trivialRates(python: string): Promise<Part> {
     const rates = await measureTogether({
       bareSpawn: () => floors.spawn(SECONDS, cores, [python, '-c', 'print(1)']),
       forkExit: () => floors.fork(1),
+      isolatedFloorOneCore: () => floors.isolated(SECONDS, 1, python, shape),
+      isolatedFloor: () => floors.isolated(SECONDS, cores, python, shape),
       bareZygoteOneCore: () => floors.zygote(SECONDS, 1, python, '', workload.program),
       bareZygote: () => floors.zygote(SECONDS, cores, python, '', workload.program),
       libraryOneCore: () => libraryRate(one, workload),
@@ -107,7 +121,8 @@ export async function trivialRates(python: string): Promise<Part> {
           times(rates.library, rates.forkExit) / cores,
           0.05,
         ),
-        atLeast('trivial: HTTP, share of the library', times(rates.judgeOverHttp, rates.library), 0.75),
+        atLeast('trivial: library, share of the isolated floor', times(rates.library, rates.isolatedFloor), 0.7),
+        atLeast('trivial: HTTP, share of the library', times(rates.judgeOverHttp, rates.library), 0.9),
         atLeast(
           `trivial: library on ${cores} cores, times one core`,
           times(rates.library, rates.libraryOneCore),
@@ -163,15 +178,24 @@ export async function oneJudgeRates(python: string): Promise<Part> {
   const judge = await startJudge({ kind: 'sandbox', options: defaults })
   const plain = await startJudge({ kind: 'sandbox', options: { python } })
   const spawn = (command: string) => floors.spawn(SECONDS, cores, [python, '-c', command])
+  const [small, middle, large] = [
+    await zygoteShape({ python }),
+    await zygoteShape({ python, preload: 'numpy' }),
+    await zygoteShape({ python, preload: 'numpy,mpmath+sympy' }),
+  ] as const
+  const floor = (shape: MemoryShape) => floors.isolated(SECONDS, cores, python, shape)
   try {
     for (const workload of Object.values(workloads)) await batchRate(judge, workload, { ...HTTP, seconds: 1 })
     const rates = await measureTogether({
       trivialWithoutPreloads: () => batchRate(plain, workloads.trivial, HTTP),
+      isolatedFloor: () => floor(small),
       trivial: () => batchRate(judge, workloads.trivial, HTTP),
       bareSpawn: () => spawn('print(1)'),
       wrapper: () => batchRate(judge, workloads.wrapper, HTTP),
+      isolatedFloorNumpy: () => floor(middle),
       numpy: () => batchRate(judge, workloads.numpy, HTTP),
       spawnAndImportNumpy: () => spawn('import numpy'),
+      isolatedFloorSympy: () => floor(large),
       sympy: () => batchRate(judge, workloads.sympy, HTTP),
       spawnAndImportSympy: () => spawn('import sympy'),
     })
@@ -185,6 +209,10 @@ export async function oneJudgeRates(python: string): Promise<Part> {
         over(rates.wrapper, rates.bareSpawn, 'wrapper, times the bare spawn', 4.6),
         over(rates.numpy, rates.spawnAndImportNumpy, 'numpy, times spawn and import', 32),
         over(rates.sympy, rates.spawnAndImportSympy, 'sympy, times spawn and import', 93),
+        over(rates.trivial, rates.isolatedFloor, 'trivial, share of the isolated floor', 0.7),
+        over(rates.wrapper, rates.isolatedFloor, 'wrapper, share of the isolated floor', 0.7),
+        over(rates.numpy, rates.isolatedFloorNumpy, 'numpy, share of the isolated floor', 0.7),
+        over(rates.sympy, rates.isolatedFloorSympy, 'sympy, share of the isolated floor', 0.7),
       ],
     }
   } finally {
