@@ -49,11 +49,43 @@ CHECKED = {
     "getpriority": 140, "sched_getaffinity": 204, "sched_getparam": 143, "sched_getscheduler": 145, "getpgid": 121, "getsid": 124,
 }
 
+# Numbers on aarch64, by the names above. A name that is not here does not exist there: its C library uses another of the calls
+# (openat for open, ppoll for poll). From linux/include/uapi/asm-generic/unistd.h.
+AARCH64 = {
+    "read": 63, "write": 64, "fstat": 80, "lseek": 62, "pselect6": 72, "ppoll": 73, "mmap": 222, "mprotect": 226,
+    "munmap": 215, "brk": 214, "mremap": 216, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
+    "rt_sigpending": 136, "rt_sigtimedwait": 137, "rt_sigsuspend": 133, "sigaltstack": 132, "pread64": 67, "pwrite64":
+    68, "readv": 65, "writev": 66, "preadv": 69, "pwritev": 70, "pipe2": 59, "dup": 23, "nanosleep": 101,
+    "clock_nanosleep": 115, "getitimer": 102, "setitimer": 103, "getpid": 172, "gettid": 178, "getppid": 173, "getuid":
+    174, "geteuid": 175, "getgid": 176, "getegid": 177, "getresuid": 148, "getresgid": 150, "getgroups": 158, "setsid":
+    157, "setpgid": 154, "exit": 93, "exit_group": 94, "wait4": 260, "waitid": 95, "uname": 160, "getcwd": 17, "chdir":
+    49, "fchdir": 50, "umask": 166, "newfstatat": 79, "statx": 291, "faccessat": 48, "faccessat2": 439, "readlinkat":
+    78, "getdents64": 61, "statfs": 43, "fstatfs": 44, "gettimeofday": 169, "times": 153, "clock_gettime": 113,
+    "clock_getres": 114, "getrusage": 165, "getrlimit": 163, "sched_yield": 124, "sched_get_priority_max": 125,
+    "sched_get_priority_min": 126, "getcpu": 168, "set_tid_address": 96, "set_robust_list": 99, "get_robust_list": 100,
+    "rseq": 293, "membarrier": 283, "capget": 90, "getrandom": 278, "mlock": 228, "munlock": 229, "epoll_create1": 20,
+    "epoll_ctl": 21, "epoll_pwait": 22, "epoll_pwait2": 441, "eventfd2": 19, "signalfd4": 74, "timerfd_create": 85,
+    "timerfd_settime": 86, "timerfd_gettime": 87, "timer_create": 107, "timer_settime": 110, "timer_gettime": 108,
+    "timer_getoverrun": 109, "timer_delete": 111, "sendfile": 71, "copy_file_range": 285, "sendto": 206, "recvfrom":
+    207, "recvmsg": 212, "shutdown": 210, "getsockname": 204, "getpeername": 205, "getxattr": 8, "lgetxattr": 9,
+    "fgetxattr": 10, "listxattr": 11, "llistxattr": 12, "flistxattr": 13, "restart_syscall": 128, "renameat": 38,
+    "renameat2": 276, "mkdirat": 34, "linkat": 37, "unlinkat": 35, "symlinkat": 36, "fchmod": 52, "fchmodat": 53,
+    "fchmodat2": 452, "fchown": 55, "fchownat": 54, "utimensat": 88, "clone": 220, "clone3": 435, "execve": 221,
+    "execveat": 281, "prctl": 167, "ioctl": 29, "fcntl": 25, "socketpair": 199, "prlimit64": 261, "personality": 92,
+    "kill": 129, "tgkill": 131, "tkill": 130, "memfd_create": 279, "ftruncate": 46, "truncate": 45, "fallocate": 47,
+    "setrlimit": 164, "setpriority": 140, "close": 57, "dup3": 24, "close_range": 436, "openat": 56, "openat2": 437,
+    "flock": 32, "fsync": 82, "fdatasync": 83, "sync_file_range": 84, "msync": 227, "fadvise64": 223, "madvise": 233,
+    "preadv2": 286, "pwritev2": 287, "futex": 98, "futex_waitv": 449, "sendmsg": 211, "setsockopt": 208, "getsockopt":
+    209, "getpriority": 141, "sched_getaffinity": 123, "sched_getparam": 121, "sched_getscheduler": 120, "getpgid": 155,
+    "getsid": 156,
+}
+
 EPERM, EBADF, EAGAIN, EINVAL, ENOTTY, EFBIG, ENOLCK, ENOSYS, EOPNOTSUPP = 1, 9, 11, 22, 25, 27, 37, 38, 95
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 LD, JEQ, JGT, JGE, JSET, JA, RET, AND = 0x20, 0x15, 0x25, 0x35, 0x45, 0x05, 0x06, 0x54
 NUMBER, ARCH, ARGUMENT = 0, 4, 16
-X86_64, X32 = 0xC000003E, 0x40000000
+X32 = 0x40000000
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
 FILE_BYTES = 64 << 20  # upper bound on a file size set by truncate or fallocate, in bytes; writes may exceed it
@@ -77,18 +109,20 @@ class Filter:
 
 
 OWN_PID = None
+MACHINE = platform.machine()
 
 
 def build(processes=False, degraded=False, session=False):
     """Compiles the filter of one kind of child. Raises OSError on a machine whose system calls are not in the tables."""
-    if platform.machine() != "x86_64":
-        raise OSError(f"the sandbox has a table of system calls for x86_64 only, this machine is {platform.machine()}")
-    rules = dict.fromkeys(READ.values(), [ret(ALLOW)])
-    if not degraded:
-        rules |= dict.fromkeys(WRITE.values(), [ret(ALLOW)])
-    rules |= {CHECKED[name]: rule for name, rule in checks(processes, degraded, session).items()}
-    tree = search([(number, rules.get(number, [ret(ERROR | EPERM)])) for number in range(max(rules) + 2)])
-    head = [(LD, 0, 0, ARCH), (JEQ, 1, 0, X86_64), ret(KILL), (LD, 0, 0, NUMBER), (JGE, 0, 1, X32), ret(KILL)]
+    if MACHINE not in ARCHITECTURES:
+        known = " and ".join(ARCHITECTURES)
+        raise OSError(f"the sandbox has tables of system calls for {known}, this machine is {MACHINE}")
+    rules = dict.fromkeys(READ, [ret(ALLOW)]) | dict.fromkeys(() if degraded else WRITE, [ret(ALLOW)])
+    rules |= checks(processes, degraded, session)
+    table = AARCH64 if MACHINE == "aarch64" else READ | WRITE | CHECKED
+    numbered = {table[name]: rule for name, rule in rules.items() if name in table}
+    tree = search([(number, numbered.get(number, [ret(ERROR | EPERM)])) for number in range(max(numbered) + 2)])
+    head = [(LD, 0, 0, ARCH), (JEQ, 1, 0, ARCHITECTURES[MACHINE]), ret(KILL), (LD, 0, 0, NUMBER), (JGE, 0, 1, X32), ret(KILL)]
     return Filter(head + tree)
 
 
@@ -134,7 +168,8 @@ def checks(processes, degraded, session):
 
 # Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to others
 # (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls together).
-FCNTLS, F_SETFL, F_SETLK, F_SETLKW, O_DIRECT = (0, 1, 2, 3, 5, 1030), 4, 6, 7, 0x4000
+FCNTLS, F_SETFL, F_SETLK, F_SETLKW = (0, 1, 2, 3, 5, 1030), 4, 6, 7
+O_DIRECT = 0x10000 if MACHINE == "aarch64" else 0x4000
 # Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE DONTDUMP
 # DODUMP WIPEONFORK KEEPONFORK; fadvise64 accepts the first four. Refused is advice that evicts pages of files (COLD,
 # PAGEOUT), merges pages with those of other processes (MERGEABLE), or needs root.
