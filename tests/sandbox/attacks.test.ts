@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { openSandbox, type Sandbox, type SandboxLevel } from '../../sandbox'
 import { attacks } from './attacks'
+import { processAttacks } from './processAttacks'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const CANARY = 'import time\nx = "CAN" + "ARY"\ntime.sleep(0.05)\nprint(x, sum(range(1000)))'
@@ -56,7 +57,11 @@ describe.each<SandboxLevel>(['full', 'degraded'])('at level %s', level => {
   })
   afterAll(() => sandbox.close())
 
-  test.each(attacks.filter(({ at = level }) => at === level).map(attack => [attack.title, attack] as const))(
+  test.each(
+    [...attacks, ...processAttacks]
+      .filter(({ at = level }) => at === level)
+      .map(attack => [attack.title, attack] as const),
+  )(
     '%s is contained',
     async (_, { code, status, says, complains, more, check }) => {
       const [result, canary] = await Promise.all([

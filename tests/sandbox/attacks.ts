@@ -32,9 +32,9 @@ except (OSError, ValueError, ImportError) as error:
 `
 const REFUSED = /^refused (?!.*SUCCEEDED)/
 const late = { timeoutMs: 400 }
-const ended = ['ok', 'error', 'killed', 'timeout'] as const
-const stopped = (title: string, code: string): Attack => ({ title, code, status: 'timeout', more: late })
-const denied = (title: string, attempt: string, setup = ''): Attack => ({
+export const ended = ['ok', 'error', 'killed', 'timeout'] as const
+export const stopped = (title: string, code: string): Attack => ({ title, code, status: 'timeout', more: late })
+export const denied = (title: string, attempt: string, setup = ''): Attack => ({
   title,
   code: refused(attempt, setup),
   status: 'ok',
