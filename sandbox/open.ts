@@ -41,7 +41,7 @@ const TMP_MB = 16
 const TMP_MB_PROCESSES = 64
 /**
  * Upper bounds on the children of one zygote that compute at once: fresh ones (RUNNABLE), and those that have used more
- * than 50 ms of CPU time (LONG).
+ * than 20 ms of CPU time (LONG; more where few calls are long, see shim/admission.h).
  */
 const RUNNABLE = 2
 const LONG = 3
@@ -246,6 +246,8 @@ function zygoteSetup(
       PATH: '/usr/local/bin:/usr/bin:/bin',
       LANG: 'C.UTF-8',
       HOME: '/tmp',
+      // The zygote resolves symbols, not each child again. It takes the variable away before it serves.
+      LD_BIND_NOW: '1',
       TMPDIR: '/tmp',
       // A fixed hash seed makes sets print in the same order in every zygote.
       PYTHONHASHSEED: '0',

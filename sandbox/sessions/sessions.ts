@@ -23,6 +23,8 @@ export interface SessionPort<Link> {
    * states.
    */
   readonly memoryBytes: number
+  /** Upper bound on the paused cells of all sessions; above it, too, the least recently used sessions lose their states. */
+  readonly states: number
   readonly noSessions: string | undefined
   readonly lanes: number
   readonly queueLimit: number
@@ -58,8 +60,6 @@ interface Session<Link> {
 
 /** Number of states that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
-/** Upper bound on the paused cells of all sessions; above it the least recently used sessions lose their states. */
-const STATES = 400
 /** Upper bound on the sessions that are remembered; above it the least recently used sessions end. */
 const SESSIONS = 20_000
 /**
@@ -289,7 +289,7 @@ export class Sessions<Link> {
    */
   #evict(busy: string): void {
     for (const [id, session] of this.#sessions) {
-      if (this.#states.bytes <= this.port.memoryBytes && this.#states.size <= STATES) return
+      if (this.#states.bytes <= this.port.memoryBytes && this.#states.size <= this.port.states) return
       if (id !== busy) this.#releaseStates(session)
     }
   }

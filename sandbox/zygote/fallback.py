@@ -23,7 +23,8 @@ EXTRA = 2  # as in shim/admission.h
 RUN, STOP, DROP, PING = 1, 2, 3, 4
 READY, BEGUN, DONE, FAILED, PONG = 1, 2, 3, 4, 5
 NEW_SPACES = 0x10000000 | 0x20000000 | 0x20000 | 0x8000000
-SYS_CLONE, SYS_CAPSET, SYS_CLOSE_RANGE, SYS_LANDLOCK_RESTRICT = 56, 126, 436, 446
+SYS_CLONE, SYS_CAPSET = (220, 91) if os.uname().machine == "aarch64" else (56, 126)
+SYS_CLOSE_RANGE, SYS_LANDLOCK_RESTRICT = 436, 446
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
@@ -214,7 +215,7 @@ def become(config, call):
     watch.register(config.self, select.POLLIN)
     if watch.poll(0):
         os._exit(1)
-    os.setsid()
+    os.setpgid(0, 0)
     run = call.flags & PROCESSES
     if config.layers & NAMESPACES:
         for name, text in (("setgroups", b"deny"), ("uid_map", config.uid_map), ("gid_map", config.gid_map)):

@@ -17,6 +17,7 @@ import { aborted, closed, queueFull, rejected } from '../refusals'
 import { MACHINE_OUT_OF_MEMORY, type RunRequest, type RunResult, type Sandbox, type SandboxLevel } from '../sandbox'
 import { orphan } from '../sessions/outcome'
 import { Sessions } from '../sessions/sessions'
+import { stateBound } from '../sessions/stateBound'
 import { Clients } from './clients'
 import { controlFrame, type Reply, runFrame } from './frames'
 import {
@@ -89,9 +90,8 @@ export class ZygotePool implements Sandbox {
     })
     this.#sessions = new Sessions({
       memoryBytes: setup.sessionMemoryMb * 2 ** 20,
-      noSessions: setup.noSessions,
-      lanes: setup.lanes,
-      queueLimit: setup.queueLimit,
+      states: stateBound(setup.zygotes.at(-1)!.length),
+      ...{ noSessions: setup.noSessions, lanes: setup.lanes, queueLimit: setup.queueLimit },
       submit: (id, call, place, signal, client) => this.#submit(id, call, place, signal, { client }),
       drop: (link, state) => link.send(controlFrame('drop', state)),
     })

@@ -22,7 +22,11 @@ from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
 TRACE_FRAMES = 1000  # Upper bound on the frames of a printed traceback; the interpreter has the same.
+MT19937_BYTES, IONBF = 624 * 4, 2
 libc = ctypes.CDLL(None)
+numpy_state = []  # Address of the words of numpy's generator, once find_numpy_state has found it.
+seed_generator = super(random.Random, random._inst).seed  # random.seed(None) but for `gauss_next`, which is None before the first draw
+shutdown = threading._shutdown
 
 
 def fresh_main(name=None):
@@ -36,23 +40,51 @@ def fresh_main(name=None):
 
 
 def prepare():
+    """Prepares what a call needs, before the first fork: each page that a child writes costs it about 3 µs."""
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
     builtins.help = _sitebuiltins._Helper()
+    # C's standard output has no buffer, so that no call has to flush it.
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, IONBF, ctypes.c_size_t(0))
 
 
 def reseed(seed):
     """Seeds random and numpy. 0 means the kernel's randomness; any other seed repeats the numbers, for a session's cell
     that is run again.
     """
-    random.seed(seed or None)
     numpy_random = sys.modules.get("numpy.random.mtrand")
-    if numpy_random is not None:
-        numpy_random.seed((seed & 0xFFFFFFFF, seed >> 32) if seed else None)
+    if seed:
+        random.seed(seed)
+        if numpy_random is not None:
+            numpy_random.seed((seed & 0xFFFFFFFF, seed >> 32))
+        return
+    seed_generator()
+    if numpy_state:
+        ctypes.memmove(numpy_state[0], os.urandom(MT19937_BYTES), MT19937_BYTES)
+    elif numpy_random is not None:
+        numpy_random.seed(None)
+
+
+def find_numpy_state():
+    """Finds the 624 words that numpy's global generator draws from. Random words there do what its seed(None) does, at a
+    seventh of the pages. Where numpy's generator looks otherwise than expected, it is seeded by seed(None).
+    """
+    mtrand = sys.modules.get("numpy.random.mtrand")
+    if mtrand is None:
+        return
+    mtrand.seed(1)
+    generator = mtrand.get_state(legacy=False)
+    address = mtrand._rand._bit_generator.ctypes.state_address
+    words = (ctypes.c_uint32 * 625).from_address(address)
+    if generator["bit_generator"] == "MT19937" and list(words) == [*map(int, generator["state"]["key"]), generator["state"]["pos"]]:
+        numpy_state.append(address)
 
 
 def lines_of(source):
     """Returns the lines as Python counts them: U+2028, a form feed and the like end no line."""
+    lines = source.splitlines(True)
+    if "\r" not in source and len(lines) == source.count("\n") + (source[-1:] not in ("", "\n")):
+        return lines
     return io.StringIO(source, None).readlines()
 
 
@@ -219,18 +251,24 @@ def ignoring_errors(step):
 
 
 def finish(code, main):
-    """Ends the process as an interpreter would, but frees few objects: to free all of them would copy every page shared
-    with the zygote.
-    """
-    code = guarded(threading._shutdown, code)
+    """Ends the process as an interpreter would."""
+    if _thread._count() or threading._threading_atexits or threading._shutdown is not shutdown:
+        code = guarded(threading._shutdown, code)
     code = guarded(_run_exitfuncs, code)
+    os._exit(end(code, main))
+
+
+def end(code, main):
+    """Ends a program and returns the exit code, but frees few objects: to free all of them would copy every page shared with the
+    zygote.
+    """
     code = guarded(main.__dict__.clear, code)
     # Collects cycles only if there are few objects to look through.
     if get_count()[0] < 10_000 and isenabled():
         code = guarded(collect, code)
     if not flush_all():
         code = code or 120
-    os._exit(code)
+    return code
 
 
 def guarded(step, code):
@@ -245,10 +283,9 @@ def guarded(step, code):
 
 
 def flush_all():
-    """Flushes Python's and C's streams. Returns False if standard output could not be written."""
+    """Flushes Python's streams. Returns False if standard output could not be written."""
     written = flush("stdout")
     flush("stderr")
-    libc.fflush(None)
     return written
 
 

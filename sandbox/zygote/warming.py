@@ -5,6 +5,7 @@ Invariant: a preload that does not import ends the zygote with an ImportError th
 not import is left out.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -74,8 +75,15 @@ for line in {MATHEMATICS!r}.splitlines():
 FAILS = "def f():\n    return 1 / 0\nf()\n"
 
 
-def warm_up(preload, running):
-    """Imports the modules and runs short programs (WARM), so that every child has their lazy imports and caches."""
+# The interpreter rewrites a function for the types that it meets (PEP 659) when it has run eight times. What is rewritten
+# here, children neither rewrite nor copy.
+REHEARSALS = 12
+
+
+def warm_up(preload, running, run_call):
+    """Imports the modules and runs short programs (WARM), so that every child has their lazy imports and caches.
+    `run_call` runs a program as a child does, but for its exit.
+    """
     for name in STANDARD:
         try:
             importlib.import_module(name)
@@ -88,13 +96,16 @@ def warm_up(preload, running):
             raise ImportError(f"preload of {name} failed: {error}") from error
     running.prepare()
     running.reseed(0)
+    gc.collect()
+    gc.freeze()  # The programs below collect garbage, as calls do: without this, among all objects of the modules.
     names = [name for name in WARM if name == "std" or any(p.split(".")[0] == name for p in preload)]
-    for source in [WARM[name] for name in names] + [FAILS]:
-        running.run_script(source.encode(), running.fresh_main(running.SCRIPT))
-        running.run_cell(source.encode(), running.fresh_main())
+    for source in [WARM[name] for name in names] + [WARM["std"], FAILS, "print(1)"] * REHEARSALS:
+        run_call(source.encode(), running.run_script, running.SCRIPT)
+        run_call(source.encode(), running.run_cell, None)
     sys.stdout.flush()
     sys.stderr.flush()
     for fd in (1, 2):
         os.lseek(fd, 0, os.SEEK_SET)
         os.ftruncate(fd, 0)
     running.linecache.clearcache()
+    running.find_numpy_state()

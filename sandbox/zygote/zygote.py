@@ -74,6 +74,7 @@ class Arenas(ctypes.Structure):
 
 def main():
     settings = json.loads(sys.argv[1])
+    os.environ.pop("LD_BIND_NOW", None)
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
     if shim:
         functions = (shim.zygote_arena, shim.zygote_arena_free)
@@ -85,6 +86,9 @@ def main():
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
         os._exit(1)  # The parent process died before prctl took effect.
+    # A session of its own: the kernel may share a core among sessions first (sched_autogroup), and only in one of them are
+    # the nice values of the calls worth anything beside the zygote's.
+    os.setsid()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
     own = set(sys.path)
@@ -96,8 +100,9 @@ def main():
     try:
         confine.prefer_to_be_killed()
         config, user = isolate(settings, held, confine, filters)
-        warming.warm_up(settings["preload"], running)
+        warming.warm_up(settings["preload"], running, lambda *call: rehearse(running, *call))
         confine.drop(user)
+        main_of_scripts = running.fresh_main(running.SCRIPT)  # made here, since each child then makes no other
         prepare_memory(config, held, shim)
     except BaseException as error:
         os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())
@@ -106,7 +111,7 @@ def main():
     if server.zygote_serve(ctypes.byref(config), ctypes.byref(request)) < 0:
         os._exit(0)
     try:
-        run_child(running, request, server)
+        run_child(running, request, server, main_of_scripts)
     finally:
         os._exit(1)  # run_child exits by itself; an exception here would print a trace with the zygote's frames
 
@@ -179,10 +184,8 @@ def prepare_memory(config, held, shim):
     addresses those of its data."""
     import gc
 
-    sys.argv = [""]
     os.close(held["errors"])
     gc.collect()
-    gc.freeze()
     if shim:
         shim.zygote_arenas_end()
     with open(os.open("self/maps", os.O_RDONLY, dir_fd=config.proc)) as maps:
@@ -205,22 +208,40 @@ def prepare_memory(config, held, shim):
     with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:
         size = int(file.read().split()[0]) * mmap.PAGESIZE
     config.base_bytes = max(size - INTERPRETER_BYTES, 0)
+    # Whatever is garbage or not frozen here, each child would collect at its end.
+    del libc
+    gc.collect()
+    gc.freeze()
 
 
-def run_child(running, request, shim):
+def run_child(running, request, shim, main_of_scripts):
     """In a child: runs the code and ends as an interpreter would. A session's cell pauses instead; the next iteration runs
     in its fork, as the next cell."""
-    main = running.fresh_main(None if request.flags & CELL else running.SCRIPT)
+    is_cell = request.flags & CELL
+    main = running.fresh_main() if is_cell else main_of_scripts
+    run = running.run_cell if is_cell else running.run_script
     descriptor = CODE
     while True:
-        run = running.run_cell if request.flags & CELL else running.run_script
-        source = receive(descriptor, request.code_bytes)
-        running.reseed(request.seed | request.seed_high << 32)
-        code = run(source, main)
+        code = run_code(running, request, run, main, descriptor)
         if not request.flags & SESSION:
             running.finish(code, main)
         descriptor = running.pause(code, shim, ctypes.byref(request))
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
+
+
+def run_code(running, request, run, main, descriptor):
+    source = receive(descriptor, request.code_bytes)
+    running.reseed(request.seed | request.seed_high << 32)
+    return run(source, main)
+
+
+def rehearse(running, source, run, name):
+    """Runs a program in the zygote as run_child does in a child, but for what the interpreter does at its exit."""
+    descriptor = os.memfd_create("code")
+    os.write(descriptor, source)
+    request = Request(code_bytes=len(source))
+    main = running.fresh_main(name)
+    running.end(run_code(running, request, run, main, descriptor), main)
 
 
 def receive(descriptor, size):

@@ -98,6 +98,25 @@ test('code that computes to its deadline does not hold up the others', async () 
   }
 })
 
+test('where one call in twenty spins, the others neither wait for these nor share their core', async () => {
+  const one = await openSandbox({ requireLevel: 'full', zygotes: 1, lanes: 60 })
+  try {
+    const began = performance.now()
+    const run = async (n: number) => {
+      const code = n % 20 === 5 && n > 200 ? 'while True: pass' : 'print(1)'
+      const { status } = await one.run({ id: String(n), code, timeoutMs: 5000 })
+      return { status, ms: performance.now() - began }
+    }
+    const all = await Promise.all(Array.from({ length: 420 }, (_, n) => run(n)))
+    const others = all.filter(({ status }) => status === 'ok')
+    expect(others.length).toBe(409)
+    // While three may spin at once, whoever comes after the fourth waits until one of them has ended.
+    expect(Math.max(...others.map(({ ms }) => ms))).toBeLessThan(4500)
+  } finally {
+    await one.close()
+  }
+}, 30_000)
+
 test('a killed zygote loses no call: what it had begun is answered as killed, the rest runs on another', async () => {
   const spinning = [run('while True: pass'), run('while True: pass')]
   await sleep(200)

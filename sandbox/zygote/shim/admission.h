@@ -1,14 +1,31 @@
 /*
- * Admission: decides when the next waiting call may begin. Part of shim.c.
+ * Admission: decides when the next waiting call may begin, and which running calls go last. Part of shim.c.
  *
  * in   CPU time and state of each running child, sampled every 4 ms while calls wait, else every 20 ms
- * out  whether a slot is free; how long epoll may wait
+ * out  whether a slot is free; how long epoll may wait; priorities
  * Invariant: a call begins only if fewer than LANES (60) calls of this zygote run, and of those that do not sleep fewer than
- * config.longest are long (had more than 50 ms of CPU time) and fewer than config.runnable are fresh (the others).
+ * most_long() are long (had more than 20 ms of CPU time) and fewer than config.runnable are fresh (the others).
  * For an urgent call both numbers are EXTRA higher: the long calls of one client do not keep another client's from beginning.
+ *
+ * Two loads have long calls. Where most calls compute for long, few of them run at once, so that each ends within its limit.
+ * Where one call in twenty is long, it most likely spins: many may run at once, when the others do not want the core, so that
+ * they take neither slots nor time from them.
  */
 
-enum { EXTRA = 2, SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* A call counts as long after 50 ms of CPU time. */
+enum { EXTRA = 2, SAMPLE_NS = 4000000, LONG_NS = 20000000, LONG_NICE = 5 };
+enum { CROWD = 40, RECENT = 64, WHOLE = 1 << 16, IDLE_AGAIN_NS = 100000000 };
+
+/* Share of the calls that become long, times WHOLE: a moving average in which the latest call has the weight 1/RECENT. */
+static uint32_t long_share = WHOLE / 8;
+
+/*
+ * Upper bound on the long calls that run at once: CROWD while one call in twenty is long, a quarter of that while one in ten is,
+ * and config.longest from one in six on.
+ */
+static int most_long(void) {
+  uint64_t share = long_share + 1, most = (uint64_t)WHOLE * WHOLE / 10 / (share * share);
+  return most < (uint64_t)config->longest ? config->longest : most > CROWD ? CROWD : most;
+}
 
 /* Returns a process's state as the kernel names it: R runs, S sleeps, T is stopped; 0 if the process has ended. */
 static char process_state(int pid) {
@@ -23,11 +40,34 @@ static char process_state(int pid) {
   return end && end[1] ? end[2] : 0;
 }
 
+/* Gives the threads of a process the policy SCHED_IDLE; threads that they start inherit it. */
+static void make_idle(int pid) {
+  struct { int priority; } none = {0};
+  char path[32], space[2048];
+  snprintf(path, sizeof path, "%d/task", pid);
+  int fd = openat(config->proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  long n = fd < 0 ? 0 : syscall(SYS_getdents64, fd, space, sizeof space);
+  for (long at = 0; at < n; at += *(unsigned short *)(space + at + 16))
+    if (space[at + 19] != '.') syscall(SYS_sched_setscheduler, atoi(space + at + 19), SCHED_IDLE, &none);
+  if (fd >= 0) close(fd);
+}
+
 /*
- * Samples CPU time and state of every running call. A sleeping call makes room for another. A call that becomes long gets
- * the nice value LONG_NICE, a lower priority than fresh calls.
+ * Puts a long call behind the others: with LONG_NICE, and once more than config.longest are long as SCHED_IDLE, which runs
+ * only while nothing else of this zygote wants to, or nearly. Neither is undone, since that needs a privilege; later cells of a
+ * session inherit it, so a cell becomes idle only in the second half of its limit.
  */
+static void go_last(struct call *c, int crowd, uint64_t at) {
+  if (crowd <= config->longest || (c->session >= 0 && at - c->began < c->request.timeout_ms * 500000ull)) return;
+  if (c->idled && at - c->idled < IDLE_AGAIN_NS) return;
+  c->idled = at;
+  make_idle(c->pid);
+}
+
+/* Samples CPU time and state of every running call. A sleeping call makes room for another. */
 static void sample(uint64_t at) {
+  int crowd = 0;
+  for (int i = 0; i < LANES; i++) crowd += lanes[i].busy && lanes[i].is_long && !lanes[i].asleep;
   for (int i = 0; i < LANES; i++) {
     struct call *c = &lanes[i];
     if (!c->busy || at - c->sampled < SAMPLE_NS) continue;
@@ -40,8 +80,11 @@ static void sample(uint64_t at) {
     c->asleep = state == 'S' || state == 0;
     if (!c->is_long && cpu > LONG_NS) {
       c->is_long = 1;
-      setpriority(PRIO_PROCESS, c->pid, LONG_NICE);
+      long_share += WHOLE / RECENT;
+      crowd++;
+      setpriority(c->session < 0 ? PRIO_PGRP : PRIO_PROCESS, c->pid, LONG_NICE);
     }
+    if (c->is_long) go_last(c, crowd, at);
     c->cpu = cpu;
     c->sampled = at;
   }
@@ -58,7 +101,7 @@ static int has_room(int urgent) {
     else fresh++;
   }
   int extra = urgent ? EXTRA : 0;
-  return all < LANES && fresh < config->runnable + extra && longer < config->longest + extra;
+  return all < LANES && fresh < config->runnable + extra && longer < most_long() + extra;
 }
 
 /* Returns the place of the next call in `pending`: the first urgent one, else the first. */

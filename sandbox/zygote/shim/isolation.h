@@ -103,7 +103,11 @@ static int install_filter(const struct request *request) {
 /* Forks without the hooks of the C library and of Python, which cost as much as the fork. The zygote has one thread. */
 static pid_t fork_raw(unsigned long flags, int *pidfd) {
   if (tid_address) flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+#if defined __x86_64__
   return syscall(SYS_clone, flags | SIGCHLD, 0, pidfd, tid_address, 0);
+#else /* the order of the last two arguments is another */
+  return syscall(SYS_clone, flags | SIGCHLD, 0, pidfd, 0, tid_address);
+#endif
 }
 
 /* Returns 1 if the zygote has died. From here on the zygote's death kills this process. */
@@ -123,7 +127,8 @@ static int begin_session(struct call *c, int lane);
 /* Runs in the child: takes every step of its isolation, then returns to Python. A failed step ends the child. */
 static int isolate(struct call *c, int lane) {
   int step = orphaned() ? 99 : 0;
-  setsid();
+  /* A group, not a session: sessions would weigh the same (sched_autogroup), whatever the nice values in them. */
+  setpgid(0, 0);
   if (!step && config->layers & NAMESPACES) step = enter_namespaces(&c->request);
   if (!step && c->request.flags & SESSION) return begin_session(c, lane);
   /* The streams are set first, since confine limits the number of descriptors. */

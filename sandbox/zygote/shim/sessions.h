@@ -51,6 +51,7 @@ static void session_started(struct call *c) {
 static void forget_state(struct state *st) {
   close(st->pidfd);
   st->key = 0;
+  while (states_end > 0 && !states[states_end - 1].key) states_end--;
 }
 
 /* Kills every process of a session and forgets its states. A running call is refused or answered as killed. */
@@ -58,7 +59,7 @@ static void end_session(int n) {
   struct session *s = &sessions[n];
   int lane = s->lane;
   s->used = 0;
-  for (int i = 0; i < STATES; i++)
+  for (int i = 0; i < states_end; i++)
     if (states[i].key && states[i].session == n) forget_state(&states[i]);
   if (s->init) {
     syscall(SYS_pidfd_send_signal, s->pidfd, SIGKILL, 0, 0);
@@ -80,7 +81,7 @@ static void end_session(int n) {
 
 /* Finds a state by its key or, if the key is 0, by its session and the pid of its process in that session. */
 static struct state *state_of(int session, int inner, uint32_t key) {
-  for (int i = 0; i < STATES; i++)
+  for (int i = 0; i < states_end; i++)
     if (states[i].key && (key ? states[i].key == key && !states[i].dropped
                               : states[i].session == session && states[i].inner == inner))
       return &states[i];
@@ -89,7 +90,7 @@ static struct state *state_of(int session, int inner, uint32_t key) {
 
 static int states_of(int session) {
   int count = 0;
-  for (int i = 0; i < STATES; i++) count += states[i].key && states[i].session == session && !states[i].dropped;
+  for (int i = 0; i < states_end; i++) count += states[i].key && states[i].session == session && !states[i].dropped;
   return count;
 }
 
@@ -144,7 +145,7 @@ static int kill_rest(int n, struct cell *paused) {
  * another cell would take the message.
  */
 static int is_awake(int n) {
-  for (int i = 0; i < STATES; i++)
+  for (int i = 0; i < states_end; i++)
     if (states[i].key && states[i].session == n && states[i].awake) return 1;
   return 0;
 }
@@ -232,6 +233,7 @@ static void end_call(int n, const struct cell *paused) {
   if (s->end.files || (pidfd >= 0 && (memory.shared || has_descriptors(paused->pid)))) r->kept = FILES;
   if (pidfd >= 0) {
     struct state *st = &states[slot];
+    if (slot >= states_end) states_end = slot + 1;
     *st = (struct state){.key = key, .session = n, .inner = paused->inner, .pid = paused->pid, .pidfd = pidfd,
                          .anonymous_kib = paused->anonymous_kib};
     r->kept |= PAUSED;

@@ -32,7 +32,7 @@ static int start_call(struct call *waiting) {
   c->timed_out = c->asleep = c->is_long = c->is_loud = 0;
   c->began = c->sampled = c->trimmed = now();
   c->deadline = c->began + c->request.timeout_ms * 1000000ull;
-  c->cpu = 0;
+  c->cpu = c->idled = 0;
   if (c->out < 0 || c->err < 0) return refuse(c, errno), 0;
   if (c->request.flags & SESSION && c->request.parent) {
     if (resume_state(c)) return 0;
@@ -52,6 +52,7 @@ static int start_call(struct call *waiting) {
     else watch(c->pidfd, EPOLLIN, lane);
   }
   c->busy = 1;
+  long_share -= long_share / RECENT;
   close(c->code);
   if (c->input >= 0) close(c->input);
   c->code = c->input = -1;

@@ -13,6 +13,7 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -49,7 +50,7 @@
 #define PR_GET_TID_ADDRESS 40
 #endif
 
-enum { LANES = 60, PENDING = 64, STATES = 512 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
+enum { LANES = 60, PENDING = 64, STATES = 4352 }; /* Upper bounds: running calls, waiting calls, stopped processes. */
 enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* Isolation layers: flags of config.layers. */
 /* Flags of request.flags. URGENT: the client runs nothing else, while another runs many calls. */
 enum { CELL = 1, PROCESSES = 2, SESSION = 4, URGENT = 8 };
@@ -82,7 +83,8 @@ struct call { /* Call of the pool, waiting in `pending` or running in `lanes`. *
   struct request request;
   /* session: index in `sessions`, or -1 for a call without a session. */
   int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session;
-  uint64_t began, deadline, sampled, trimmed, cpu; /* Times in ns; cpu: CPU time so far. */
+  /* Times in ns. cpu: CPU time so far. idled: when the call was last made SCHED_IDLE, or 0. */
+  uint64_t began, deadline, sampled, trimmed, cpu, idled;
 };
 struct event { /* Report of a session's first process: the result of wait4, and the state of /tmp. */
   int32_t pid, status, files, tmp_kib;
@@ -110,6 +112,7 @@ static struct call lanes[LANES], pending[PENDING];
 static int pending_first, pending_count, epoll;
 static struct session sessions[STATES];
 static struct state states[STATES];
+static int states_end; /* No slot of `states` is used from here on. */
 static struct buffer in, out;
 /* One word per slot, shared with the child until it is isolated: 1 once it is isolated, or 1000 * step + errno. */
 static volatile uint32_t *stages;
