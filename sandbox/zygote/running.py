@@ -22,7 +22,7 @@ from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
 TRACE_FRAMES = 1000  # Upper bound on the frames of a printed traceback; the interpreter has the same.
-MT19937_BYTES, IONBF = 624 * 4, 2
+MT19937_BYTES = 624 * 4
 libc = ctypes.CDLL(None)
 numpy_state = []  # Address of the words of numpy's generator, once find_numpy_state has found it.
 seed_generator = super(random.Random, random._inst).seed  # random.seed(None) but for `gauss_next`, which is None before the first draw
@@ -44,8 +44,6 @@ def prepare():
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
     builtins.help = _sitebuiltins._Helper()
-    # C's standard output has no buffer, so that no call has to flush it.
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, IONBF, ctypes.c_size_t(0))
 
 
 def reseed(seed):
@@ -283,9 +281,10 @@ def guarded(step, code):
 
 
 def flush_all():
-    """Flushes Python's streams. Returns False if standard output could not be written."""
+    """Flushes Python's and C's streams. Returns False if standard output could not be written."""
     written = flush("stdout")
     flush("stderr")
+    libc.fflush(None)
     return written
 
 
