@@ -34,7 +34,7 @@ page.write(bytes.fromhex("${bytes}"))
 print(ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(page)))(), "SUCCEEDED")`
 
 const killedBy =
-  (...signals: readonly string[]): Attack['check'] =>
+  (...signals: readonly string[]): NonNullable<Attack['check']> =>
   ({ signal }) =>
     expect(signals).toContain(signal)
 
