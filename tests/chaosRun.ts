@@ -1,7 +1,8 @@
 /**
  * The long chaos run: `npm run test:chaos -- [--minutes 30] [--seed N] [--bus lmdb|kafka] [--small]`. The quickstart,
- * with `--small` one of an unschooled model and seconds a step for a busy machine, once undisturbed, then under faults for so many minutes, half of them on lmdb, half on Kafka, again and again. Prints each fault, and what
- * each run's log and scores came to.
+ * with `--small` one of an unschooled model and seconds a step for a busy machine, once undisturbed, then under faults for so
+ * many minutes, half of them on lmdb, half on Kafka, again and again. Prints each fault, and what each run's log and scores
+ * came to.
  * Exit 1 when a turn counted twice, a trajectory or a reward was lost, a step was trained twice, `replay verify` finds a
  * fault, a run did not end, or its last pass@1 is further from the undisturbed one than three standard errors of their
  * difference.
@@ -12,8 +13,6 @@ import { kafkaChaos } from './support/chaos/kafkaRun'
 import { lmdbChaos } from './support/chaos/lmdbRun'
 import { type ChaosOutcome, faultsIn, wrongIn } from './support/chaos/outcome'
 import { exitWith } from './support/exitWith'
-import { freePorts, startKafka } from './support/kafka'
-import { silentProxy } from './support/silentProxy'
 import { smallRun } from './support/smallRun'
 
 /** From the last fault to a run's end, ms. */
@@ -57,7 +56,7 @@ async function main(): Promise<number> {
   const common = { settings, everyMs, endWithinMs, diskMegabytes: 1024, say }
   const chaosOn: Readonly<Record<Kind, (given: Given) => Promise<ChaosOutcome>>> = {
     lmdb: given => lmdbChaos({ ...common, ...given }),
-    kafka: given => onKafka(server => kafkaChaos({ ...common, ...given, ...server })),
+    kafka: given => kafkaChaos({ ...common, ...given }),
   }
   const one = async (kind: Kind, given: Given) => {
     say(`${given.run} begins`)
@@ -86,19 +85,6 @@ async function main(): Promise<number> {
   const faults = disturbed.map(faultsIn).reduce((a, b) => a + b, 0)
   console.log(`${wrong.length === 0 ? 'survived' : 'NOT survived:'} ${faults} faults in ${disturbed.length} runs`)
   return wrong.length === 0 ? 0 : 1
-}
-
-async function onKafka<T>(use: (server: Pick<Parameters<typeof kafkaChaos>[0], 'kafka' | 'link'>) => Promise<T>) {
-  const [through, behind] = (await freePorts(2)) as [number, number]
-  const way = { listens: `127.0.0.1:${behind}`, advertised: `127.0.0.1:${through}` }
-  const kafka = await startKafka({ way })
-  const link = await silentProxy(through, behind)
-  try {
-    return await use({ kafka, link })
-  } finally {
-    await link.close()
-    await kafka.stop()
-  }
 }
 
 function described({ faults, leftOut, audit, outcome, evaluations, learners, unrewarded }: ChaosOutcome) {

@@ -25,6 +25,8 @@ export interface Audit {
   readonly lost: readonly TrajectoryId[]
   /** Number of rollouts that finished as `failed`. */
   readonly failed: number
+  /** Their reasons, in the log's order. */
+  readonly failedBecause: readonly string[]
   /** Number of facts that owners, learners and curricula wrote after another had replaced them. */
   readonly fenced: number
   /** Steps that completed or were rejected, in the log's order, without facts of replaced learners. */
@@ -50,7 +52,7 @@ export async function audit(journal: Journal): Promise<Audit> {
   const asked = new Set<TrajectoryId>()
   const finished = new Set<TrajectoryId>()
   let turnsIgnored = 0
-  let failed = 0
+  const failedBecause: string[] = []
   let fenced = 0
   for (let partition = 0; partition < (await journal.partitionsOf('trajectories')); partition++) {
     const behaviour = coordinator({ turnTimeoutMs: Number.POSITIVE_INFINITY })
@@ -70,7 +72,7 @@ export async function audit(journal: Journal): Promise<Audit> {
       replaced = curriculumAfter(replaced, fact)
       if (fact.type === 'rollout.finished' && counts) {
         finished.add(fact.trajectory)
-        if (fact.outcome === 'failed') failed++
+        if (fact.outcome === 'failed') failedBecause.push(`${fact.trajectory}: ${fact.reason}`)
       }
       if (fact.type !== 'turn.completed') continue
       const place = `${fact.trajectory}#${fact.turn}`
@@ -97,7 +99,8 @@ export async function audit(journal: Journal): Promise<Audit> {
     turnsTwice: [...taken].filter(([, n]) => n > 1).map(([place]) => place),
     rollouts: asked.size,
     lost: [...asked].filter(trajectory => !finished.has(trajectory)),
-    failed,
+    failed: failedBecause.length,
+    failedBecause,
     fenced,
     steps,
     started,

@@ -1,15 +1,15 @@
 /**
  * Chaos on Kafka: a quickstart of many processes, and faults at random moments until it ends.
  *
- * in   a broker with a link that can be cut, a seed, settings, how long
+ * in   a seed, settings, how long
  * out  which faults there were, and what the run's log came to
- * Invariant: nothing is left running. A process that ends because the disk is full is started again.
+ * Invariant: nothing is left running, the broker neither. A process that a full disk keeps from starting is started again.
  */
 import { everything } from '../audit'
 import { troupe } from '../cli'
-import type { KafkaServers } from '../kafka'
+import { freePorts, type KafkaServers, startKafka } from '../kafka'
 import { parts, type RoleProcesses, roleProcesses, sessionMs } from '../roleProcesses'
-import type { SilentProxy } from '../silentProxy'
+import { type SilentProxy, silentProxy } from '../silentProxy'
 import { until } from '../until'
 import { brokerFaults } from './brokerFaults'
 import { childFaults } from './childFaults'
@@ -20,7 +20,7 @@ import { type ChaosOutcome, outcomeOf } from './outcome'
 import { processFaults, type Victim } from './processFaults'
 import { strikeFaults } from './schedule'
 
-export interface KafkaChaosOptions extends ChaosOptions {
+interface Brokered extends ChaosOptions {
   readonly kafka: KafkaServers
   /** The port of a way to the broker, and the link on it. */
   readonly link: SilentProxy
@@ -28,7 +28,21 @@ export interface KafkaChaosOptions extends ChaosOptions {
 
 const roleOf = new Map(parts)
 
-export async function kafkaChaos(options: KafkaChaosOptions): Promise<ChaosOutcome> {
+/** Starts a broker, and a way to it that can be cut, for one run. */
+export async function kafkaChaos(options: ChaosOptions): Promise<ChaosOutcome> {
+  const [through, behind] = (await freePorts(2)) as [number, number]
+  const way = { listens: `127.0.0.1:${behind}`, advertised: `127.0.0.1:${through}` }
+  const kafka = await startKafka({ way })
+  const link = await silentProxy(through, behind)
+  try {
+    return await chaosWith({ ...options, kafka, link })
+  } finally {
+    await link.close()
+    await kafka.stop()
+  }
+}
+
+async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
   const { kafka, link, run, seed, faultsForMs, everyMs, endWithinMs, say = () => {} } = options
   const disk = smallDisk(options.diskMegabytes)
   const names = parts.map(([name]) => name)
@@ -79,7 +93,10 @@ export async function kafkaChaos(options: KafkaChaosOptions): Promise<ChaosOutco
   }
 }
 
-/** Starts processes again that a full disk ended. @throws Error for those that ended otherwise */
+/**
+ * Starts processes again that a full disk kept from starting. @throws Error for those that ended otherwise: one that runs
+ * waits for room
+ */
 function startAgain(
   processes: RoleProcesses,
   wasFull: boolean,
@@ -87,8 +104,9 @@ function startAgain(
   say: (text: string) => void,
 ): void {
   for (const name of processes.failed()) {
-    if (!wasFull) throw new Error(`${name} ended: ${processes.said(name).slice(-3000)}`)
-    say(`${name} ended because the disk was full, and is started again`)
+    if (!wasFull || /: ready$/m.test(processes.said(name)))
+      throw new Error(`${name} ended: ${processes.said(name).slice(-3000)}`)
+    say(`${name} could not start on the full disk, and is started again`)
     start(name)
   }
 }

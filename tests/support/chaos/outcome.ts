@@ -55,11 +55,11 @@ export const faultsIn = ({ faults }: Pick<ChaosOutcome, 'faults'>): number =>
 export function wrongIn(result: ChaosOutcome, undisturbed?: ChaosOutcome): readonly string[] {
   const wrong: string[] = []
   const { outcome, unrewarded, verified } = result
-  const { turnsTwice, lost, failed, steps, started, deadLetters } = result.audit
+  const { turnsTwice, lost, failed, failedBecause, steps, started, deadLetters } = result.audit
   if (outcome !== 'done') wrong.push(`it ended as ${outcome}`)
   if (turnsTwice.length > 0) wrong.push(`turns that counted twice: ${turnsTwice.join(', ')}`)
   if (lost.length > 0) wrong.push(`lost: ${lost.join(', ')}`)
-  if (failed > 0) wrong.push(`${failed} failed rollouts`)
+  if (failed > 0) wrong.push(`${failed} failed rollouts: ${failedBecause.join('; ')}`)
   if (unrewarded > 0) wrong.push(`${unrewarded} rollouts without a reward`)
   const inOrder = steps.map((_, at) => at + 1).join()
   if (steps.join() !== inOrder) wrong.push(`steps ${steps.join()}`)
