@@ -2,7 +2,8 @@
  * Chaos on lmdb: a quickstart in one process with its children, and faults at random moments until it ends.
  *
  * in   a seed, settings, how long        out  which faults there were, and what the run's log came to
- * Invariant: nothing is left running. A run whose process is killed, or ends because the disk is full, is resumed.
+ * Invariant: nothing is left running. A run whose process is killed is resumed, and so is one that a full disk kept from
+ * opening its log; a run that a full disk ended is wrong, for it waits for room.
  */
 
 import { runId } from '../../../messages/ids'
@@ -30,6 +31,10 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
   const clocks = clockFaults(`${directory}.clocks`, () => ['process'])
   let running: Running | undefined
   let ended: Finished | undefined
+  /** Number of starts and resumes in the log; `begunBefore`: when the last process was started. */
+  const begun = async () =>
+    (await messagesOf(directory, run, 'runs')).filter(({ type }) => /^run\.(started|resumed)$/.test(type)).length
+  let begunBefore = 0
   const start = (...args: readonly string[]) => {
     const one = troupe(['train', 'quickstart', '--bus', bus, ...args], clocks.env('process'))
     running = one
@@ -39,15 +44,17 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     })
   }
   const resume = () => start('--resume', run)
-  let endings = 0
-  /** True once the run has ended with success; resumes a run that a full disk ended. */
+  let refusals = 0
+  /** True once the run has ended with success; starts it again if a full disk kept it from opening its log. */
   const isOver = async (): Promise<boolean> => {
     if (ended === undefined) return false
     if (ended.code === 0) return true
     const { code, signal, stderr } = ended
-    if (!disk.wasFull(diskGraceMs)) throw new Error(`the run ended with ${code ?? signal}: ${stderr.slice(-3000)}`)
-    endings++
-    say(`the run ended with ${code} because its disk was full, and is resumed: ${stderr.trim().split('\n').at(-1)}`)
+    const hasBegun = (await begun()) > begunBefore
+    if (hasBegun || !disk.wasFull(diskGraceMs))
+      throw new Error(`the run ended with ${code ?? signal}: ${stderr.slice(-3000)}`)
+    refusals++
+    say(`the full disk refused the run with ${code}, and it is resumed: ${stderr.trim().split('\n').at(-1)}`)
     resume()
     return false
   }
@@ -57,6 +64,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     async ended() {
       const children = descendantsOf(running!.process.pid!)
       await running!.done
+      begunBefore = await begun()
       await until(() => !children.some(isAlive), 20_000)
     },
   }
@@ -77,7 +85,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     await until(isOver, endWithinMs, 250).catch(thrown => {
       throw new Error(`${(thrown as Error).message}; it said: ${running!.said().slice(-2000)}`)
     })
-    if (endings > 0) say(`${endings} times a full disk ended the run`)
+    if (refusals > 0) say(`${refusals} times a full disk kept the run from opening its log`)
     const verified = await troupe(['replay', 'verify', '--bus', bus, '--run', run]).done
     const open = await openLmdbBus({ directory: runDirectory(directory, runId(run)).log, mode: 'read' })
     const leftOut = [...clocks.leftOut, ...disk.leftOut]
