@@ -19,6 +19,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   rehearse: () => (require('./rehearse') as typeof import('./rehearse')).registerRehearse,
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
   eval: () => (require('./eval') as typeof import('./eval')).registerEval,
+  gateway: () => (require('./gateway') as typeof import('./gateway')).registerGateway,
   chat: () => (require('./chat') as typeof import('./chat')).registerChat,
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
   control: () => (require('./control') as typeof import('./control')).registerControl,

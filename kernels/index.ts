@@ -9,6 +9,7 @@ export {
   emptyTree,
   type GrowingTree,
   growingTree,
+  isCallFact,
   pathTo,
 } from './calls/callTree'
 export { expectedBest } from './expectedBest'

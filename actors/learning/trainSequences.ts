@@ -2,11 +2,12 @@
  * The sequences of a step's batch, as the trainer takes them.
  *
  * in   a batch, the facts of its trajectories from the log
- * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`
+ * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`; for a
+ * captured session one sequence for each of its conversations, all with the rollout's advantage
  * Invariant: facts of replaced owners and replaced curricula are left out, so a repeated step has the same sequences.
  */
 import type { TrainSequence } from '../../backends/trainer/trainer'
-import { type AssembledSequence, assembleSequence } from '../../kernels'
+import { type AssembledSequence, assembleSequence, callRows, callTree, isCallFact } from '../../kernels'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal/journal'
@@ -26,12 +27,18 @@ export function trainSequences(
     groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
   )
   return started.trajectories.flatMap(trajectory => {
-    const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
-    if (tokens.length === 0) return []
     const group = indexOf.get(groupOf(trajectory))!
-    return [{ trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }]
+    const advantage = advantageOf.get(trajectory)!
+    return sequencesOf(facts.get(trajectory) ?? [])
+      .map(trained)
+      .filter(({ tokens }) => tokens.length > 0)
+      .map(sequence => ({ trajectory, ...sequence, advantage, group }))
   })
 }
+
+/** A rollout that an agent led through the gateway has a sequence for each of its conversations, any other has one. */
+const sequencesOf = (facts: readonly TrajectoryFact[]): readonly AssembledSequence[] =>
+  facts.some(isCallFact) ? callRows(callTree(facts)) : [assembleSequence(facts)]
 
 /**
  * Cuts a sequence after its last sampled token: a last tool response, which took the rollout over its budget, is not part

@@ -14,13 +14,13 @@ import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from 
 import { type Tool, toolPort } from '../../actors/tools/toolPort'
 import { type Engine, type Generation, GenerationLost } from '../../backends/engines/engine'
 import type { Renderer } from '../../backends/renderer/renderer'
+import { tokenText } from '../../backends/renderer/tokenText'
 import { callErrorText, truncateMiddle } from '../../kernels'
 import type { ChatMessage, Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
-import { tokenText } from './tokenText'
 
 const stopped: Ending = { outcome: 'truncated', reason: 'stopped' }
 

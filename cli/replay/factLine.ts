@@ -4,6 +4,7 @@
 import type { Message } from '../../messages/topics'
 import { shownScore } from '../../replay/learning/evaluationScore'
 import { escapeForTerminal } from '../io/terminal'
+import { placeOfCall } from './text/callLines'
 
 const shortest = (text: string, most = 100) => {
   const line = escapeForTerminal(text).replace(/\s+/g, ' ').trim()
@@ -37,6 +38,14 @@ export function factLine(message: Message): string {
       return `${head}  ${shortest(message.how)}: ${shortest(message.why)}`
     case 'reward.assigned':
       return `${head}  ${message.reward}, answer '${shortest(message.answer)}' (${shortest(message.how)})`
+    case 'session.opened':
+      return `${head}  opening ${message.opening}`
+    case 'call.started':
+      return `${head}  ${placeOfCall(message)}, ${message.contextTokens} tokens of context`
+    case 'call.finished':
+      return `${head}  call ${message.call}, ${message.tokens.length} tokens, ${message.finish}: ${shortest(message.text || message.error)}`
+    case 'call.delivered':
+      return `${head}  call ${message.call} was ${message.delivered ? '' : 'not '}delivered`
     case 'group.closed':
       return `${head}  ${message.reason}, ${message.rewarded.length} rewarded`
     case 'group.selected':

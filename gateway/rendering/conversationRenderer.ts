@@ -25,6 +25,8 @@ export interface ConversationRenderer {
    * rendering of the whole would. False: `tailOfWhole` has to be asked.
    */
   readonly keepsHistory: boolean
+  /** True if the generation prompt ends with the opening tag of the model's thinking. */
+  readonly opensThinking: boolean
   /**
    * Renders the whole conversation; returns the tokens after `recorded` if the whole begins with the text of those, else
    * undefined: the template rewrote what was recorded.
@@ -52,10 +54,13 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
       hint: 'give a template that appends, such as --template hermes',
     })
   }
+  const { text: generation } = await renderer.prompt([asked], [])
+  const opensThinking = generation.trimEnd().endsWith('<think>')
   const keepsHistory = await rendersThinking(renderer)
 
   return {
     keepsHistory,
+    opensThinking,
     whole: (messages, tools) => renderer.prompt(messages, tools),
     async following(messages, isEnded) {
       const { text: whole } = await renderer.prompt([asked, turn(probe), ...messages], [])

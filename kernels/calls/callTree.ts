@@ -5,7 +5,7 @@
  * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context, the
  * parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
  */
-import type { CallFact, CallFinished, CallStarted, Fact, SessionOpened } from '../../messages/facts'
+import type { CallFact, CallFinished, CallStarted, SessionOpened } from '../../messages/facts'
 
 export interface CallNode {
   /** `call.started` of the latest attempt. */
@@ -27,14 +27,14 @@ export interface CallTree {
 
 export const emptyTree: CallTree = { opened: null, nodes: new Map(), nextCall: 0 }
 
-const isCallFact = (fact: Fact): fact is CallFact =>
+export const isCallFact = (fact: { readonly type: string }): fact is CallFact =>
   fact.type === 'session.opened' ||
   fact.type === 'call.started' ||
   fact.type === 'call.finished' ||
   fact.type === 'call.delivered'
 
 /** Folds all facts of a session; facts of other types are ignored. */
-export function callTree(facts: Iterable<Fact>): CallTree {
+export function callTree(facts: Iterable<{ readonly type: string }>): CallTree {
   const growing = growingTree()
   for (const fact of facts) if (isCallFact(fact)) growing.add(fact)
   return growing.tree

@@ -9,7 +9,7 @@ import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import { replayError } from '../replayError'
-import { factsIn, type Trajectory } from '../trajectories/trajectory'
+import { callFactsIn, factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export interface TurnFork {
   readonly parent: Trajectory
@@ -49,11 +49,17 @@ const shared = epoch(0)
 
 /**
  * Makes the facts that begin `times` forks of the parent: for each, its request and a copy of the parent's facts before
- * `turn`. @throws TroupeError replay.no_turn; replay.no_tool_result when a tool result is to be edited and none comes
+ * `turn`. @throws TroupeError replay.captured for a session of the gateway; replay.no_turn; replay.no_tool_result when a tool result is to be edited and none comes
  * directly before the turn
  */
 export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan
+  if (callFactsIn(parent).length > 0)
+    throw replayError(
+      'captured',
+      `${parent.id} was led by an agent through the gateway, whose tools only the agent has`,
+      'fork it at the gateway, POST /troupe/v1/sessions/ID/fork, and run the agent with the new key (docs/gateway.md)',
+    )
   if (turn >= turnsOf(parent)) {
     throw refused('no_turn', `${parent.id} has no turn ${turn}; its turns are 0 to ${turnsOf(parent) - 1}`)
   }

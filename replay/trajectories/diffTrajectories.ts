@@ -4,8 +4,10 @@
  * in   two trajectories, of one run or of two        out  the length of their common prefix, and each side of the difference
  * Invariant: token ids are compared as they were recorded; nothing is tokenised, and texts are not compared.
  */
-import { type AssembledSequence, assembleSequence } from '../../kernels'
-import { factsIn, selectionOf, type Trajectory } from './trajectory'
+import { type AssembledSequence, assembleSequence, type CallTree, callRows, callTree, pathTo } from '../../kernels'
+import type { CallFact } from '../../messages/facts'
+import { replayError } from '../replayError'
+import { callFactsIn, factsIn, selectionOf, type Trajectory } from './trajectory'
 
 /** Upper bound on the tokens in `window` before the difference, and on those from the difference on. */
 export const windowTokens = 8
@@ -21,8 +23,8 @@ export interface TokenSide {
   /** Number of tokens of the trajectory's whole sequence, prompt included. */
   readonly tokens: number
   /**
-   * Part of the sequence that differs: `prompt`, `turn N`, or `tool response after turn N`; `end`: the sequence ended
-   * there.
+   * Part of the sequence that differs: `prompt`, `turn N`, or `tool response after turn N`; for a captured session
+   * `messages of call N` or `answer of call N`; `end`: the sequence ended there.
    */
   readonly where: string
   /** Token id at the difference; null when the sequence ended there. */
@@ -63,10 +65,29 @@ interface Span {
 
 type Sequence = AssembledSequence & { readonly spans: readonly Span[] }
 
-const sequenceOf = (trajectory: Trajectory): Sequence => ({
-  ...assembleSequence(factsIn(trajectory)),
-  spans: spansOf(trajectory),
-})
+function sequenceOf(trajectory: Trajectory): Sequence {
+  const calls = callFactsIn(trajectory)
+  if (calls.length > 0) return capturedSequence(trajectory, calls)
+  return { ...assembleSequence(factsIn(trajectory)), spans: spansOf(trajectory) }
+}
+
+/** Sequence of a captured session: its conversation with the most sampled tokens. */
+function capturedSequence({ id }: Trajectory, facts: readonly CallFact[]): Sequence {
+  const tree = callTree(facts)
+  const [longest] = [...callRows(tree)].sort((a, b) => b.sampledTokens - a.sampledTokens)
+  if (longest === undefined)
+    throw replayError('no_answer', `no call of session ${id} has an answer`, '`troupe replay show` prints its calls')
+  return { ...longest, spans: spansOfCalls(tree, longest.leaf) }
+}
+
+function spansOfCalls(tree: CallTree, leaf: number): readonly Span[] {
+  let end = 0
+  return pathTo(tree, leaf).flatMap(({ started, finished }) => {
+    const messages = { end: end + started.tokens.length, where: `messages of call ${started.call}` }
+    end = messages.end + (finished?.tokens.length ?? 0)
+    return [messages, { end, where: `answer of call ${started.call}` }]
+  })
+}
 
 /**
  * Returns the parts of the sequence in order: the prompt, a turn's sampled tokens (or those of an interrupted attempt),

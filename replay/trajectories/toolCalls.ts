@@ -3,8 +3,10 @@
  *
  * in   a trajectory        out  a record for each finished call, in the log's order
  */
+
+import { answerTo, applyFact, messagesOf, newSession } from '../../gateway/session/session'
 import type { ToolAsked } from '../../messages/facts'
-import { factsIn, type Trajectory } from './trajectory'
+import { callFactsIn, factsIn, type Trajectory } from './trajectory'
 
 export interface ToolCallRecord {
   /** Turn that made the call, counted from 0. */
@@ -14,7 +16,7 @@ export interface ToolCallRecord {
   readonly tool: string
   /** Arguments of the call; empty when the call was never sent to an executor. */
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Status of the call: ok, error, timeout, malformed or unknown-tool. */
+  /** Status of the call: ok, error, timeout, malformed or unknown-tool; `unknown` where an agent does not say. */
   readonly status: string
   /** The result as the model was shown it. */
   readonly text: string
@@ -29,6 +31,8 @@ export interface ToolCallRecord {
 }
 
 export function toolCallsOf(trajectory: Trajectory): readonly ToolCallRecord[] {
+  const captured = callFactsIn(trajectory)
+  if (captured.length > 0) return capturedToolCalls(trajectory)
   const asked = new Map<string, ToolAsked>()
   const calls: ToolCallRecord[] = []
   for (const fact of factsIn(trajectory)) {
@@ -43,4 +47,33 @@ export function toolCallsOf(trajectory: Trajectory): readonly ToolCallRecord[] {
     })
   }
   return calls
+}
+
+/** Tool calls of a captured session: those whose results its agent sent back. `turn` is the call that brought the result. */
+function capturedToolCalls(trajectory: Trajectory): readonly ToolCallRecord[] {
+  const session = newSession(trajectory.request, {})
+  for (const fact of callFactsIn(trajectory)) applyFact(session, fact, {})
+  const nodes = [...session.calls.tree.nodes.values()]
+  const uses = new Map(
+    nodes.flatMap(({ started }) => answerTo(session, started.call)?.toolUses ?? []).map(use => [use.id, use]),
+  )
+  const unmeasured = { stdout: '', stderr: '', exitCode: null, wallMs: 0, ran: true }
+  return nodes.flatMap(({ started }) =>
+    messagesOf(started)
+      .filter(message => message.role === 'tool')
+      .map((result, call): ToolCallRecord => {
+        const use = uses.get(result.toolUseId)
+        const status = result.isError === null ? 'unknown' : result.isError ? 'error' : 'ok'
+        const args = use === undefined ? {} : (JSON.parse(use.arguments) as Record<string, unknown>)
+        return {
+          ...unmeasured,
+          turn: started.call,
+          call,
+          tool: use?.name ?? '',
+          arguments: args,
+          status,
+          text: result.content,
+        }
+      }),
+  )
 }

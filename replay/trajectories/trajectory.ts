@@ -9,7 +9,9 @@
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import { evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
+import { isCallFact } from '../../kernels'
 import type {
+  CallFact,
   GroupClosed,
   GroupRejected,
   GroupSelected,
@@ -45,6 +47,10 @@ export interface Trajectory {
 /** Accepted facts of a trajectory, in the log's order. */
 export const factsIn = ({ entries }: Trajectory): readonly TrajectoryFact[] =>
   entries.map(e => e.message as TrajectoryFact)
+
+/** Facts of the calls of a captured session, in the log's order; none for a rollout of Troupe's own coordinator. */
+export const callFactsIn = ({ entries }: Trajectory): readonly CallFact[] =>
+  entries.map(e => e.message).filter(message => isCallFact(message))
 
 /** Returns the response that the verifier grades: the texts of all turns, joined by line breaks. */
 export const responseOf = ({ texts }: Trajectory): string => texts.join('\n')
@@ -143,7 +149,12 @@ const requested = (entry: Entry, request: RolloutRequested): Open => ({
   texts: [],
 })
 
-function take(folding: Folding, entry: Entry, fact: TrajectoryFact, at: Epoch): void {
+function take(folding: Folding, entry: Entry, fact: TrajectoryFact | CallFact, at: Epoch): void {
+  if (isCallFact(fact)) {
+    folding.trajectory.entries.push(entry)
+    if (fact.type === 'call.finished' && fact.finish !== 'failed') folding.trajectory.texts.push(fact.text)
+    return
+  }
   const after = evolveRollout(folding.rollout, fact, at)
   if (after === folding.rollout) return
   folding.rollout = after

@@ -7,7 +7,7 @@
  * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
-import type { TrajectoryFact } from '../../messages/facts'
+import type { CallFact, TrajectoryFact } from '../../messages/facts'
 import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
 import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
@@ -72,7 +72,7 @@ export interface PartitionRows {
 }
 
 /** Types of facts whose content changes no row: only their positions are listed. */
-const placedOnly: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
+const placedOnly: ReadonlySet<string> = new Set<(TrajectoryFact | CallFact)['type']>([
   'partition.claimed',
   'scheduler.claimed',
   'rollout.started',
@@ -80,6 +80,7 @@ const placedOnly: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
   'tool.asked',
   'context.appended',
   'group.closed',
+  ...(['session.opened', 'call.started', 'call.delivered'] as const),
 ])
 
 export class IndexRows {
@@ -117,7 +118,7 @@ export class IndexRows {
   }
 
   take({ message, partition }: Entry): void {
-    const fact = message as TrajectoryFact
+    const fact = message as TrajectoryFact | CallFact
     const of = this.partition(partition)
     if (isReplaced(of.curriculum, fact)) {
       const row = 'trajectory' in fact ? this.rows.get(fact.trajectory) : undefined
@@ -151,6 +152,12 @@ export class IndexRows {
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break
       case 'turn.interrupted':
+        row.sampledTokens += fact.tokens.length
+        for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
+        break
+      case 'call.finished':
+        if (fact.finish === 'failed') break
+        row.turns++
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break

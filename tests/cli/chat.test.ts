@@ -13,7 +13,7 @@ import { type Exchanged, type ExchangeParts, exchange } from '../../cli/chat/exc
 import { chatConfig } from '../../cli/chat/model'
 import { shownText } from '../../cli/chat/shownText'
 import { talking } from '../../cli/chat/talk'
-import { tokenText } from '../../cli/chat/tokenText'
+import { tokenText } from '../../backends/renderer/tokenText'
 import { userLines } from '../../cli/chat/userLines'
 import { chatView } from '../../cli/chat/view'
 import { type Recipe, recipeSchema } from '../../config'

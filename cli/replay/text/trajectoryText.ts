@@ -4,10 +4,11 @@
  * in   the facts of the trajectory that the coordinator accepted, the decision about its group        out  lines
  * Invariant: everything that a model or a tool wrote is escaped.
  */
-import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
+import type { CallFact, GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
 import type { TrajectoryId } from '../../../messages/ids'
 import type { TokenTexts } from '../../../replay/tokens/tokenTexts'
 import { escapeForTerminal, painter } from '../../io/terminal'
+import { callLines } from './callLines'
 
 /** Number of lines of one text that are shown without `full`. */
 export const foldedLines = 40
@@ -55,8 +56,10 @@ function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printin
 }
 
 /** Returns the highest logprob among the `share` of the completed turns' tokens with the lowest logprobs. */
-export function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
-  const all = facts.flatMap(fact => (fact.type === 'turn.completed' ? [...fact.logprobs] : [])).sort((a, b) => a - b)
+export function leastLikely(facts: readonly (TrajectoryFact | CallFact)[], share: number): number {
+  const all = facts
+    .flatMap(fact => (fact.type === 'turn.completed' || fact.type === 'call.finished' ? [...fact.logprobs] : []))
+    .sort((a, b) => a - b)
   return all[Math.max(0, Math.ceil(share * all.length) - 1)] ?? Number.NEGATIVE_INFINITY
 }
 
@@ -64,7 +67,7 @@ const sampledTail = /<\|im_end\|>\s*$/
 
 export function trajectoryText(
   trajectory: TrajectoryId,
-  facts: readonly TrajectoryFact[],
+  facts: readonly (TrajectoryFact | CallFact)[],
   decision: GroupSelected | GroupRejected | undefined,
   printing: Printing,
 ): string[] {
@@ -108,6 +111,14 @@ export function trajectoryText(
         if (printing.texts !== undefined) lines.push(tokenView(fact.tokens, fact.logprobs, printing))
         break
       }
+      case 'session.opened':
+      case 'call.started':
+      case 'call.finished':
+      case 'call.delivered':
+        lines.push(...callLines(fact, indented))
+        if (fact.type === 'call.finished' && printing.texts !== undefined)
+          lines.push(tokenView(fact.tokens, fact.logprobs, printing))
+        break
       case 'tool.completed':
         lines.push(
           paint(

@@ -1,0 +1,48 @@
+/**
+ * Resolves what a gateway serves: the recipe's sampling, limits, model and engines, with the command line's on top.
+ *
+ * in   a recipe's name, or none; --model, --engine, --set        out  the resolved recipe, the model's directory and template
+ * Invariant: without a recipe the gateway samples at temperature 1 and without cuts, as training needs it.
+ */
+import { resolve } from 'node:path'
+import { checkContexts } from '../../actors/run/model'
+import type { RecipeConfig } from '../../config'
+import { engineOverrides } from '../../config/engineAddress'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { chatConfig, wrong } from '../chat/model'
+
+export interface GatewayModelOptions {
+  readonly model?: string
+  readonly engine?: string
+  readonly template: string
+  readonly maxTokens?: number
+  readonly temperature?: number
+  readonly set: readonly string[]
+}
+
+/** Calls that a local engine decodes at once, and contexts that its KV cache holds, unless --set says other numbers. */
+const localSequences = 8
+const localContexts = 4
+
+/** @throws TroupeError cli.wrong_usage, config.invalid, config.no_recipe */
+export async function gatewayConfig(name: string | undefined, options: GatewayModelOptions): Promise<RecipeConfig> {
+  if (name === undefined) {
+    const config = await chatConfig({ temperature: 1, ...options })
+    const isSet = (field: string) => options.set.some(one => one.startsWith(`engine.${field}=`))
+    const engine = {
+      ...config.engine,
+      ...(config.engine.kind !== 'local' || isSet('maxSequences') ? {} : { maxSequences: localSequences }),
+      ...(config.engine.kind !== 'local' || isSet('kvTokens')
+        ? {}
+        : { kvTokens: localContexts * config.limits.contextTokens }),
+    }
+    return { ...config, name: 'gateway', engine }
+  }
+  const model = options.model === undefined ? [] : [`model.from=directory`, `model.path=${resolve(options.model)}`]
+  const engine = options.engine === undefined ? [] : engineOverrides([options.engine])
+  const { value } = loadRecipe(name, [...model, ...engine, ...options.set]).config
+  if (value.model.from !== 'directory')
+    throw wrong(`recipe ${name} makes its own random model`, 'give --model DIR, such as the newest checkpoint of a run')
+  checkContexts(value, resolve(value.model.path))
+  return value
+}

@@ -1,0 +1,64 @@
+/**
+ * Formats the calls of a captured session for people: what each call added to the conversation, and its answer.
+ *
+ * in   facts of calls, in the log's order        out  lines of text
+ * Invariant: everything that an agent or a model wrote is escaped by `indented`, or here.
+ */
+import type { CallFact, CallFinished, CallStarted } from '../../../messages/facts'
+import { escapeForTerminal, painter } from '../../io/terminal'
+
+const paint = painter(process.stdout)
+
+/** Indents a text by a mark, and escapes it. */
+export type Indented = (text: string, mark: string) => readonly string[]
+
+/** Describes where a call stands in its session. */
+export function placeOfCall({ call, attempt, label, parent, branch, dialect, model }: CallStarted): string {
+  const from = parent === null ? 'begins anew' : `continues call ${parent}`
+  const why = branch === null ? '' : ` (${branch})`
+  const again = attempt === 0 ? '' : `, attempt ${attempt}`
+  return `call ${call}  ${label}, ${from}${why}${again}, ${dialect} '${escapeForTerminal(model)}'`
+}
+
+export function callLines(fact: CallFact, indented: Indented): readonly string[] {
+  switch (fact.type) {
+    case 'session.opened':
+      return fact.opening === 0
+        ? []
+        : ['', paint('yellow', `opened again (${fact.opening}): the calls before do not count`)]
+    case 'call.started':
+      return [
+        '',
+        paint('bold', `${placeOfCall(fact)}, ${fact.tokens.length} new tokens of ${fact.contextTokens}`),
+        ...messageLines(fact, indented),
+      ]
+    case 'call.finished':
+      return answerLines(fact, indented)
+    case 'call.delivered':
+      return [
+        paint(
+          'yellow',
+          `call ${fact.call}: the client ${fact.delivered ? 'got the answer by a retry' : 'went away before the answer'}`,
+        ),
+      ]
+  }
+}
+
+function messageLines({ messages }: CallStarted, indented: Indented): readonly string[] {
+  const list = JSON.parse(messages) as readonly (Readonly<Record<string, unknown>> & { readonly role: string })[]
+  return list.flatMap(message => {
+    const { role, content, thinking, toolUses } = message
+    const texts = [thinking, content].filter((text): text is string => typeof text === 'string' && text !== '')
+    const uses = Array.isArray(toolUses) ? toolUses.map(use => JSON.stringify(use)) : []
+    return [...texts, ...uses].flatMap(text => [...indented(text, paint('dim', `${escapeForTerminal(role)} │`))])
+  })
+}
+
+function answerLines(fact: CallFinished, indented: Indented): readonly string[] {
+  if (fact.finish === 'failed') return [paint('red', `call ${fact.call} failed: ${escapeForTerminal(fact.error)}`)]
+  const versions = [...new Set(fact.segments.map(one => one.policyVersion))].join('→')
+  const { startedAt, endedAt } = fact.timing
+  const mean = fact.logprobs.reduce((a, b) => a + b, 0) / Math.max(1, fact.logprobs.length)
+  const head = `answer of call ${fact.call}  ${fact.tokens.length} tokens, ${fact.finish}, policy ${versions}, ${Math.round(endedAt - startedAt)} ms on ${escapeForTerminal(fact.engine)}, mean logprob ${mean.toFixed(3)}, ${fact.cachedTokens} cached`
+  return [paint('cyan', head), ...indented(fact.text.replace(/<\|im_end\|>\s*$/, ''), paint('cyan', '│'))]
+}

@@ -1,0 +1,125 @@
+/**
+ * What a dialect does: reads requests, and writes answers, streams and errors in its own form.
+ *
+ * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end` alone, which is
+ * called once the answer is durable.
+ */
+import { z } from 'zod'
+import type { ToolSchema } from '../../config/toolSchema'
+import type { CallFinished } from '../../messages/facts'
+import type { AssistantMessage, Message } from '../conversation/message'
+import { type GatewayError, invalid } from '../gatewayError'
+import type { CallRequest } from '../session/calls'
+import type { Delta } from './deltas'
+
+export type ParsedRequest = Omit<CallRequest, 'hints' | 'isRetry'> & {
+  readonly isStreamed: boolean
+  /** OpenAI: the stream ends with the usage. */
+  readonly withUsage?: boolean
+  /** Call whose conversation the request's messages follow (Responses). */
+  readonly after?: string
+}
+
+/** An answer, and what a dialect writes beside it. */
+export interface AnswerView {
+  /** Name of the call, unique in the run, without a prefix. */
+  readonly id: string
+  readonly createdMs: number
+  /** Model that the client named. */
+  readonly model: string
+  readonly message: AssistantMessage
+  readonly finish: CallFinished['finish']
+  readonly promptTokens: number
+  readonly sampledTokens: number
+  readonly cachedTokens: number
+}
+
+export type StreamHead = Pick<AnswerView, 'id' | 'createdMs' | 'model' | 'promptTokens'>
+
+export interface StreamWriter {
+  /** Events before the first text. */
+  begin(): string
+  delta(delta: Delta): string
+  /** Remaining events, the last one included. */
+  end(answer: AnswerView): string
+  /** Event of an error in the middle of the stream. */
+  failed(error: GatewayError): string
+  /** Keeps a connection open on which nothing is said. */
+  readonly keepAlive: string
+}
+
+export interface DialectAdapter {
+  /** @throws GatewayError kind `invalid` */
+  parse(body: unknown): ParsedRequest
+  answer(view: AnswerView): object
+  stream(head: StreamHead, request: ParsedRequest): StreamWriter
+  error(error: GatewayError): object
+}
+
+export const event = (data: object, name?: string): string =>
+  `${name === undefined ? '' : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`
+
+/** Checks a body; the error names the first field that is wrong. */
+export function checked<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  const path = issue!.path.join('.')
+  throw invalid(`${path === '' ? 'the body' : path}: ${issue!.message}`, path === '' ? undefined : path)
+}
+
+/** Joins the text parts of a content. @throws GatewayError for images, audio, files and unknown parts */
+export function textOfParts(content: unknown, where: string): string {
+  if (content === null || content === undefined) return ''
+  if (typeof content === 'string') return content
+  if (!Array.isArray(content)) throw invalid(`${where}: expected a text or a list of parts`, where)
+  return content
+    .map((part: unknown): string => {
+      if (typeof part === 'string') return part
+      const { type, text, refusal } = (part ?? {}) as { type?: unknown; text?: unknown; refusal?: unknown }
+      if (typeof text === 'string' && ['text', 'input_text', 'output_text', 'summary_text'].includes(String(type)))
+        return text
+      if (type === 'refusal' && typeof refusal === 'string') return refusal
+      throw invalid(
+        `${where}: parts of type '${String(type)}' are not supported; only text is`,
+        where,
+        'unsupported_content',
+      )
+    })
+    .join('')
+}
+
+/** Refuses a tool that the service itself would run. */
+export const hostedTool = (name: string, where: string): GatewayError =>
+  invalid(
+    `the tool '${name}' is run by its vendor's service, which this gateway does not host: offer a function instead`,
+    where,
+    'unsupported_tool',
+  )
+
+export const schemaOf = (name: string, description: unknown, parameters: unknown): ToolSchema => ({
+  name,
+  description: typeof description === 'string' ? description : '',
+  parameters: (parameters ?? { type: 'object', properties: {} }) as ToolSchema['parameters'],
+})
+
+/** Refuses a conversation that an engine cannot continue. */
+export function checkMessages(messages: readonly Message[]): void {
+  const last = messages.at(-1)
+  if (last === undefined) throw invalid('messages: expected at least one message', 'messages')
+  if (last.role === 'assistant')
+    throw invalid(
+      "messages: the last message is the assistant's own; beginning an answer for the model is not supported",
+      'messages',
+      'prefill',
+    )
+}
+
+/** Picks the fields of a body that are recorded as the client's wishes. */
+export function askedOf(body: Readonly<Record<string, unknown>>, fields: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(
+    fields.filter(name => body[name] !== undefined && body[name] !== null).map(name => [name, body[name]]),
+  )
+}
+
+export const anyObject = z.record(z.string(), z.unknown())

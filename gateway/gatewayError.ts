@@ -1,0 +1,85 @@
+/**
+ * GatewayError: a refusal of a call, which each dialect writes in its own form.
+ *
+ * in   what is wrong        out  an HTTP status, a kind, a code, and if the client's library should try again
+ * Invariant: a fault of the gateway is 500 and not repeated; a busy or lost engine is 429 or 503 with a time to wait; what a
+ * client can only change itself is 4xx and not repeated.
+ */
+import { asError, TroupeError } from '../runtime/errors'
+
+export type RefusalKind =
+  | 'invalid'
+  | 'unauthorized'
+  | 'forbidden'
+  | 'not-found'
+  | 'conflict'
+  | 'too-large'
+  | 'busy'
+  | 'internal'
+  | 'unavailable'
+
+const statuses: Readonly<Record<RefusalKind, number>> = {
+  invalid: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  'not-found': 404,
+  conflict: 409,
+  'too-large': 413,
+  busy: 429,
+  internal: 500,
+  unavailable: 503,
+}
+
+export interface Refusal {
+  readonly kind: RefusalKind
+  /** One word for programs, such as `context_length_exceeded`. */
+  readonly code: string
+  readonly message: string
+  /** Field of the request that is at fault. */
+  readonly param?: string
+  readonly cause?: unknown
+}
+
+export class GatewayError extends Error {
+  override readonly name = 'GatewayError'
+  readonly kind: RefusalKind
+  readonly code: string
+  readonly param: string | undefined
+  readonly status: number
+
+  constructor({ kind, code, message, param, cause }: Refusal) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.kind = kind
+    this.code = code
+    this.param = param
+    this.status = statuses[kind]
+  }
+
+  /** Seconds after which the client may try again; undefined if that would be of no use. */
+  get retryAfterSeconds(): number | undefined {
+    return this.kind === 'busy' ? 1 : this.kind === 'unavailable' ? 2 : undefined
+  }
+}
+
+export const invalid = (message: string, param?: string, code = 'invalid_request'): GatewayError =>
+  new GatewayError({ kind: 'invalid', code, message, ...(param === undefined ? {} : { param }) })
+
+export const contextExceeded = (tokens: number, most: number): GatewayError =>
+  invalid(
+    `This model's maximum context length is ${most} tokens, but the request has ${tokens}: shorten the messages, or raise limits.contextTokens in the recipe`,
+    'messages',
+    'context_length_exceeded',
+  )
+
+/** Makes a refusal of any error. Only errors of engines that may pass are worth another try. */
+export function refusalOf(thrown: unknown): GatewayError {
+  if (thrown instanceof GatewayError) return thrown
+  const { message } = asError(thrown)
+  if (thrown instanceof TroupeError) {
+    if (thrown.code === 'engine.context_exceeded') return invalid(message, 'messages', 'context_length_exceeded')
+    if (thrown.code === 'render.refused') return invalid(message, 'messages', 'template_refused')
+    if (thrown.boundary === 'engine')
+      return new GatewayError({ kind: 'unavailable', code: thrown.code, message, cause: thrown })
+  }
+  return new GatewayError({ kind: 'internal', code: 'internal_error', message, cause: thrown })
+}

@@ -1,0 +1,168 @@
+/**
+ * Answers one call in its dialect, whole or as a stream.
+ *
+ * in   a parsed request, a session        out  the answer; `call.delivered` when the client went away before its end
+ * Invariant: the last byte is sent once `call.finished` is durable. A client that goes away ends nothing: its retry gets the
+ * answer. What no client got is recorded as not delivered.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { TokenText } from '../../backends/renderer/tokenText'
+import type { CallFinished } from '../../messages/facts'
+import { type Effects, everyOn } from '../../runtime/effects'
+import type { Message } from '../conversation/message'
+import { Deltas } from '../dialects/deltas'
+import type { AnswerView, DialectAdapter, ParsedRequest } from '../dialects/dialect'
+import { invalid, refusalOf } from '../gatewayError'
+import type { Calls, LiveCall } from '../session/calls'
+import { answerTo, historyOf, type SessionState } from '../session/session'
+import type { Sessions } from '../session/sessions'
+import { headerOf, retryHeaders, sendJson } from './exchange'
+
+export interface CallRouteParts {
+  readonly calls: Calls
+  readonly sessions: Sessions
+  readonly fx: Effects
+  readonly opensThinking: boolean
+  readonly tokenText: (give: (text: string) => void) => TokenText
+  readonly keepAliveMs: number
+}
+
+/** Number of responses that wait for a call's answer, by call: its last one decides if the answer was delivered. */
+const waiting = new WeakMap<LiveCall, number>()
+
+export async function answerCall(
+  parts: CallRouteParts,
+  dialect: DialectAdapter,
+  parsed: ParsedRequest,
+  session: SessionState,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const lane = headerOf(request, 'x-session-id')
+  const said = headerOf(request, 'x-troupe-label')
+  const parentLane = headerOf(request, 'x-parent-session-id')
+  const retries = Number(headerOf(request, 'x-stainless-retry-count') ?? 0)
+  const { isStreamed, withUsage: _, after, ...wanted } = parsed
+  const messages = after === undefined ? wanted.messages : [...historyAfter(session, after), ...wanted.messages]
+  const call = await parts.calls.ask(session, {
+    ...wanted,
+    messages,
+    hints: {
+      ...(said === undefined ? {} : { said }),
+      ...(lane === undefined ? {} : { lane }),
+      ...(parentLane === undefined ? {} : { parentLane }),
+    },
+    isRetry: retries > 0 || headerOf(request, 'x-troupe-retry') !== undefined,
+  })
+  waiting.set(call, (waiting.get(call) ?? 0) + 1)
+  let isDelivered = false
+  try {
+    if (isStreamed) await stream(parts, dialect, parsed, call, response)
+    else sendJson(response, 200, dialect.answer(viewOf(call, await call.finished)))
+    isDelivered = await flushed(response)
+  } finally {
+    const others = waiting.get(call)! - 1
+    waiting.set(call, others)
+    await noteDelivery(parts, call, isDelivered, others)
+  }
+}
+
+/** Returns the conversation up to the call that an answer's id names. @throws GatewayError if the session has no such answer */
+function historyAfter(session: SessionState, id: string): readonly Message[] {
+  const call = callNumber(id)
+  if (session.calls.tree.nodes.get(call)?.finished != null) return historyOf(session, call)
+  throw invalid(`Previous response with id '${id}' not found.`, 'previous_response_id', 'previous_response_not_found')
+}
+
+/** Records that nobody got an answer, or that a retry got it after all. */
+async function noteDelivery(
+  { sessions, fx }: CallRouteParts,
+  { session, call }: LiveCall,
+  delivered: boolean,
+  others: number,
+): Promise<void> {
+  const node = session.calls.tree.nodes.get(call)
+  if (node?.finished == null || node.finished.finish === 'failed' || node.delivered === delivered) return
+  if (!delivered && others > 0) return
+  await sessions.write([{ type: 'call.delivered', at: fx.now(), trajectory: session.id, call, delivered }])
+}
+
+/** Resolves with true when all of the response was handed to the connection, false if that was closed before. */
+function flushed(response: ServerResponse): Promise<boolean> {
+  if (response.writableFinished) return Promise.resolve(true)
+  if (response.destroyed || response.closed) return Promise.resolve(false)
+  return new Promise(resolve => {
+    response.once('finish', () => resolve(true))
+    response.once('close', () => resolve(response.writableFinished))
+  })
+}
+
+async function stream(
+  parts: CallRouteParts,
+  dialect: DialectAdapter,
+  parsed: ParsedRequest,
+  call: LiveCall,
+  response: ServerResponse,
+): Promise<void> {
+  const { started } = call
+  const head = { id: idOf(call), createdMs: started.at, model: started.model, promptTokens: started.contextTokens }
+  const writer = dialect.stream(head, parsed)
+  const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: parts.opensThinking })
+  const send = (text: string) => {
+    if (!response.destroyed) response.write(text)
+  }
+  let isBegun = false
+  const begin = () => {
+    if (isBegun) return
+    isBegun = true
+    response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' })
+    send(writer.begin())
+  }
+  const stopKeepAlive = everyOn(parts.fx, parts.keepAliveMs, () => {
+    begin()
+    send(writer.keepAlive)
+  })
+  const text = parts.tokenText(piece => {
+    begin()
+    for (const delta of deltas.push(piece)) send(writer.delta(delta))
+  })
+  const unfollow = call.follow(tokens => text.add(tokens))
+  try {
+    const finished = await call.finished
+    await text.end()
+    begin()
+    const view = viewOf(call, finished)
+    for (const delta of deltas.end(view.message)) send(writer.delta(delta))
+    if (!response.destroyed) response.end(writer.end(view))
+  } catch (thrown) {
+    // Before the first byte the error has its status; behind it, the stream says it.
+    if (!isBegun) throw thrown
+    if (!response.destroyed) response.end(writer.failed(refusalOf(thrown)))
+  } finally {
+    unfollow()
+    stopKeepAlive()
+  }
+}
+
+/** Name of a call in answers: it names the session as well, since ids of answers are unique. */
+const idOf = ({ session, call }: LiveCall): string => `${session.id.replace(/[^A-Za-z0-9]/g, '_')}_${call}`
+
+/** Number of the call that an answer's id names. */
+export const callNumber = (id: string): number => Number(/_(\d+)$/.exec(id)?.[1] ?? -1)
+
+function viewOf(call: LiveCall, finished: CallFinished): AnswerView {
+  const { session, started } = call
+  return {
+    ...{ id: idOf(call), createdMs: started.at, model: started.model, finish: finished.finish },
+    message: answerTo(session, call.call)!,
+    promptTokens: started.contextTokens,
+    sampledTokens: finished.tokens.length,
+    cachedTokens: Math.min(finished.cachedTokens, started.contextTokens),
+  }
+}
+
+export function sendError(dialect: Pick<DialectAdapter, 'error'>, thrown: unknown, response: ServerResponse): void {
+  const error = refusalOf(thrown)
+  if (response.headersSent) response.destroy()
+  else sendJson(response, error.status, dialect.error(error), retryHeaders(error))
+}

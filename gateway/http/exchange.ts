@@ -1,0 +1,68 @@
+/**
+ * Reads requests and writes answers of node:http.
+ *
+ * in   a request        out  its JSON body, its key; an answer
+ * Invariant: a body above the bound is refused without being kept, as soon as it is known to be too large.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { GatewayError, invalid } from '../gatewayError'
+
+/** Reads a JSON body. @throws GatewayError `too-large`, `invalid` */
+export async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
+  const declared = Number(request.headers['content-length'] ?? 0)
+  if (declared > maxBytes) throw tooLarge(declared, maxBytes)
+  const parts: Buffer[] = []
+  let bytes = 0
+  for await (const part of request) {
+    bytes += (part as Buffer).length
+    if (bytes > maxBytes) throw tooLarge(bytes, maxBytes)
+    parts.push(part as Buffer)
+  }
+  const text = Buffer.concat(parts).toString('utf8')
+  if (text === '') return {}
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    throw invalid(`the body is no JSON: ${(cause as Error).message}`)
+  }
+}
+
+const tooLarge = (bytes: number, maxBytes: number) =>
+  new GatewayError({
+    kind: 'too-large',
+    code: 'request_too_large',
+    message: `the body has ${bytes} bytes or more; the gateway takes at most ${maxBytes}`,
+  })
+
+/** Returns the key of a request: a bearer token, or Anthropic's header. */
+export function keyOf({ headers }: IncomingMessage): string | undefined {
+  const bearer = /^Bearer\s+(\S+)$/i.exec(headers.authorization ?? '')?.[1]
+  const other = headers['x-api-key']
+  return bearer ?? (typeof other === 'string' && other !== '' ? other : undefined)
+}
+
+export function headerOf({ headers }: IncomingMessage, name: string): string | undefined {
+  const value = headers[name]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: object,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  const text = JSON.stringify(body)
+  response.writeHead(status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(text),
+    ...headers,
+  })
+  response.end(text)
+}
+
+/** Headers that tell client libraries if another try is of use. Theirs would repeat every 409 and 500 else. */
+export function retryHeaders(error: GatewayError): Record<string, string> {
+  const after = error.retryAfterSeconds
+  return after === undefined ? { 'x-should-retry': 'false' } : { 'retry-after': String(after) }
+}

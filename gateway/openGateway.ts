@@ -1,0 +1,110 @@
+/**
+ * Opens a gateway over a run's log: recovers its sessions, starts its engines, and listens.
+ *
+ * in   a journal, engines, a renderer, the recipe's sampling and limits        out  a server; facts
+ * Invariant: a gateway that starts again over the same log has the sessions of the one before; calls that had no answer are
+ * asked again when their client repeats them.
+ */
+
+import { tokenText } from '../backends/renderer/tokenText'
+import type { RolloutRequested } from '../messages/facts'
+import { epoch } from '../messages/ids'
+import type { Effects } from '../runtime/effects'
+import type { Journal } from '../runtime/journal/journal'
+import type { Log } from '../runtime/log'
+import { openEnginePool, type StartableEngine } from './engines/enginePool'
+import { openServer } from './http/server'
+import { conversationRenderer, type TextRenderer } from './rendering/conversationRenderer'
+import { Calls } from './session/calls'
+import { Sessions } from './session/sessions'
+
+export interface GatewayOptions {
+  readonly journal: Journal
+  readonly engines: readonly StartableEngine[]
+  readonly renderer: TextRenderer
+  readonly fx: Effects
+  readonly log: Pick<Log, 'warn'>
+  readonly host: string
+  readonly port: number
+  /** Key that opens sessions. Required off loopback; without it every client on this machine may. */
+  readonly key?: string
+  readonly seed: number
+  readonly limits: RolloutRequested['limits']
+  /** Sampling of every call while training; its stop tokens are the renderer's. */
+  readonly sampling: Omit<RolloutRequested['sampling'], 'stopTokens'>
+  /** Name of the model in answers to `models`. Default: what the engine says. */
+  readonly model?: string
+  readonly strictModel?: boolean
+  readonly strippedThinking?: 'branch' | 'restore'
+  /** Time until a session ends by itself, unless it says another. Default: 24 h. */
+  readonly ttlMs?: number
+  readonly callTimeoutMs?: number
+  readonly maxBodyBytes?: number
+  readonly keepAliveMs?: number
+}
+
+export interface Gateway {
+  /** Address without a path; `${url}/v1` is the base of OpenAI's clients, `${url}` that of Anthropic's. */
+  readonly url: string
+  readonly sessions: Sessions
+  /** Ends running calls, records them, and closes engines and connections. The journal and the renderer stay open. */
+  close(): Promise<void>
+}
+
+const hourMs = 3_600_000
+const MIB = 1024 * 1024
+
+/** @throws TroupeError gateway.no_key, gateway.cannot_listen, render.refused, and those of the engines */
+export async function openGateway(options: GatewayOptions): Promise<Gateway> {
+  const { journal, fx, log, host, port, key, seed, limits, callTimeoutMs = 600_000 } = options
+  const renderer = await conversationRenderer(options.renderer)
+  const { stopTokens } = await options.renderer.describe()
+  const claim = await journal.appendTo(0, {
+    type: 'partition.claimed',
+    at: fx.now(),
+    partition: 0,
+    owner: `gateway-${fx.unique()}`,
+  })
+  const sessions = new Sessions({
+    ...{ journal, fx, seed, limits, deadlineMs: options.ttlMs ?? 24 * hourMs, ttlMs: options.ttlMs ?? 24 * hourMs },
+    sampling: { ...options.sampling, stopTokens },
+    epochs: [epoch(claim.offset)],
+    ...(options.strippedThinking === undefined ? {} : { strippedThinking: options.strippedThinking }),
+  })
+  await sessions.recover()
+  const pool = await openEnginePool({ engines: options.engines, fx, log })
+  const decode = (tokens: Int32Array) => options.renderer.decode(tokens)
+  const calls = new Calls({
+    sessions,
+    pool,
+    renderer,
+    decode,
+    encode: text => options.renderer.encode(text),
+    fx,
+    callTimeoutMs,
+  })
+  try {
+    const server = await openServer({
+      ...{ host, port, calls, sessions, renderer, fx, log, strictModel: options.strictModel ?? false },
+      ...(key === undefined ? {} : { key }),
+      opensThinking: renderer.opensThinking,
+      tokenText: give => tokenText(decode, give),
+      keepAliveMs: options.keepAliveMs ?? 3000,
+      maxBodyBytes: options.maxBodyBytes ?? 32 * MIB,
+      model: options.model ?? pool.model,
+    })
+    return {
+      url: server.url,
+      sessions,
+      async close() {
+        const closed = server.close()
+        await calls.close()
+        await closed
+        await pool.close()
+      },
+    }
+  } catch (thrown) {
+    await pool.close()
+    throw thrown
+  }
+}

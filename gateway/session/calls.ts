@@ -1,0 +1,385 @@
+/**
+ * Carries out calls: places a request in its session, has an engine continue its tokens, and records both.
+ *
+ * in   requests in canonical form        out  `call.started`, `call.finished`; the answer, and its text while it is sampled
+ * Invariant: an answer is resolved once `call.finished` is durable. A retry of a request (the same digest, and the client says
+ * that it is one) joins the running call, or gets the recorded answer; the same request without a word is a new sample. A
+ * call whose answer was lost is asked again under its number and seed.
+ */
+import { createHash } from 'node:crypto'
+import type { ToolSchema } from '../../config/toolSchema'
+import { pathTo } from '../../kernels'
+import type { CallFinished, CallStarted, ChatMessage, Dialect } from '../../messages/facts'
+import { type EngineId, engineId } from '../../messages/ids'
+import { concatArrays } from '../../runtime/concatArrays'
+import { deriveSeed, type Effects } from '../../runtime/effects'
+import { asError } from '../../runtime/errors'
+import { withoutEnd } from '../conversation/answer'
+import { type LabelHints, labelOf } from '../conversation/label'
+import { canonicalJson, type Message, type ToolUse } from '../conversation/message'
+import type { EnginePool } from '../engines/enginePool'
+import { contextExceeded, GatewayError, refusalOf } from '../gatewayError'
+import type { ConversationRenderer } from '../rendering/conversationRenderer'
+import { messagesOf, type SessionState } from './session'
+import type { Sessions } from './sessions'
+
+export interface CallRequest {
+  readonly dialect: Dialect
+  readonly model: string
+  readonly tools: readonly ToolSchema[]
+  readonly messages: readonly Message[]
+  /** Upper bound on the answer's tokens that the client asks for. */
+  readonly maxTokens?: number
+  /** Further parameters of the client: recorded, and obeyed in evaluations alone. */
+  readonly asked: Readonly<Record<string, unknown>>
+  readonly hints: Pick<LabelHints, 'said' | 'lane' | 'parentLane'>
+  /** True if the client's library says that it repeats a request. */
+  readonly isRetry: boolean
+}
+
+export interface LiveCall {
+  readonly session: SessionState
+  readonly call: number
+  readonly started: CallStarted
+  /** Calls `onTokens` with all tokens so far, then with each further piece. Returns a function that ends it. */
+  follow(onTokens: (tokens: Int32Array) => void): () => void
+  /** Resolves when the answer is durable. @throws GatewayError if the call failed */
+  readonly finished: Promise<CallFinished>
+}
+
+export interface CallsOptions {
+  readonly sessions: Sessions
+  readonly pool: EnginePool
+  readonly renderer: ConversationRenderer
+  readonly decode: (tokens: Int32Array) => Promise<string>
+  readonly encode: (text: string) => Promise<Int32Array>
+  readonly fx: Effects
+  /** Time that one call may take, its wait for an engine included, ms. */
+  readonly callTimeoutMs: number
+}
+
+interface Placed {
+  readonly parent: number | null
+  readonly branch: CallStarted['branch']
+  readonly messages: readonly Message[]
+  readonly tokens: Int32Array
+  readonly context: Int32Array
+}
+
+const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
+
+export class Calls {
+  private readonly live = new Map<string, LiveCall>()
+  /** Ends of the placements of each session: the next request is placed when the one before is. */
+  private readonly placing = new Map<string, Promise<unknown>>()
+  private readonly stopped = new AbortController()
+
+  constructor(private readonly options: CallsOptions) {}
+
+  /** Starts, joins or repeats a call. @throws GatewayError if it cannot be placed */
+  async ask(session: SessionState, request: CallRequest): Promise<LiveCall> {
+    const before = this.placing.get(session.id)
+    const mine = (before ?? Promise.resolve()).catch(() => {}).then(() => this.begin(session, request))
+    this.placing.set(session.id, mine)
+    try {
+      return await mine
+    } finally {
+      if (this.placing.get(session.id) === mine) this.placing.delete(session.id)
+    }
+  }
+
+  /** Number of calls that are being generated. */
+  get running(): number {
+    return this.live.size
+  }
+
+  /** Ends running calls; they are recorded as failed, unless their answer is there. */
+  async close(): Promise<void> {
+    this.stopped.abort(new GatewayError({ kind: 'unavailable', code: 'closing', message: 'the gateway is closing' }))
+    await Promise.allSettled([...this.live.values()].map(one => one.finished))
+  }
+
+  private async begin(session: SessionState, request: CallRequest): Promise<LiveCall> {
+    const { sessions, fx } = this.options
+    sessions.checkOpen(session)
+    const tools = canonicalJson(request.tools)
+    const digest = digestOf(request, tools)
+    const known = request.isRetry ? session.byDigest.get(digest) : undefined
+    if (known !== undefined) {
+      const again = this.again(session, known)
+      if (again !== undefined) return again
+    }
+    const placed = await this.place(session, request, tools)
+    const { tree } = session.calls
+    const call = tree.nextCall
+    const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
+    const first = [...tree.nodes.values()].find(one => one.started.branch === 'first')?.started
+    const firstLane = first?.asked['x-session-id']
+    const label = labelOf(
+      { ...request.hints, model: request.model, hasTools: request.tools.length > 0, messages: request.messages.length },
+      {
+        branch: placed.branch,
+        ...(parent === undefined ? {} : { continued: parent.started.label }),
+        ...(first === undefined
+          ? {}
+          : {
+              first: { hasTools: first.tools !== '[]', ...(typeof firstLane === 'string' ? { lane: firstLane } : {}) },
+            }),
+      },
+    )
+    const { request: rollout } = session
+    const started: CallStarted = {
+      ...{
+        type: 'call.started',
+        at: fx.now(),
+        trajectory: session.id,
+        opening: tree.opened!.opening,
+        call,
+        attempt: 0,
+      },
+      ...{
+        dialect: request.dialect,
+        model: request.model,
+        label,
+        parent: placed.parent,
+        branch: placed.branch,
+        digest,
+      },
+      messages: JSON.stringify(placed.messages),
+      tools: parent === undefined ? tools : '',
+      tokens: placed.tokens,
+      contextTokens: placed.context.length,
+      sampling: this.samplingOf(session, request),
+      seed: deriveSeed(rollout.seed, call),
+      maxTokens: this.maxTokensOf(session, placed.context.length, request.maxTokens),
+      asked: { ...request.asked, ...(request.hints.lane === undefined ? {} : { 'x-session-id': request.hints.lane }) },
+    }
+    return this.generate(session, started, placed.context)
+  }
+
+  /** Returns the running call, the recorded answer, or a new attempt if the answer was lost; undefined if the call failed. */
+  private again(session: SessionState, call: number): LiveCall | undefined {
+    const running = this.live.get(`${session.id}#${call}`)
+    if (running !== undefined) return running
+    const node = session.calls.tree.nodes.get(call)
+    if (node === undefined || node.finished?.finish === 'failed') return undefined
+    const { started, finished } = node
+    if (finished !== null)
+      return {
+        session,
+        call,
+        started,
+        follow(onTokens) {
+          onTokens(finished.tokens)
+          return () => {}
+        },
+        finished: Promise.resolve(finished),
+      }
+    const context = contextOf(session, started)
+    return this.generate(session, { ...started, at: this.options.fx.now(), attempt: started.attempt + 1 }, context)
+  }
+
+  private async place(session: SessionState, request: CallRequest, tools: string): Promise<Placed> {
+    const { renderer, encode } = this.options
+    const { messages } = request
+    if (request.dialect === 'completions') {
+      const tokens = await encode(messages[0]!.content)
+      const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
+      return { parent: null, branch, messages, tokens, context: tokens }
+    }
+    const { parent, held, branch } = session.index.place({ tools, messages: request.messages })
+    if (parent !== null) {
+      const tail = request.messages.slice(held)
+      const node = session.calls.tree.nodes.get(parent)!
+      const before = concatArrays(Int32Array, [contextOf(session, node.started), node.finished!.tokens])
+      const tokens = await this.tail(session, request, parent, tail, before)
+      if (tokens !== undefined)
+        return { parent, branch, messages: tail, tokens, context: concatArrays(Int32Array, [before, tokens]) }
+    }
+    const { tokens } = await renderer.whole(request.messages.map(chatMessage), request.tools)
+    return {
+      parent: null,
+      branch: parent === null ? branch : 'template',
+      messages: request.messages,
+      tokens,
+      context: tokens,
+    }
+  }
+
+  /** Renders what follows a recorded call; undefined if the template does not append it. */
+  private async tail(
+    session: SessionState,
+    request: CallRequest,
+    parent: number,
+    tail: readonly Message[],
+    before: Int32Array,
+  ): Promise<Int32Array | undefined> {
+    const { renderer } = this.options
+    const node = session.calls.tree.nodes.get(parent)!
+    if (renderer.keepsHistory && !tail.some(one => one.role === 'assistant' || one.role === 'system')) {
+      const tokens = await renderer.following(tail.map(chatMessage), node.finished!.finish === 'stop')
+      if (tokens !== undefined) return tokens
+    }
+    // The turns that the model sampled are rendered as it wrote them, not as the client sent them back.
+    const recorded = pathTo(session.calls.tree, parent).flatMap(({ started, finished }): ChatMessage[] => [
+      ...messagesOf(started).map(chatMessage),
+      { role: 'assistant', content: withoutEnd(finished!.text) },
+    ])
+    const whole = await renderer.whole([...recorded, ...tail.map(chatMessage)], request.tools)
+    return renderer.tailOfWhole(whole, before)
+  }
+
+  private samplingOf({ request }: SessionState, { asked }: CallRequest): CallStarted['sampling'] {
+    if (request.purpose !== 'eval') return request.sampling
+    const { temperature, top_p: topP } = asked
+    return {
+      ...request.sampling,
+      ...(typeof temperature === 'number' && temperature >= 0 ? { temperature } : {}),
+      ...(typeof topP === 'number' && topP > 0 && topP <= 1 ? { topP } : {}),
+    }
+  }
+
+  private maxTokensOf({ request: { limits } }: SessionState, context: number, asked: number | undefined): number {
+    const longest = Math.min(limits.contextTokens, this.options.pool.contextTokens)
+    if (context >= longest) throw contextExceeded(context, longest)
+    return Math.max(1, Math.min(longest - context, limits.responseTokens, asked ?? Number.POSITIVE_INFINITY))
+  }
+
+  private generate(session: SessionState, started: CallStarted, context: Int32Array): LiveCall {
+    const { sessions } = this.options
+    const key = `${session.id}#${started.call}`
+    const tokens: Int32Array[] = []
+    const followers = new Set<(tokens: Int32Array) => void>()
+    const onTokens = (more: Int32Array) => {
+      tokens.push(more)
+      for (const follower of followers) follower(more)
+    }
+    // The request is placed before its record is durable, so that the next request of the session finds it.
+    sessions.apply(started)
+    const recorded = sessions.write([started])
+    recorded.catch(() => {})
+    const finished = this.run(session, started, context, onTokens, recorded).finally(() => this.live.delete(key))
+    finished.catch(() => {})
+    const live: LiveCall = {
+      ...{ session, call: started.call, started, finished },
+      follow(follower) {
+        if (tokens.length > 0) follower(concatArrays(Int32Array, tokens))
+        followers.add(follower)
+        return () => followers.delete(follower)
+      },
+    }
+    this.live.set(key, live)
+    return live
+  }
+
+  private async run(
+    session: SessionState,
+    started: CallStarted,
+    context: Int32Array,
+    onTokens: (tokens: Int32Array) => void,
+    recorded: Promise<void>,
+  ): Promise<CallFinished> {
+    const { sessions, pool, decode, fx, callTimeoutMs } = this.options
+    const { trajectory, call, attempt, sampling, seed, maxTokens } = started
+    const place = { trajectory, call, attempt }
+    const signal = AbortSignal.any([this.stopped.signal, AbortSignal.timeout(callTimeoutMs)])
+    let isStreamed = false
+    try {
+      await recorded
+      const preferred = started.parent === null ? undefined : engineOf(session, started.parent)
+      const ask = {
+        requestId: `${trajectory}#c${call}#${attempt}`,
+        trajectory,
+        turn: call,
+        context,
+        maxTokens,
+        sampling,
+        seed,
+      }
+      const g = await pool.generate(
+        { ...ask, priority: session.request.order, keep: true },
+        preferred,
+        more => {
+          isStreamed = true
+          onTokens(more)
+        },
+        signal,
+      )
+      if (!isStreamed) onTokens(g.tokens)
+      const { tokens, logprobs, entropies, finish, segments, cachedTokens, preemptions, timing } = g
+      if (tokens.length !== logprobs.length) {
+        const message = `engine ${g.engine} sampled ${tokens.length} tokens and gave ${logprobs.length} logprobs: the call cannot be trained on`
+        throw new GatewayError({ kind: 'internal', code: 'logprobs_mismatch', message })
+      }
+      const text = g.isJoined ? await decode(tokens) : g.text
+      const fact: CallFinished = {
+        ...{
+          type: 'call.finished',
+          at: fx.now(),
+          ...place,
+          engine: g.engine,
+          tokens,
+          logprobs,
+          text,
+          finish,
+          error: '',
+        },
+        ...{ segments, cachedTokens, preemptions, timing, ...(entropies === undefined ? {} : { entropies }) },
+      }
+      await sessions.write([fact])
+      return fact
+    } catch (thrown) {
+      const refusal = refusalOf(
+        signal.aborted && !(thrown instanceof GatewayError) ? timedOut(callTimeoutMs, thrown) : thrown,
+      )
+      // A log that takes no facts takes this one neither: the call then counts as lost, and a retry asks it again.
+      if (refusal.code === 'log_failed') throw refusal
+      const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
+      await sessions.write([
+        {
+          ...{ type: 'call.finished', at: fx.now(), ...place, engine: engineId('none'), ...nothing, finish: 'failed' },
+          ...{ error: asError(refusal).message, cachedTokens: 0, preemptions: 0, timing: noTiming },
+        },
+      ])
+      throw refusal
+    }
+  }
+}
+
+const timedOut = (ms: number, cause: unknown) =>
+  new GatewayError({
+    kind: 'unavailable',
+    code: 'timeout',
+    message: `the call was not answered within ${ms} ms`,
+    cause,
+  })
+
+function digestOf({ dialect, model, messages, maxTokens }: CallRequest, tools: string): string {
+  return createHash('sha256')
+    .update(canonicalJson([dialect, model, messages, maxTokens ?? null]))
+    .update(tools)
+    .digest('hex')
+}
+
+const engineOf = (session: SessionState, call: number): EngineId | undefined =>
+  session.calls.tree.nodes.get(call)?.finished?.engine
+
+/** Context of a call, as its path in the tree has it. */
+function contextOf(session: SessionState, started: CallStarted): Int32Array {
+  if (started.parent === null) return started.tokens
+  const path = pathTo(session.calls.tree, started.parent)
+  const parts = path.flatMap(node => [node.started.tokens, node.finished!.tokens])
+  return concatArrays(Int32Array, [...parts, started.tokens])
+}
+
+/** A message as chat templates take it. Tool calls and thinking are written as the model would write them. */
+export function chatMessage(message: Message): ChatMessage {
+  if (message.role !== 'assistant') return { role: message.role, content: message.content }
+  const thinking = message.thinking === '' ? '' : `<think>\n${message.thinking}\n</think>\n\n`
+  const calls = message.toolUses.map(printUse)
+  return { role: 'assistant', content: thinking + [message.content, ...calls].filter(one => one !== '').join('\n') }
+}
+
+function printUse({ name, arguments: args }: ToolUse): string {
+  return `<tool_call>\n{"name": ${JSON.stringify(name)}, "arguments": ${args}}\n</tool_call>`
+}

@@ -1,0 +1,137 @@
+/**
+ * The state of one captured session: its tree of calls, where a new request continues it, its reward and its end.
+ *
+ * in   facts of the session, in the log's order        out  the state
+ * Invariant: the state follows from the facts alone, so a gateway that starts again has the state of the one before.
+ */
+import { type GrowingTree, growingTree, pathTo } from '../../kernels'
+import type {
+  CallFact,
+  CallStarted,
+  Fact,
+  RewardAssigned,
+  RolloutFinished,
+  RolloutRequested,
+} from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import { answerOf } from '../conversation/answer'
+import { ConversationIndex, type ConversationIndexOptions } from '../conversation/conversationIndex'
+import type { AssistantMessage, Message } from '../conversation/message'
+
+export interface SessionState {
+  readonly id: TrajectoryId
+  readonly request: RolloutRequested
+  readonly calls: GrowingTree
+  index: ConversationIndex
+  /** Latest call of each request digest. */
+  readonly byDigest: Map<string, number>
+  ended: RolloutFinished | null
+  reward: RewardAssigned | null
+}
+
+export const newSession = (request: RolloutRequested, options: ConversationIndexOptions): SessionState => ({
+  id: request.trajectory,
+  request,
+  calls: growingTree(),
+  index: new ConversationIndex(options),
+  byDigest: new Map(),
+  ended: null,
+  reward: null,
+})
+
+const sessionFacts: ReadonlySet<string> = new Set<Fact['type']>([
+  ...(['session.opened', 'call.started', 'call.finished', 'call.delivered'] as const),
+  ...(['reward.assigned', 'rollout.finished'] as const),
+])
+export type SessionFact = CallFact | RewardAssigned | RolloutFinished
+export const isSessionFact = (fact: { readonly type: string }): fact is SessionFact => sessionFacts.has(fact.type)
+
+/** Applies a fact of the session; returns false for a fact that repeats an earlier one, or does not count. */
+export function applyFact(session: SessionState, fact: SessionFact, options: ConversationIndexOptions): boolean {
+  switch (fact.type) {
+    case 'reward.assigned':
+      if (session.reward !== null) return false
+      session.reward = fact
+      return true
+    case 'rollout.finished':
+      if (session.ended !== null) return false
+      session.ended = fact
+      return true
+    case 'session.opened':
+      if (!session.calls.add(fact)) return false
+      session.index = new ConversationIndex(options)
+      session.byDigest.clear()
+      return true
+    case 'call.started': {
+      const isAgain = session.calls.tree.nodes.has(fact.call)
+      if (!session.calls.add(fact)) return false
+      session.byDigest.set(fact.digest, fact.call)
+      // A text to continue is no conversation: no other call continues it.
+      if (!isAgain && fact.dialect !== 'completions')
+        session.index.addRequest(fact.call, fact.parent, toolsOf(session, fact), messagesOf(fact))
+      return true
+    }
+    case 'call.finished':
+      if (!session.calls.add(fact)) return false
+      if (fact.finish === 'failed' || session.calls.tree.nodes.get(fact.call)!.started.dialect === 'completions')
+        return true
+      session.index.addAnswer(fact.call, answerTo(session, fact.call)!)
+      return true
+    case 'call.delivered':
+      return session.calls.add(fact)
+  }
+}
+
+export const messagesOf = (started: CallStarted): readonly Message[] => JSON.parse(started.messages) as Message[]
+
+/** Canonical JSON of the tools that the call offered. */
+export function toolsOf({ calls }: Pick<SessionState, 'calls'>, started: CallStarted): string {
+  for (let at = started; ; ) {
+    if (at.tools !== '') return at.tools
+    const parent = at.parent === null ? undefined : calls.tree.nodes.get(at.parent)
+    if (parent === undefined) return '[]'
+    at = parent.started
+  }
+}
+
+/** Id by which a client names a tool call: it follows from the session, the call and the index, and so from the log. */
+export const toolUseId = (session: TrajectoryId, call: number, index: number): string =>
+  `call_${session.replace(/[^A-Za-z0-9]/g, '_').slice(-24)}_${call}_${index}`
+
+/** Reads the answer of a call; undefined if it has none. */
+export function answerTo(session: Pick<SessionState, 'calls' | 'id'>, call: number): AssistantMessage | undefined {
+  const node = session.calls.tree.nodes.get(call)
+  if (node?.finished == null) return undefined
+  const hasTools = toolsOf(session, node.started) !== '[]'
+  return answerOf(node.finished.text, hasTools, index => toolUseId(session.id, call, index))
+}
+
+/** Returns all messages up to a call's answer, for requests that name the call instead of sending its history. */
+export function historyOf(session: Pick<SessionState, 'calls' | 'id'>, call: number): readonly Message[] {
+  return pathTo(session.calls.tree, call).flatMap(({ started, finished }) => {
+    const answer = finished === null ? undefined : answerTo(session, started.call)
+    return [...messagesOf(started), ...(answer === undefined ? [] : [answer])]
+  })
+}
+
+/** Counts for `rollout.finished`: answered calls, sampled tokens, and the tool results that the agent sent back. */
+export function countsOf(session: SessionState) {
+  let turns = 0
+  let sampledTokens = 0
+  let toolCalls = 0
+  let toolErrors = 0
+  const texts: string[] = []
+  for (const { started, finished } of session.calls.tree.nodes.values()) {
+    if (finished !== null && finished.finish !== 'failed') {
+      turns++
+      sampledTokens += finished.tokens.length
+      texts.push(finished.text)
+    }
+    for (const message of messagesOf(started)) {
+      if (message.role !== 'tool') continue
+      toolCalls++
+      if (message.isError === true) toolErrors++
+    }
+  }
+  return { turns, sampledTokens, toolCalls, toolErrors, text: texts.join('\n') }
+}
