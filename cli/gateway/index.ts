@@ -6,7 +6,6 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'
-import { engines } from '../../actors/inference/engines'
 import { recordRunStart, startOf } from '../../actors/run/runStart'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { openGateway } from '../../gateway/openGateway'
@@ -23,6 +22,7 @@ import { numberFrom, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train/runName'
 import { type GatewayModelOptions, gatewayConfig } from './config'
+import { gatewayEngines } from './engines'
 
 interface GatewayCommandOptions extends GatewayModelOptions {
   readonly bus: string
@@ -83,7 +83,7 @@ async function serve(recipe: string | undefined, options: GatewayCommandOptions)
     const { digest: tokenizerDigest } = await renderer.describe()
     const start = { run: context.run, config, resume, acceptCode: true, partitions: 1, tokenizerDigest }
     await recordRunStart(journal, { ...start, versions: collectedVersions(), fx, log })
-    const planned = engines({ config, log, learns: false }, modelDirectory)
+    const planned = gatewayEngines(config, modelDirectory, log)
     closers.push(() => planned.close())
     const gateway = await openGateway({
       ...{ journal, renderer, fx, log, engines: planned.engines, host: options.host, port: options.port },
