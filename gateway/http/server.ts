@@ -222,6 +222,9 @@ function routesOf(options: ServerOptions) {
     if (match === null) throw noRoute(request, pathname)
     const named = match[1] === undefined ? undefined : decodeURIComponent(match[1])
     const route = match[2]!
+    // These need no session, but where keys are needed, they need one as well.
+    const isOfNoSession = route === 'models' || route === 'messages/count_tokens'
+    if (isOfNoSession && key !== undefined && !isGatewayKey(keyOf(request))) await sessionOf(request, named)
     if (route === 'models' && request.method === 'GET') return sendJson(response, 200, modelsBody(model))
     if (request.method !== 'POST') throw noRoute(request, pathname)
     if (route === 'messages/count_tokens') {

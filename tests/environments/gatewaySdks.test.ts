@@ -13,8 +13,8 @@ import { makeTinyModel } from '../support/tinyModel'
 
 jest.setTimeout(240_000)
 
-const agent = async (url: string): Promise<Record<string, Record<string, unknown>>> => {
-  const script = join(__dirname, '../support/gateway/sdkAgent.py')
+const agent = async (url: string, file = 'sdkAgent.py'): Promise<Record<string, Record<string, unknown>>> => {
+  const script = join(__dirname, '../support/gateway', file)
   const { stdout } = await promisify(execFile)(environmentsPythonPath(), [script, url], { timeout: 120_000 })
   return JSON.parse(stdout)
 }
@@ -65,6 +65,22 @@ test('tools, streams, responses and errors are as the SDKs read them, and every 
     const sampled = gateway.engine.sampled.flatMap(one => [...one.logprobs])
     expect(trained.sort()).toEqual(sampled.sort())
     expect(gateway.engine.asked).toHaveLength(7)
+  } finally {
+    await gateway.close()
+  }
+})
+
+test('openai-agents runs its loop of tools in both of its dialects, and ends', async () => {
+  const call = '<tool_call>\n{"name": "bash", "arguments": {"cmd": "ls"}}\n</tool_call>'
+  const gateway = await openTestGateway(context => (context.includes('a.txt') ? 'It is done.' : call))
+  try {
+    expect(await agent(gateway.gateway.url, 'harnessAgent.py')).toEqual({
+      chat: 'It is done.',
+      responses: 'It is done.',
+      ran: ['ls', 'ls'],
+    })
+    const rows = gateway.gateway.sessions.list().map(session => callRows(session.calls.tree).map(row => row.calls))
+    expect(rows).toEqual([[[0, 1]], [[0, 1]]])
   } finally {
     await gateway.close()
   }

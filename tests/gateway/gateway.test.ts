@@ -89,6 +89,26 @@ const move = fc.record({
   pick: fc.nat(1000),
 })
 
+/** Agents with every kind of branch: chance alone may leave one out. */
+const agents: readonly [
+  { kind: 'continue' | 'again' | 'edit-answer' | 'strip' | 'compact'; pick: number }[],
+  boolean,
+][] = [
+  [
+    [
+      ...[0, 1].map(pick => ({ kind: 'continue' as const, pick })),
+      ...([
+        { kind: 'strip', pick: 2 },
+        { kind: 'compact', pick: 0 },
+        { kind: 'edit-answer', pick: 1 },
+        { kind: 'again', pick: 0 },
+      ] as const),
+    ],
+    false,
+  ],
+  [[0, 1, 2].map(pick => ({ kind: 'continue' as const, pick })), true],
+]
+
 test('for any agent the training rows are exactly the sampled tokens, each once, with the logprobs and versions of its sampling', async () => {
   const reasons = new Set<string | null>()
   await fc.assert(
@@ -162,7 +182,7 @@ test('for any agent the training rows are exactly the sampled tokens, each once,
         }
       },
     ),
-    { numRuns: 40 },
+    { numRuns: 40, examples: [...agents] },
   )
   // The agents did what the property is about.
   for (const one of [null, 'sample', 'answer-edited', 'thinking-stripped', 'compaction', 'template'])
@@ -397,11 +417,13 @@ describe('a refusal', () => {
 
   test('off loopback the gateway needs a key; with one, nobody is answered without', async () => {
     expect(await refused(openTestGateway(() => 'ok', { host: '0.0.0.0' }))).toMatchObject({ code: 'gateway.no_key' })
-    const { post } = await opened(() => 'ok', { key: 'gateway-key' })
+    const { post, get } = await opened(() => 'ok', { key: 'gateway-key' })
     const body = { model: 'm', messages: [user('x')] }
     expect((await post('/v1/chat/completions', body)).status).toBe(401)
     expect((await post('/v1/chat/completions', body, { authorization: 'Bearer nobody' })).status).toBe(401)
     expect((await post('/troupe/v1/sessions', {})).status).toBe(401)
+    expect((await get('/v1/models')).status).toBe(401)
+    expect((await post('/v1/messages/count_tokens', { ...body, max_tokens: 1 })).status).toBe(401)
     const made = (await (await post('/troupe/v1/sessions', {}, { authorization: 'Bearer gateway-key' })).json()) as {
       key: string
     }
