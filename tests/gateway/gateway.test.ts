@@ -48,7 +48,7 @@ const started = (facts: readonly Fact[]) => facts.filter((fact): fact is CallSta
 const rowsOf = (facts: readonly Fact[]) => callRows(callTree(facts)).map(row => row.calls)
 
 test('an agent with tools gets its answer, and its turns are one row of tokens as they were sampled', async () => {
-  const script = ['I look.\n' + call, 'There is a.txt.']
+  const script = [`I look.\n${call}`, 'There is a.txt.']
   const { post, facts, engine } = await opened((_context, turn) => script[turn]!)
   const body = { model: 'any', messages: [user('go')], tools: [bash] }
   const first = await said(await post('/v1/chat/completions', body, { authorization: 'Bearer me' }))
