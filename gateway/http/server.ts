@@ -61,6 +61,10 @@ const dialects: Readonly<Record<string, DialectAdapter>> = {
   messages,
 }
 
+/** Pause between two looks for idle connections while the server closes, and the time after which all are closed, ms. */
+const closeLookMs = 20
+const longestCloseMs = 2000
+
 const loopback: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
 
 /** @throws TroupeError gateway.no_key off loopback without a key; gateway.cannot_listen */
@@ -106,9 +110,15 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
     url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
     close: () =>
       new Promise(resolve => {
-        server.close(() => resolve())
+        // A connection whose answer was just sent becomes idle a moment later.
+        const idle = setInterval(() => server.closeIdleConnections(), closeLookMs)
+        const end = setTimeout(() => server.closeAllConnections(), longestCloseMs)
+        server.close(() => {
+          clearInterval(idle)
+          clearTimeout(end)
+          resolve()
+        })
         server.closeIdleConnections()
-        setTimeout(() => server.closeAllConnections(), 2000).unref()
       }),
   }
 }

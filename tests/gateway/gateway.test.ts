@@ -1,4 +1,5 @@
 /** Whatever an agent does through the gateway, no token is lost, changed or doubled; and every refusal is in its dialect's form. */
+import { request as httpRequest } from 'node:http'
 import fc from 'fast-check'
 import { callRows, callTree } from '../../kernels'
 import { factKey } from '../../messages'
@@ -432,14 +433,11 @@ describe('a refusal', () => {
 
   test('a page of another site cannot reach a gateway without a key', async () => {
     const { gateway } = await opened(() => 'ok')
-    const http = await import('node:http')
     const { port } = new URL(gateway.url)
     const status = await new Promise(resolve => {
-      http
-        .request({ port, path: '/v1/models', headers: { host: 'evil.example' } }, response =>
-          resolve(response.resume().statusCode),
-        )
-        .end()
+      httpRequest({ port, path: '/v1/models', headers: { host: 'evil.example' } }, response =>
+        resolve(response.resume().statusCode),
+      ).end()
     })
     expect(status).toBe(403)
   })
