@@ -57,11 +57,12 @@ test('tools, streams, responses and errors are as the SDKs read them, and every 
       models: ['scripted'],
       refusals: { n: 'unsupported_n', image: 'invalid_request_error' },
     })
-    const trained = gateway.gateway.sessions
-      .list()
-      .flatMap(session =>
-        callRows(session.calls.tree).flatMap(row => [...row.engineLogprobs].filter((_, i) => row.mask[i] === 1)),
-      )
+    const trained = gateway.gateway.sessions.list().flatMap(session =>
+      // A text to continue is labelled as an auxiliary call, which is not trained on by default.
+      callRows(session.calls.tree, ['main', 'subagent', 'compaction', 'aux']).flatMap(row =>
+        [...row.engineLogprobs].filter((_, i) => row.mask[i] === 1),
+      ),
+    )
     const sampled = gateway.engine.sampled.flatMap(one => [...one.logprobs])
     expect(trained.sort()).toEqual(sampled.sort())
     expect(gateway.engine.asked).toHaveLength(7)
