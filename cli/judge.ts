@@ -1,12 +1,16 @@
 /**
- * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it.
+ * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is a front: executors
+ * that `troupe execute` joined on any host run the submissions.
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;
  * the second signal ends open requests at once, with an answer that says so.
  */
 import type { Command } from 'commander'
+import { JUDGE_NAME, openFront } from '../actors/tools/judge/joinJudge'
+import { runId } from '../messages/ids'
 import { TroupeError } from '../runtime/errors'
+import { createLog } from '../runtime/log'
 import {
   JUDGE_BOUNDS,
   JUDGE_DEFAULTS,
@@ -19,9 +23,12 @@ import {
 } from '../sandbox'
 import { MATH_MODULE } from '../sandbox/judge/mathProgram'
 import { type CodeChoice, chosenCode, withCode } from './options/codeOptions'
+import { kafkaBus } from './options/kafkaBus'
 import { sandboxLevel, sandboxLevels, wholeNumber } from './options/readers'
 
 interface Options extends CodeChoice {
+  readonly bus?: string
+  readonly name: string
   readonly port: number
   readonly host: string
   readonly tokenFile?: string
@@ -61,6 +68,8 @@ export function registerJudge(program: Command): void {
       '--allow-host <name...>',
       'names that requests may have in their Host header, besides localhost and 127.0.0.1',
     )
+    .option('--bus <address>', 'kafka://HOST:PORT[,…]: executors that join there (troupe execute) run the submissions')
+    .option('--name <name>', 'name of the judge on the bus, which its executors join', JUDGE_NAME)
     .option('--lanes <n>', 'number of sandbox lanes: calls that run at once', wholeNumber(1, 4096))
     .option(
       '--require-level <level>',
@@ -124,16 +133,55 @@ export function registerJudge(program: Command): void {
     )
     .option('--drain-ms <ms>', 'time to answer open requests after a signal', wholeNumber(0, 3_600_000), 60_000)
   withCode(command).action(async (options: Options) => {
-    const sandbox = await openSandbox(sandboxOptions(options))
+    process.exitCode = options.bus === undefined ? await judgeHere(options) : await judgeFront(options, options.bus)
+  })
+}
+
+async function judgeHere(options: Options): Promise<number> {
+  const sandbox = await openSandbox(sandboxOptions(options))
+  try {
+    const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
+    process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
+    return await untilSignal(ms => judge.close(ms), options.drainMs)
+  } finally {
+    await sandbox.close()
+  }
+}
+
+async function judgeFront(options: Options, address: string): Promise<number> {
+  for (const name of ['lanes', 'requireLevel', 'python', 'packages', 'preload'] as const)
+    if (options[name] !== undefined) throw ofExecutors(name)
+  const bus = await kafkaBus(address)
+  try {
+    let fail: (error: Error) => void = () => {}
+    const failed = new Promise<never>((_, reject) => {
+      fail = reject
+    })
+    failed.catch(() => {}) // until it is raced below
+    const name = runId(options.name)
+    const onStandingBy = () => void process.stderr.write(`judge: another front of '${name}' is open: standing by\n`)
+    const front = openFront({ bus, name, onFailed: fail, onStandingBy, log: createLog('troupe') })
+    const sandbox = await Promise.race([front, failed])
     try {
-      const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
-      process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
-      process.exitCode = await untilSignal(ms => judge.close(ms), options.drainMs)
+      if (options.math) process.stderr.write('judge: waiting for an executor, to try math-verify\n')
+      const judge = await Promise.race([openJudge(sandbox, judgeOptions(options)), failed]).catch(wrongUsage)
+      process.stderr.write(`judge: ${judge.url}, over ${address}; troupe execute --bus ${address} --join ${name}\n`)
+      return await Promise.race([untilSignal(ms => judge.close(ms), options.drainMs), failed])
     } finally {
       await sandbox.close()
     }
-  })
+  } finally {
+    await bus.close()
+  }
 }
+
+const ofExecutors = (name: string) =>
+  new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: `with --bus the executors run the code: --${name.replace(/[A-Z]/g, c => `-${c.toLowerCase()}`)} is theirs`,
+    hint: 'give it to troupe execute',
+  })
 
 function sandboxOptions({ lanes, requireLevel, math, ...options }: Options): SandboxOptions {
   const code = chosenCode(options)

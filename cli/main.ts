@@ -27,6 +27,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   why: () => (require('./why') as typeof import('./why')).registerWhy,
   exec: () => (require('./exec') as typeof import('./exec')).registerExec,
   judge: () => (require('./judge') as typeof import('./judge')).registerJudge,
+  execute: () => (require('./execute') as typeof import('./execute')).registerExecute,
   grade: () => (require('./grade') as typeof import('./grade')).registerGrade,
   data: () => (require('./data') as typeof import('./data')).registerData,
   tasks: () => (require('./tasks') as typeof import('./tasks')).registerTasks,

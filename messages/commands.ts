@@ -5,7 +5,7 @@
  * call or a reward carries an attempt, which its answer repeats. Each interface names sender, receiver, topic.
  */
 import type { Sampling, Task } from './facts/request'
-import type { ControlOrder } from './facts/run'
+import type { ControlOrder, ToolEnvironment } from './facts/run'
 import type { Outcome } from './facts/trajectory'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
@@ -125,6 +125,12 @@ export interface OfferSlots {
   readonly tools: readonly string[]
   /** Keys `group/member#turn#call#attempt` of the calls that the executor runs or is about to run. */
   readonly held: readonly string[]
+  /** Sandbox of an executor that joined a judge: its level, and the environment that its programs run in. */
+  readonly sandbox?: SandboxOffer
+}
+
+export interface SandboxOffer extends ToolEnvironment {
+  readonly level: 'full' | 'degraded' | 'none'
 }
 
 /** Tool executor → dispatcher (`tool-calls`): these calls have been answered, and their slots are free. */
@@ -135,6 +141,34 @@ export interface EndTools {
   readonly slots: number
   /** Keys of the answered tool calls, `group/member#turn#call#attempt`. */
   readonly calls: readonly string[]
+}
+
+/** Dispatcher → tool executor (`inboxes`): end these calls, whose answers nobody waits for. */
+export interface AbortTools {
+  readonly type: 'tools.abort'
+  readonly executor: ExecutorId
+  readonly incarnation: string
+  /** Keys of the tool calls, `group/member#turn#call#attempt`. */
+  readonly calls: readonly string[]
+}
+
+/** Dispatcher → tool executor (`inboxes`): the executor may not join; it gets no calls, and ends. */
+export interface RefuseExecutor {
+  readonly type: 'executor.refused'
+  readonly executor: ExecutorId
+  readonly incarnation: string
+  readonly reason: string
+}
+
+/** Tool executor → a judge's front (`inboxes`): how a submission's program ended. */
+export interface EndCode {
+  readonly type: 'code.ended'
+  /** Name of the front's inbox, as the call's arguments give it. */
+  readonly front: string
+  /** Key of the call, `group/member#turn#call#attempt`. */
+  readonly call: string
+  /** The sandbox's RunResult, its streams as bytes. */
+  readonly result: Readonly<Record<string, unknown>>
 }
 
 /** Coordinator → verifier (`verifications`): judge the answer of a finished rollout. */
@@ -248,6 +282,9 @@ export type Command =
   | AssignTools
   | OfferSlots
   | EndTools
+  | AbortTools
+  | RefuseExecutor
+  | EndCode
   | VerifyAnswer
   | ControlRun
   | EngineStatus

@@ -122,7 +122,11 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'tools.ended':
       return { topic: 'tool-calls', key: message.executor }
     case 'tools.assign':
+    case 'tools.abort':
+    case 'executor.refused':
       return { topic: 'inboxes', key: message.executor }
+    case 'code.ended':
+      return { topic: 'inboxes', key: message.front }
     case 'answer.verify':
       return { topic: 'verifications', key: message.trajectory }
     case 'run.control':

@@ -18,9 +18,7 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /**
-   * Milliseconds after which an executor that sends no report, or a call that its executor does not report, is lost.
-   */
+  /** Milliseconds after which an executor without a report, or a call that its executor does not report, is lost. */
   readonly leaseMs?: number
   /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
   readonly maxWaiting?: number
@@ -68,6 +66,8 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
+/** `lingerMs` of a dispatcher's host: inputs that come within it are decided about together. */
+export const DISPATCH_LINGER_MS = 5
 /** Upper bounds on the calls of one command and, unless it is a single call, on their bytes. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
@@ -106,12 +106,11 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
         case 'tick':
           lapse(state, limits.leaseMs)
           return { facts: alarms(state, fx, limits.unservedMs), commands: assign(state, limits.leaseMs) }
-        default:
-          return nothing
       }
-      const commands = assign(state, limits.leaseMs)
-      return commands.length === 0 ? nothing : { facts: [], commands }
+      return nothing
     },
+    // Once for all calls and ends that came together: most executors then get several calls in one command.
+    settle: state => ({ facts: [], commands: assign(state, limits.leaseMs) }),
     pending: () => nothing,
   }
 }

@@ -7,19 +7,30 @@
  * its lease at the dispatcher ends; so does the lease of a call that cannot be run at all. No call begins after
  * `leave`.
  */
-import type { ExecuteTool, OfferSlots } from '../../messages/commands'
+import type { ExecuteTool, OfferSlots, SandboxOffer } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import { nothing } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
 import { SandboxError } from '../../sandbox/errors'
+import { batchAnswers } from './batchAnswers'
 import type { ExecutorRequest } from './inboxExecutor'
 import { type Tool, toolKey, toolPort } from './toolPort'
+
+export interface Answering {
+  readonly names: readonly string[]
+  readonly perform: Port<ExecuteTool>
+}
 
 export interface ExecutorPortOptions {
   readonly id: ExecutorId
   readonly incarnation: string
   readonly lanes: number
-  readonly tools: ReadonlyMap<string, Tool>
+  /** Tools by name, or the names of tools whose calls `perform` answers by itself. */
+  readonly tools: ReadonlyMap<string, Tool> | Answering
+  /** Sandbox that the executor offers to a judge. */
+  readonly sandbox?: SandboxOffer
   readonly fx: Effects
   /** Run whose id becomes part of idempotency keys. */
   readonly run?: RunId
@@ -52,15 +63,37 @@ function unanswered(thrown: unknown): undefined {
   throw thrown
 }
 
+/** Milliseconds within which the ends of calls are recorded together; workers do not wait for it. */
+const windowMs = 10
+
 /** EWMA weight of the latest call's duration in `meanMs`. */
 const newest = 0.1
 
-export const executorKey = (request: ExecutorRequest): string =>
-  request.kind === 'offer' ? 'offer' : toolKey(request.ask)
+export function executorKey(request: ExecutorRequest): string {
+  switch (request.kind) {
+    case 'run':
+      return toolKey(request.ask)
+    case 'abort':
+      return `abort ${request.calls.join(' ')}`
+    default:
+      return request.kind
+  }
+}
+
+const otherEnvironment = (reason: string) =>
+  new TroupeError('config.other_environment', {
+    boundary: 'config',
+    retriable: false,
+    message: `this executor was refused; its code would run in another environment than the others': ${reason}`,
+    hint: 'give all executors the same --python, --packages and set-up; to change it, end all of them first',
+  })
 
 export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
-  const run = toolPort(tools, executor, fx, options.run)
+  const run = 'perform' in tools ? tools.perform : toolPort(tools, executor, fx, options.run)
+  const names = 'perform' in tools ? tools.names : [...tools.keys()]
+  /** Aborts running calls, by key. */
+  const aborters = new Map<string, AbortController>()
   const held = new Set<string>()
   /**
    * Calls that wait for a worker, by key, oldest first. The function is called with true when the call may begin, with
@@ -83,9 +116,13 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     executor,
     incarnation,
     slots: slots(),
-    tools: [...tools.keys()],
+    tools: names,
     held: [...held],
+    ...(options.sandbox === undefined ? {} : { sandbox: options.sandbox }),
   })
+  const ended = (calls: readonly string[]) =>
+    ({ type: 'tools.ended', executor, incarnation, slots: slots(), calls }) as const
+  const batched = batchAnswers(windowMs, ended)
 
   /** Waits for a free worker; resolves with false if the executor leaves before one is free. */
   async function lane(key: string): Promise<boolean> {
@@ -104,31 +141,60 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     running--
   }
 
-  async function inLane(ask: ExecuteTool, signal: AbortSignal): ReturnType<Port<ExecutorRequest>> {
-    if (!(await lane(toolKey(ask)))) return undefined
+  /** Runs a call once a worker is free. Resolves with undefined if the call is not answered here. */
+  async function inLane(ask: ExecuteTool, key: string, closing: AbortSignal): ReturnType<Port<ExecutorRequest>> {
+    if (!(await lane(key))) return undefined
     const begun = fx.elapsed()
+    const aborter = new AbortController()
+    const abort = () => aborter.abort(closing.reason)
+    closing.addEventListener('abort', abort)
+    aborters.set(key, aborter)
     try {
-      signal.throwIfAborted()
-      const decision = await run(ask, signal).catch(unanswered)
+      closing.throwIfAborted()
+      const decision = await run(ask, aborter.signal).catch(thrown => {
+        if (aborter.signal.aborted && !closing.aborted) return nothing
+        return unanswered(thrown)
+      })
       const tookMs = fx.elapsed() - begun
       meanMs = meanMs === undefined ? tookMs : meanMs + newest * (tookMs - meanMs)
       if (decision === undefined) return undefined
-      held.delete(toolKey(ask))
-      const ended = { type: 'tools.ended', executor, incarnation, slots: slots(), calls: [toolKey(ask)] } as const
-      return { facts: decision.facts, commands: [...decision.commands, ended] }
+      return decision
     } finally {
+      closing.removeEventListener('abort', abort)
+      aborters.delete(key)
       freeLane()
     }
   }
 
+  /** Ends calls without an answer; those that run say by themselves that they have ended. */
+  function abort(calls: readonly string[]): readonly string[] {
+    for (const key of calls) aborters.get(key)?.abort()
+    const begins = calls.flatMap(key => waiting.get(key) ?? [])
+    const notBegun = calls.filter(key => waiting.delete(key))
+    for (const key of notBegun) held.delete(key)
+    for (const begin of begins) begin(false)
+    return notBegun
+  }
+
   return {
     async perform(request, signal) {
-      if (request.kind === 'offer') return { facts: [], commands: [offer()] }
+      switch (request.kind) {
+        case 'offer':
+          return { facts: [], commands: [offer()] }
+        case 'refused':
+          throw otherEnvironment(request.reason)
+        case 'abort': {
+          const notBegun = abort(request.calls)
+          return notBegun.length === 0 ? undefined : { facts: [], commands: [ended(notBegun)] }
+        }
+      }
       const key = toolKey(request.ask)
       if (leaving || held.has(key) || held.size >= lanes + maxAhead + maxOverlap) return undefined
       held.add(key)
       try {
-        return await inLane(request.ask, signal)
+        const answer = await inLane(request.ask, key, signal)
+        held.delete(key)
+        return answer && (await batched(answer, key))
       } finally {
         held.delete(key)
       }

@@ -14,7 +14,7 @@ import type { CloseOptions } from '../../runtime/host/host'
 import { type ExecutorPortOptions, executorKey, executorPort } from './executorPort'
 import { inboxExecutor } from './inboxExecutor'
 
-export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs'> {
+export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs' | 'sandbox'> {
   /**
    * Name of the executor in every tool.completed. Two executors may share a name: each start has an incarnation (a
    * random id) of its own.
@@ -25,6 +25,8 @@ export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'to
    * Default: 1000.
    */
   readonly offerEveryMs?: number
+  /** Called when the executor has failed for good, or was refused. Default: that of the embedding. */
+  readonly onFailed?: (error: Error) => void
 }
 
 export interface JoinedExecutor {
@@ -41,7 +43,7 @@ export interface JoinedExecutor {
  */
 export async function joinExecutor(
   { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,
-  { offerEveryMs = 1000, ...options }: ExecutorOptions,
+  { offerEveryMs = 1000, onFailed, ...options }: ExecutorOptions,
 ): Promise<JoinedExecutor> {
   const { id } = options
   const partitions = await journal.partitionsOf('tool-calls')
@@ -57,12 +59,14 @@ export async function joinExecutor(
   const port = executorPort({ ...options, incarnation, fx, run: journal.run })
   const hosted = await host({
     behaviour: inboxExecutor(id, incarnation),
-    feeds: [{ topic: 'inboxes', from: 'latest' }],
+    // Other executors' calls are not decoded.
+    feeds: [{ topic: 'inboxes', from: 'latest', key: id }],
     // A group of its own, because each executor must read the whole topic: a shared consumer group would divide it.
     group: `tool-executor.${incarnation}`,
     perform: port.perform,
     keyOf: executorKey,
     tickMs: offerEveryMs,
+    ...(onFailed === undefined ? {} : { onFailed }),
   })
   await hosted.live
   return {

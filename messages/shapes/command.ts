@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of commands and of telemetry. */
 import type { Command } from '../commands'
-import { controlOrder, outcome, type ShapesOf, sampling, task } from './parts'
+import { controlOrder, environment, outcome, type ShapesOf, sampling, task } from './parts'
 
 const generate = {
   trajectory: 'string',
@@ -61,12 +61,23 @@ export const commandShapes = {
       slots: 'int',
       tools: { each: 'string' },
       held: { each: 'string' },
+      sandbox: {
+        optional: {
+          fields: {
+            level: { oneOf: { full: true, degraded: true, none: true } },
+            ...environment,
+          },
+        },
+      },
     },
   },
   'tools.ended': {
     version: 1,
     fields: { executor: 'string', incarnation: 'string', slots: 'int', calls: { each: 'string' } },
   },
+  'tools.abort': { version: 1, fields: { executor: 'string', incarnation: 'string', calls: { each: 'string' } } },
+  'executor.refused': { version: 1, fields: { executor: 'string', incarnation: 'string', reason: 'string' } },
+  'code.ended': { version: 1, fields: { front: 'string', call: 'string', result: { map: 'unknown' } } },
   'answer.verify': {
     version: 1,
     fields: {

@@ -1,10 +1,8 @@
 /** Shapes (field tables for checking) of the facts of the `runs` topic. */
 import type { RunFact } from '../facts'
-import { controlOrder, metrics, type ShapesOf } from './parts'
+import { controlOrder, environment, metrics, type ShapesOf } from './parts'
 
-const toolEnvironment = {
-  optional: { fields: { digest: 'string', python: 'string', packages: { map: 'string' } } },
-} as const
+const toolEnvironment = { optional: { fields: environment } } as const
 
 export const runShapes = {
   'run.started': {

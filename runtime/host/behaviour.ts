@@ -47,6 +47,11 @@ export interface Behaviour<S, I = never, R = never> {
    */
   decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
   /**
+   * Decides once after a batch of inputs that `decide` was called for one by one. For decisions that are better made about
+   * many inputs together.
+   */
+  settle?(state: S, fx: Effects): Decision
+  /**
    * Prepares the state of a fold that begins in the middle of a partition: rollouts with a start order (their number in
    * the order of requests) up to `highestOrder` were requested before.
    */

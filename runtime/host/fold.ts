@@ -86,6 +86,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
         await takeOne(cell, entry, decisions)
         taken++
       }
+      if (taken > 0 && behaviour.settle !== undefined) decisions.push(behaviour.settle(cell.state, fx))
     } finally {
       cell.delivered.splice(0, taken)
     }

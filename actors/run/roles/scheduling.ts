@@ -5,7 +5,7 @@
  */
 import { timeoutsOf } from '../../../config/estimate/timeouts'
 import { scheduler } from '../../scheduling/scheduler'
-import { dispatcher } from '../../tools/dispatcher'
+import { DISPATCH_LINGER_MS, dispatcher } from '../../tools/dispatcher'
 import type { Scope } from './scope'
 
 export interface SchedulingOptions {
@@ -30,7 +30,11 @@ export async function startScheduling(scope: Scope, { claims }: SchedulingOption
         { topic: 'telemetry', from: 'latest' },
       ],
     }),
-    await branch.host({ behaviour: dispatcher(), feeds: [{ topic: 'tool-calls', from: 'latest' }] }),
+    await branch.host({
+      behaviour: dispatcher(),
+      feeds: [{ topic: 'tool-calls', from: 'latest' }],
+      lingerMs: DISPATCH_LINGER_MS,
+    }),
   ]
   if (!claims) return
   for (const host of hosts) await host.live

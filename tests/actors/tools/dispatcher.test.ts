@@ -25,8 +25,9 @@ function start(options: Parameters<typeof dispatcher>[0] = {}) {
   const alarms: string[] = []
   function tell(input: Said | { readonly type: 'tick' }): AssignTools[] {
     const { facts, commands } = behaviour.decide(state, input, fx)
+    const settled = behaviour.settle!(state, fx)
     for (const fact of facts) if (fact.type === 'alarm.raised') alarms.push(fact.message)
-    return commands.filter(command => command.type === 'tools.assign')
+    return [...commands, ...settled.commands].filter(command => command.type === 'tools.assign')
   }
   return {
     state,
@@ -77,6 +78,19 @@ test('a command holds at most 64 calls, and no more of their text than fits into
   const large = { code: 'x'.repeat(400_000) }
   d.ask(...Array.from({ length: 3 }, (_, member) => call(1000 + member, { arguments: large })))
   expect(d.offer('b', 10).map(({ calls }) => calls.length)).toEqual([1, 1, 1])
+})
+
+test('calls that come together are assigned together: one command for each executor', () => {
+  const behaviour = dispatcher()
+  const [state, fx] = [behaviour.initial(), manualEffects(0)]
+  const slots = { type: 'executor.slots', incarnation: '0', slots: 8, tools: ['python'], held: [] } as const
+  for (const id of ['a', 'b']) behaviour.decide(state, { ...slots, executor: executorId(id) }, fx)
+  for (let member = 0; member < 10; member++) expect(behaviour.decide(state, call(member), fx).commands).toEqual([])
+  const assigned = behaviour.settle!(state, fx).commands as AssignTools[]
+  expect(assigned.map(({ executor, calls }) => [executor, calls.length])).toEqual([
+    ['a', 5],
+    ['b', 5],
+  ])
 })
 
 test('what an executor does not say it holds is given to another when its lease ends, and what it holds is not', () => {

@@ -1,0 +1,103 @@
+/**
+ * Both ends of a judge over a bus: opens the front of a judge, and joins an executor to one.
+ *
+ * in   an open bus, the judge's name      out  a sandbox for `openJudge`; an executor that leaves
+ * Invariant: a judge keeps no facts about its calls: its commands are dropped after RETENTION_MS. Records hold whole calls,
+ * so the processes need no common directory.
+ */
+import type { RunId } from '../../../messages/ids'
+import { executorId } from '../../../messages/ids'
+import { memoryBlobs } from '../../../runtime/bus/blobs'
+import type { Bus } from '../../../runtime/bus/bus'
+import { joinElection } from '../../../runtime/bus/leaderElection'
+import { type EmbedOptions, openTroupe } from '../../../runtime/embed'
+import { TroupeError } from '../../../runtime/errors'
+import type { CodeEnvironment } from '../../../sandbox/environment'
+import type { Sandbox } from '../../../sandbox/sandbox'
+import { type JoinedExecutor, joinExecutor } from '../joinExecutor'
+import { type BusSandbox, type BusSandboxOptions, openBusSandbox } from './busSandbox'
+import { judgePort, SANDBOX_TOOL } from './judgeExecutor'
+
+/** The least that an lmdb log takes, which is ample: a call lives for minutes. */
+const RETENTION_MS = 600_000
+export const JUDGE_NAME = 'judge'
+
+interface JudgeOnBus extends Pick<EmbedOptions, 'log' | 'fx'> {
+  readonly bus: Bus
+  readonly name: RunId
+  readonly onFailed: (error: Error) => void
+}
+
+const embedded = ({ bus, name, onFailed, ...options }: JudgeOnBus) =>
+  openTroupe({ ...options, bus, run: name, onFailed, blobs: memoryBlobs(), commandRetentionMs: RETENTION_MS })
+
+/**
+ * Opens the front, once no other one is open under that name.
+ * @param onStandingBy called when another front is open
+ */
+export async function openFront(
+  options: JudgeOnBus & { readonly onStandingBy?: () => void } & Pick<BusSandboxOptions, 'leaseMs'>,
+): Promise<BusSandbox> {
+  const { onStandingBy, leaseMs, ...rest } = options
+  const { bus, name, onFailed } = options
+  const troupe = await embedded(rest)
+  let isElected = false
+  let elected: () => void = () => {}
+  const first = new Promise<void>(resolve => {
+    elected = resolve
+  })
+  const seat = await joinElection(bus, name, 'scheduler', {
+    onElected() {
+      isElected = true
+      elected()
+    },
+    onLost: () => onFailed(takenOver(name)),
+    onError: onFailed,
+  })
+  if (!isElected) onStandingBy?.()
+  await first
+  const sandbox = await openBusSandbox(troupe, { onFailed, ...(leaseMs === undefined ? {} : { leaseMs }) })
+  const close = async () => {
+    await sandbox.close()
+    await seat.release()
+    await troupe.close()
+  }
+  // The getters of the sandbox must stay getters.
+  return Object.create(sandbox, { close: { value: close } }) as BusSandbox
+}
+
+/** Joins an executor: its sandbox runs calls of the judge until it leaves, or is refused (`onFailed`). */
+export async function joinJudge(
+  options: JudgeOnBus & {
+    readonly executor: string
+    readonly sandbox: Sandbox
+    readonly environment: CodeEnvironment
+    readonly offerEveryMs?: number
+  },
+): Promise<JoinedExecutor> {
+  const { executor, sandbox, environment, offerEveryMs, ...rest } = options
+  const { digest, python, packages } = environment
+  const troupe = await embedded(rest)
+  const joined = await joinExecutor(troupe, {
+    id: executorId(executor),
+    lanes: sandbox.lanes,
+    tools: { names: [SANDBOX_TOOL], perform: judgePort(sandbox) },
+    sandbox: { level: sandbox.level, digest, python, packages },
+    onFailed: options.onFailed,
+    ...(offerEveryMs === undefined ? {} : { offerEveryMs }),
+  })
+  return {
+    async leave(how) {
+      await joined.leave(how)
+      await troupe.close()
+    },
+  }
+}
+
+const takenOver = (name: string) =>
+  new TroupeError('actor.replaced', {
+    boundary: 'actor',
+    retriable: true,
+    message: `another front of the judge '${name}' took over: the heartbeats of this one came too late`,
+    hint: 'start it again: it stands by until the other one ends',
+  })

@@ -1,0 +1,176 @@
+/**
+ * Compares tool calls through the plane with the sandbox as a library: 45,000 calls at once, each arm on all cores.
+ *
+ * Parts: `lmdb` (one process, two executors), `kafka` (a broker, the plane and an executor on one host, a second executor
+ * on another: a network namespace), `kill` (as kafka; the second executor is killed when half of the calls are answered).
+ * The library runs first, in the same run. An answer is a fact in the log; every answer is checked. `TROUPE_BENCH_CALLS`
+ * sets the number of calls.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { codeOptions } from '../actors/tools/codeEnvironment'
+import { openLmdbBus } from '../runtime/bus'
+import { openSandbox } from '../sandbox'
+import { runPythonTool } from '../sandbox/tools/pythonTool'
+import { linkedHosts } from '../tests/support/linkedHosts'
+import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printReport } from './report'
+import { openExecutor } from './support/calls/executor'
+import { codeOf, printed, TIMEOUT_MS, trajectoriesOf } from './support/calls/load'
+import { type PlaneFigures, runPlane } from './support/calls/plane'
+import { processTree, pssBytes } from './support/processTree'
+
+const CALLS = Number(process.env.TROUPE_BENCH_CALLS ?? 45_000)
+const RATIO = 1.25
+const EXECUTORS = 2
+const MIB = 1024 * 1024
+
+/** Runs all calls in one sandbox. Returns the seconds and the memory that it took. */
+async function library(): Promise<{ readonly seconds: number; readonly peakMiB: number }> {
+  const sandbox = await openSandbox({ ...codeOptions({}), queueLimit: CALLS })
+  const memory = watchMemory(() => [process.pid])
+  const began = performance.now()
+  const calls = Array.from({ length: CALLS }, async (_, n) => {
+    const { stdout } = await runPythonTool(sandbox, { code: codeOf(n), input: '' }, { timeoutMs: TIMEOUT_MS })
+    if (stdout !== printed(n)) throw new Error(`call ${n} of the library printed ${JSON.stringify(stdout)}`)
+  })
+  await Promise.all(calls)
+  const seconds = (performance.now() - began) / 1000
+  await sandbox.close()
+  return { seconds, peakMiB: memory.stop() }
+}
+
+async function lmdb(): Promise<Measured> {
+  const directory = mkdtempSync(join(process.env.TROUPE_BENCH_DIR ?? tmpdir(), 'troupe-bench-calls-'))
+  const bus = await openLmdbBus({ directory, mode: 'write' })
+  const closers: (() => Promise<void>)[] = []
+  try {
+    const memory = watchMemory(() => [process.pid])
+    const onWaiting = async () => {
+      for (let n = 0; n < EXECUTORS; n++) closers.push(await openExecutor(bus, `executor-${n}`))
+    }
+    const figures = await runPlane(bus, { calls: CALLS, executors: EXECUTORS, onWaiting })
+    return { ...figures, peakMiB: memory.stop() }
+  } finally {
+    for (const close of closers) await close()
+    await bus.close()
+    rmSync(directory, { recursive: true })
+  }
+}
+
+interface Measured extends PlaneFigures {
+  /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
+  readonly peakMiB: number
+}
+
+async function kafka(kills: boolean): Promise<Measured> {
+  const hosts = await linkedHosts('')
+  const children: ChildProcess[] = []
+  const start = (file: string, prefix: readonly string[], ...args: readonly string[]) => {
+    const node = [process.execPath, '-r', join(__dirname, '../cli/register.js'), join(__dirname, 'support/calls', file)]
+    const [program, ...rest] = [...prefix, ...node, ...args]
+    const child = spawn(program!, rest, { stdio: ['pipe', 'pipe', 'inherit'] })
+    children.push(child)
+    return child
+  }
+  try {
+    const plane = start('plane.ts', hosts.near.prefix, hosts.near.bus, String(CALLS), String(EXECUTORS))
+    const memory = watchMemory(() => children.map(({ pid }) => pid!))
+    let last = ''
+    let second: ChildProcess | undefined
+    for await (const line of createInterface({ input: plane.stdout! })) {
+      if (line === 'executors') {
+        start('executor.ts', hosts.near.prefix, hosts.near.bus, 'executor-0')
+        second = start('executor.ts', hosts.far.prefix, hosts.far.bus, 'executor-1')
+      } else if (line === 'half' && kills) second?.kill('SIGKILL')
+      last = line
+    }
+    return { ...(JSON.parse(last) as PlaneFigures), peakMiB: memory.stop() }
+  } finally {
+    const ended = children.map(child => (child.exitCode ?? child.signalCode) === null && once(child, 'exit'))
+    for (const child of children) child.stdin?.end()
+    await Promise.all(ended)
+    await hosts.close()
+  }
+}
+
+const parts: Readonly<Record<string, () => Promise<Measured>>> = {
+  lmdb,
+  kafka: () => kafka(false),
+  kill: () => kafka(true),
+}
+
+export async function bench({
+  only = Object.keys(parts),
+}: {
+  readonly only?: readonly string[]
+} = {}): Promise<BenchReport> {
+  const unknown = only.find(name => !Object.hasOwn(parts, name))
+  if (unknown !== undefined)
+    throw new Error(`the benchmark calls has no part '${unknown}'; its parts: ${Object.keys(parts).join(', ')}`)
+  process.stderr.write('calls: library\n')
+  const alone = await library()
+  const metrics: Record<string, number> = {
+    ...{ calls: CALLS, trajectories: trajectoriesOf(CALLS).length },
+    'library.seconds': alone.seconds,
+    'library.peakMiB': alone.peakMiB,
+  }
+  const budgets: Budget[] = []
+  const measured: Record<string, Measured> = {}
+  for (const name of only) {
+    process.stderr.write(`calls: ${name}\n`)
+    const { byExecutor, ...figures } = await parts[name]!()
+    measured[name] = { byExecutor, ...figures }
+    for (const [field, value] of Object.entries(figures)) metrics[`${name}.${field}`] = value
+    for (const [executor, calls] of Object.entries(byExecutor)) metrics[`${name}.${executor}`] = calls
+    budgets.push(...budgetsOf(name, measured, alone.seconds))
+  }
+  return { bench: 'calls', machine: describeMachine(), metrics, budgets }
+}
+
+function budgetsOf(name: string, measured: Readonly<Record<string, Measured>>, alone: number): readonly Budget[] {
+  const { right, repeated, seconds, manyBeforeFew, peakMiB } = measured[name]!
+  const whole = measured.kafka?.seconds
+  return [
+    atLeast(`${name}: calls answered right`, right, CALLS),
+    atMost(`${name}: peak memory, MiB`, peakMiB, 2048),
+    ...(name === 'kill'
+      ? // Both executors may use all cores, so one fewer explains no time but that of the executor's lost work.
+        whole === undefined
+        ? []
+        : [atMost('kill: seconds, times those without the kill', seconds / whole, 1.1)]
+      : [
+          atMost(`${name}: seconds, times the library's`, seconds / alone, RATIO),
+          atMost(`${name}: answers beyond one a call`, repeated, 0),
+          atMost(
+            `${name}: share of calls of trajectories with 100 that came before the others' last`,
+            manyBeforeFew / (CALLS / 9),
+            0.1,
+          ),
+        ]),
+  ]
+}
+
+/** Samples the memory of processes with all their descendants; a page that several share counts once. */
+function watchMemory(pids: () => readonly number[]) {
+  let peak = 0
+  const timer = setInterval(() => {
+    const all = new Set(pids().flatMap(pid => processTree(pid).map(use => use.pid)))
+    peak = Math.max(peak, [...all].reduce((sum, pid) => sum + pssBytes(pid), 0) / MIB)
+  }, 2000)
+  return {
+    stop() {
+      clearInterval(timer)
+      return peak
+    },
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}

@@ -1,0 +1,45 @@
+/**
+ * A tool executor of `bench calls`, as the role `tools` opens it: alone as a process, or in the process of the plane.
+ *
+ * in   a bus, a name      out  `ready` on stdout once it reads its inbox; it ends when its parent does
+ */
+import { codeOptions } from '../../../actors/tools/codeEnvironment'
+import { joinExecutor } from '../../../actors/tools/joinExecutor'
+import { pythonToolIn } from '../../../actors/tools/pythonTool'
+import { executorId } from '../../../messages/ids'
+import { memoryBlobs } from '../../../runtime/bus/blobs'
+import type { Bus } from '../../../runtime/bus/bus'
+import { openBus } from '../../../runtime/bus/open'
+import { systemEffects } from '../../../runtime/effects'
+import { openTroupe } from '../../../runtime/embed'
+import { openSandbox, pythonTool } from '../../../sandbox'
+
+export const RUN = 'calls'
+export const PARTITIONS = 4
+
+/** Joins an executor; returns its end. */
+export async function openExecutor(bus: Bus, name: string): Promise<() => Promise<void>> {
+  // No record of this load is large, so the blobs of one process do.
+  const troupe = await openTroupe({ bus, run: RUN, blobs: memoryBlobs(), partitions: PARTITIONS })
+  const sandbox = await openSandbox(codeOptions({}))
+  const tools = new Map([[pythonTool.name, pythonToolIn(sandbox)]])
+  const joined = await joinExecutor(troupe, { id: executorId(name), lanes: sandbox.lanes, tools })
+  return async () => {
+    await joined.leave()
+    await troupe.close()
+    await sandbox.close()
+  }
+}
+
+async function main(address: string, name: string): Promise<void> {
+  const bus = await openBus(address, { effects: systemEffects })
+  const close = await openExecutor(bus, name)
+  process.stdout.write('ready\n')
+  process.stdin.resume().once('end', () => {
+    void close()
+      .then(() => bus.close())
+      .then(() => process.exit(0))
+  })
+}
+
+if (require.main === module) void main(process.argv[2]!, process.argv[3]!)

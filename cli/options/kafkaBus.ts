@@ -1,0 +1,15 @@
+/** Opens the bus of a judge whose processes are on several hosts, which an embedded bus cannot join. */
+import type { Bus } from '../../runtime/bus/bus'
+import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
+import { TroupeError } from '../../runtime/errors'
+
+/** @throws TroupeError cli.wrong_usage (an address that is not Kafka's), and those of `openKafkaBus` */
+export async function kafkaBus(address: string): Promise<Bus> {
+  if (address.startsWith('kafka:')) return openKafkaBus(address)
+  throw new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--bus ${address}: one process writes to such a bus; a judge with executors needs kafka://HOST:PORT[,…]`,
+    hint: 'without --bus, `troupe judge` runs submissions on this host',
+  })
+}
