@@ -28,10 +28,22 @@ const RATIO = 1.25
 const EXECUTORS = 2
 const MIB = 1024 * 1024
 
-/** Runs all calls in one sandbox. Returns the seconds and the memory that it took. */
-async function library(): Promise<{ readonly seconds: number; readonly peakMiB: number }> {
+interface Cost {
+  readonly seconds: number
+  /** CPU milliseconds of all processes, a broker's too, for a call. Unlike seconds it hardly depends on other work. */
+  readonly cpuMsPerCall: number
+  /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
+  readonly peakMiB: number
+}
+
+type Measured = PlaneFigures & Cost
+
+/** Runs all calls in one sandbox. */
+async function library(): Promise<Cost> {
   const sandbox = await openSandbox({ ...codeOptions({}), queueLimit: CALLS })
   const memory = watchMemory(() => [process.pid])
+  const cpu = watchCpu()
+  cpu.began()
   const began = performance.now()
   const calls = Array.from({ length: CALLS }, async (_, n) => {
     const { stdout } = await runPythonTool(sandbox, { code: codeOf(n), input: '' }, { timeoutMs: TIMEOUT_MS })
@@ -39,8 +51,9 @@ async function library(): Promise<{ readonly seconds: number; readonly peakMiB: 
   })
   await Promise.all(calls)
   const seconds = (performance.now() - began) / 1000
+  cpu.ended()
   await sandbox.close()
-  return { seconds, peakMiB: memory.stop() }
+  return { seconds, cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
 }
 
 async function lmdb(): Promise<Measured> {
@@ -52,18 +65,15 @@ async function lmdb(): Promise<Measured> {
     const onWaiting = async () => {
       for (let n = 0; n < EXECUTORS; n++) closers.push(await openExecutor(bus, `executor-${n}`))
     }
-    const figures = await runPlane(bus, { calls: CALLS, executors: EXECUTORS, onWaiting })
-    return { ...figures, peakMiB: memory.stop() }
+    const cpu = watchCpu()
+    const on = { onWaiting, onBegan: cpu.began, onEnded: cpu.ended }
+    const figures = await runPlane(bus, { calls: CALLS, executors: EXECUTORS, ...on })
+    return { ...figures, cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
   } finally {
     for (const close of closers) await close()
     await bus.close()
     rmSync(directory, { recursive: true })
   }
-}
-
-interface Measured extends PlaneFigures {
-  /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
-  readonly peakMiB: number
 }
 
 async function kafka(kills: boolean): Promise<Measured> {
@@ -79,16 +89,19 @@ async function kafka(kills: boolean): Promise<Measured> {
   try {
     const plane = start('plane.ts', hosts.near.prefix, hosts.near.bus, String(CALLS), String(EXECUTORS))
     const memory = watchMemory(() => children.map(({ pid }) => pid!))
+    const cpu = watchCpu()
     let last = ''
     let second: ChildProcess | undefined
     for await (const line of createInterface({ input: plane.stdout! })) {
       if (line === 'executors') {
         start('executor.ts', hosts.near.prefix, hosts.near.bus, 'executor-0')
         second = start('executor.ts', hosts.far.prefix, hosts.far.bus, 'executor-1')
-      } else if (line === 'half' && kills) second?.kill('SIGKILL')
+      } else if (line === 'began') cpu.began()
+      else if (line === 'ended') cpu.ended()
+      else if (line === 'half' && kills) second?.kill('SIGKILL')
       last = line
     }
-    return { ...(JSON.parse(last) as PlaneFigures), peakMiB: memory.stop() }
+    return { ...(JSON.parse(last) as PlaneFigures), cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
   } finally {
     const ended = children.map(child => (child.exitCode ?? child.signalCode) === null && once(child, 'exit'))
     for (const child of children) child.stdin?.end()
@@ -115,8 +128,7 @@ export async function bench({
   const alone = await library()
   const metrics: Record<string, number> = {
     ...{ calls: CALLS, trajectories: trajectoriesOf(CALLS).length },
-    'library.seconds': alone.seconds,
-    'library.peakMiB': alone.peakMiB,
+    ...withPrefix('library', alone),
   }
   const budgets: Budget[] = []
   const measured: Record<string, Measured> = {}
@@ -124,12 +136,15 @@ export async function bench({
     process.stderr.write(`calls: ${name}\n`)
     const { byExecutor, ...figures } = await parts[name]!()
     measured[name] = { byExecutor, ...figures }
-    for (const [field, value] of Object.entries(figures)) metrics[`${name}.${field}`] = value
-    for (const [executor, calls] of Object.entries(byExecutor)) metrics[`${name}.${executor}`] = calls
+    Object.assign(metrics, withPrefix(name, figures), withPrefix(name, byExecutor))
+    metrics[`${name}.cpuTimesLibrary`] = figures.cpuMsPerCall / alone.cpuMsPerCall
     budgets.push(...budgetsOf(name, measured, alone.seconds))
   }
   return { bench: 'calls', machine: describeMachine(), metrics, budgets }
 }
+
+const withPrefix = (name: string, figures: object): Record<string, number> =>
+  Object.fromEntries(Object.entries(figures).map(([field, value]) => [`${name}.${field}`, value as number]))
 
 function budgetsOf(name: string, measured: Readonly<Record<string, Measured>>, alone: number): readonly Budget[] {
   const { right, repeated, seconds, manyBeforeFew, peakMiB } = measured[name]!
@@ -152,6 +167,21 @@ function budgetsOf(name: string, measured: Readonly<Record<string, Measured>>, a
           ),
         ]),
   ]
+}
+
+/** Measures the CPU time of this process and all its descendants, which a process that ends takes with it. */
+function watchCpu() {
+  const now = () => processTree(process.pid).reduce((sum, { cpuMs }) => sum + cpuMs, 0)
+  let [before, after] = [0, 0]
+  return {
+    began() {
+      before = now()
+    },
+    ended() {
+      after = now()
+    },
+    msPerCall: () => (after - before) / CALLS,
+  }
 }
 
 /** Samples the memory of processes with all their descendants; a page that several share counts once. */

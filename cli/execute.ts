@@ -68,8 +68,12 @@ async function execute({ bus: address, join, lanes, requireLevel, drainMs, ...co
         environment: await environmentOf(code),
       })
       process.stderr.write(`execute: ${executor} joined '${join}', level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
-      const signal = await Promise.race([signals.stopped, failed])
-      process.stderr.write(`execute: ${signal}: ending the calls that run\n`)
+      try {
+        await Promise.race([signals.stopped, failed])
+      } catch (thrown) {
+        await joined.leave().catch(() => {}) // the first error says why
+        throw thrown
+      }
       await joined.leave({ drainMs })
       return signals.exitCode()
     } finally {

@@ -6,7 +6,7 @@ import type { Verdict } from '../../sandbox/judge/verdict'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'
 
-jest.setTimeout(180_000)
+jest.setTimeout(120_000)
 const bin = resolve(__dirname, '../../cli/bin.js')
 const children: ChildProcess[] = []
 let kafka: KafkaServers

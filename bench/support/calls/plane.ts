@@ -3,7 +3,7 @@
  *
  * in   a bus, the number of calls, the number of executors to wait for      out  seconds from the first turn to the last answer
  * The engines take no time: turns are appended as fast as the bus takes them. Nothing renders, so a rollout ends with its
- * calls. As a process it prints `executors` when it waits for them, `half` when half of the calls are answered, and its figures.
+ * calls. As a process it prints `executors` when it waits for them, `began`, `half` when half of the calls are answered, and its figures.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { coordinator } from '../../../actors/rollouts/coordinator'
@@ -34,10 +34,17 @@ export interface PlaneOptions {
   readonly executors: number
   /** Called when the run is there, so that executors may join. */
   readonly onWaiting?: () => void | Promise<void>
+  /** Called when the first turn is about to be appended. */
+  readonly onBegan?: () => void
   readonly onHalf?: () => void
+  /** Called when the last call is answered. */
+  readonly onEnded?: () => void
 }
 
-export async function runPlane(bus: Bus, { calls, executors, onWaiting, onHalf }: PlaneOptions): Promise<PlaneFigures> {
+export async function runPlane(
+  bus: Bus,
+  { calls, executors, onWaiting, onBegan, onHalf, onEnded }: PlaneOptions,
+): Promise<PlaneFigures> {
   const troupe = await openTroupe({ bus, run: RUN, blobs: memoryBlobs(), partitions: PARTITIONS })
   const failed = (error: Error) => {
     throw error
@@ -77,6 +84,7 @@ export async function runPlane(bus: Bus, { calls, executors, onWaiting, onHalf }
   const isReady = () => asked >= trajectories.length && state!.executors.size >= executors
   while (!isReady()) await sleep(50)
 
+  onBegan?.()
   const began = performance.now()
   const cpu = process.cpuUsage()
   for (let at = 0; at < trajectories.length; at += BATCH)
@@ -88,6 +96,7 @@ export async function runPlane(bus: Bus, { calls, executors, onWaiting, onHalf }
   }
   const seconds = (performance.now() - began) / 1000
   const { user, system } = process.cpuUsage(cpu)
+  onEnded?.()
   // What comes late, from an executor whose lease had ended, counts as repeated.
   await sleep(500)
   await troupe.close()
@@ -100,7 +109,9 @@ async function main(address: string, calls: number, executors: number): Promise<
   const figures = await runPlane(bus, {
     ...{ calls, executors },
     onWaiting: () => void say('executors'),
+    onBegan: () => void say('began'),
     onHalf: () => void say('half'),
+    onEnded: () => void say('ended'),
   })
   say(JSON.stringify(figures))
   await bus.close()
