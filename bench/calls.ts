@@ -32,6 +32,7 @@ interface Cost {
   readonly seconds: number
   /** CPU milliseconds of all processes, a broker's too, for a call. Unlike seconds it hardly depends on other work. */
   readonly cpuMsPerCall: number
+  readonly brokerCpuMsPerCall: number
   /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
   readonly peakMiB: number
 }
@@ -53,7 +54,7 @@ async function library(): Promise<Cost> {
   const seconds = (performance.now() - began) / 1000
   cpu.ended()
   await sandbox.close()
-  return { seconds, cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
+  return { seconds, ...cpu.perCall(), peakMiB: memory.stop() }
 }
 
 async function lmdb(): Promise<Measured> {
@@ -68,7 +69,7 @@ async function lmdb(): Promise<Measured> {
     const cpu = watchCpu()
     const on = { onWaiting, onBegan: cpu.began, onEnded: cpu.ended }
     const figures = await runPlane(bus, { calls: CALLS, executors: EXECUTORS, ...on })
-    return { ...figures, cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
+    return { ...figures, ...cpu.perCall(), peakMiB: memory.stop() }
   } finally {
     for (const close of closers) await close()
     await bus.close()
@@ -101,7 +102,7 @@ async function kafka(kills: boolean): Promise<Measured> {
       else if (line === 'half' && kills) second?.kill('SIGKILL')
       last = line
     }
-    return { ...(JSON.parse(last) as PlaneFigures), cpuMsPerCall: cpu.msPerCall(), peakMiB: memory.stop() }
+    return { ...(JSON.parse(last) as PlaneFigures), ...cpu.perCall(), peakMiB: memory.stop() }
   } finally {
     const ended = children.map(child => (child.exitCode ?? child.signalCode) === null && once(child, 'exit'))
     for (const child of children) child.stdin?.end()
@@ -172,15 +173,19 @@ function budgetsOf(name: string, measured: Readonly<Record<string, Measured>>, a
 /** Measures the CPU time of this process and all its descendants, which a process that ends takes with it. */
 function watchCpu() {
   const now = () => processTree(process.pid).reduce((sum, { cpuMs }) => sum + cpuMs, 0)
-  let [before, after] = [0, 0]
+  const broker = () =>
+    processTree(process.pid).reduce((sum, { command, cpuMs }) => sum + (command.includes('kafka.Kafka') ? cpuMs : 0), 0)
+  let [before, after, ofBroker] = [0, 0, 0]
   return {
     began() {
+      ofBroker = -broker()
       before = now()
     },
     ended() {
       after = now()
+      ofBroker += broker()
     },
-    msPerCall: () => (after - before) / CALLS,
+    perCall: () => ({ cpuMsPerCall: (after - before) / CALLS, brokerCpuMsPerCall: ofBroker / CALLS }),
   }
 }
 
