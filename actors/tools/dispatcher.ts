@@ -11,18 +11,17 @@
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId } from '../../messages/ids'
-import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 import { type Decision, nothing, type Reactive } from '../../runtime/host/behaviour'
 import { argumentBytes } from './argumentBytes'
+import { LeaseClock } from './leaseClock'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
   /** Milliseconds after which an executor without a report, or a call that its executor does not report, is lost. */
   readonly leaseMs?: number
-  /** Upper bound on waiting calls. A new call above it is dropped; its coordinator asks again. */
+  /** Upper bounds on waiting calls and the bytes of their arguments; a call above them is dropped, and asked again. */
   readonly maxWaiting?: number
-  /** Upper bound on the bytes of waiting calls' arguments (argumentBytes.ts); a new call above it is dropped. */
   readonly maxWaitingBytes?: number
   /** Milliseconds that the first call for a tool which no executor offers waits before an alarm is raised. */
   readonly unservedMs?: number
@@ -54,7 +53,7 @@ export interface DispatcherState {
   readonly calls: Map<string, Call>
   readonly executors: Map<string, Executor>
   /** Clock of running time: a suspended dispatcher receives no reports, so leases must not expire meanwhile. */
-  readonly clock: ActiveClock
+  readonly clock: LeaseClock
   waiting: number
   waitingBytes: number
   /** Number of calls that were dropped because too many calls, or too many bytes, waited. */
@@ -80,8 +79,8 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // The clock counts at most a quarter of a lease per input: after a suspension it must not drop every executor.
-      clock: new ActiveClock(limits.leaseMs / 4),
+      // At most a quarter of a lease counts per input: a suspension must not drop every executor.
+      clock: new LeaseClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
       refused: 0,
@@ -89,7 +88,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
     }),
     evolve: state => state,
     decide(state, input, fx) {
-      state.clock.tick(fx)
+      state.clock.input(fx, input.type !== 'tick')
       switch (input.type) {
         case 'tool.execute':
           take(state, input, limits)
@@ -104,13 +103,17 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
           end(state, input)
           break
         case 'tick':
+          state.clock.settle()
           lapse(state, limits.leaseMs)
           return { facts: alarms(state, fx, limits.unservedMs), commands: assign(state, limits.leaseMs) }
       }
       return nothing
     },
     // Once for all calls and ends that came together: most executors then get several calls in one command.
-    settle: state => ({ facts: [], commands: assign(state, limits.leaseMs) }),
+    settle(state) {
+      state.clock.settle()
+      return { facts: [], commands: assign(state, limits.leaseMs) }
+    },
     pending: () => nothing,
   }
 }
@@ -180,7 +183,7 @@ function cancel(state: DispatcherState, { trajectory }: CancelTools): void {
 
 function hear(state: DispatcherState, offer: OfferSlots, leaseMs: number): void {
   const name = nameOf(offer)
-  const { now } = state.clock
+  const now = state.clock.leaseNow
   let executor = state.executors.get(name)
   if (executor === undefined) {
     if (offer.slots === 0 && offer.held.length === 0) return
@@ -225,7 +228,7 @@ function end(state: DispatcherState, { calls, slots, ...from }: EndTools): void 
 }
 
 function lapse(state: DispatcherState, leaseMs: number): void {
-  const { now } = state.clock
+  const now = state.clock.leaseNow
   for (const [name, executor] of state.executors) {
     const gone = now - executor.heardAt > leaseMs
     for (const [key, { until }] of executor.leases) if (gone || now > until) reclaim(state, executor, key)
@@ -257,7 +260,7 @@ function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
     const executor = open.reduce((best, other) => (load(other) < load(best) ? other : best))
     const call = next(state, executor)
     if (call !== undefined) {
-      executor.leases.set(toolKey(call.ask), { call, until: state.clock.now + leaseMs })
+      executor.leases.set(toolKey(call.ask), { call, until: state.clock.leaseNow + leaseMs })
       const calls = given.get(executor)
       if (calls === undefined) given.set(executor, [call])
       else calls.push(call)
@@ -297,9 +300,7 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/**
- * Raises one alarm for each tool that has waiting calls and no executor; another one only if that changed in between.
- */
+/** Raises one alarm for each tool that has waiting calls and no executor; another one only if that changed in between. */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -173,6 +173,36 @@ test('a dispatcher that itself stood still takes nobody for dead', () => {
   expect(d.state.executors.size).toBe(2)
 })
 
+test('leases outlast a backlog, behind which the reports that renew them stand', () => {
+  const behaviour = dispatcher({ leaseMs })
+  const [state, fx] = [behaviour.initial(), manualEffects(0)]
+  const slots = {
+    type: 'executor.slots',
+    executor: executorId('a'),
+    incarnation: '0',
+    slots: 1,
+    tools: ['python'],
+  } as const
+  behaviour.decide(state, { ...slots, held: [] }, fx)
+  behaviour.decide(state, call(0), fx)
+  behaviour.settle!(state, fx)
+  for (let batch = 0; batch < 20; batch++) {
+    for (let k = 0; k < 512; k++) {
+      if (k % 128 === 0) fx.advance(125)
+      behaviour.decide(state, call(1 + 512 * batch + k), fx)
+    }
+    behaviour.settle!(state, fx)
+    behaviour.decide(state, { type: 'tick' }, fx)
+  }
+  expect(state.executors.size).toBe(1)
+  expect(state.waiting).toBe(20 * 512)
+  for (let tick = 0; tick < 21; tick++) {
+    fx.advance(250)
+    behaviour.decide(state, { type: 'tick' }, fx)
+  }
+  expect(state.executors.size).toBe(0)
+})
+
 test('a dispatcher that took over from another counts what executors hold already, until they say that it ended', () => {
   const d = start()
   const [before, other] = [call(100), call(101)]
