@@ -17,11 +17,11 @@ import { openSandbox, pythonTool } from '../../../sandbox'
 export const RUN = 'calls'
 export const PARTITIONS = 4
 
-/** Joins an executor; returns its end. */
-export async function openExecutor(bus: Bus, name: string): Promise<() => Promise<void>> {
+/** Joins an executor; returns its end. @param zygotes number of its cores. Default: all that its process may use */
+export async function openExecutor(bus: Bus, name: string, zygotes?: number): Promise<() => Promise<void>> {
   // No record of this load is large, so the blobs of one process do.
   const troupe = await openTroupe({ bus, run: RUN, blobs: memoryBlobs(), partitions: PARTITIONS })
-  const sandbox = await openSandbox(codeOptions({}))
+  const sandbox = await openSandbox({ ...codeOptions({}), ...(zygotes === undefined ? {} : { zygotes }) })
   const tools = new Map([[pythonTool.name, pythonToolIn(sandbox)]])
   const joined = await joinExecutor(troupe, { id: executorId(name), lanes: sandbox.lanes, tools })
   return async () => {
