@@ -221,8 +221,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       ]
     }
     if (state.alarms.stopped !== null) return ended('stopped', state.alarms.stopped)
-    if (state.ends?.how === 'abort') return ended('stopped', `aborted: ${state.ends.reason}`)
-    if (state.ends?.how === 'drain' && isDrained(state)) return ended('stopped', `drained: ${state.ends.reason}`)
+    if (state.ends?.how === 'abort') return ended('stopped', because('aborted', state.ends.reason))
+    if (state.ends?.how === 'drain' && isDrained(state)) return ended('stopped', because('drained', state.ends.reason))
     if (isEmptyStage(state)) {
       const { name, problems } = stages[state.stages.index + 1]!
       const { samples, minSolved, maxSolved = samples - 1, count } = problems!
@@ -302,6 +302,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return same ? state : { ...state, ...after }
   }
 }
+
+const because = (what: string, reason: string): string => (reason === '' ? what : `${what}: ${reason}`)
 
 /** True if the plan's stages or alarms depend on the tallied metrics of steps. */
 export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>

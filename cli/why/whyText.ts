@@ -84,7 +84,7 @@ function chainLines({ count, oldest }: SummedWait, now: number, paint: ReturnTyp
 }
 
 const labelOf = ({ kind, name }: Link): string =>
-  kind === 'fact' || kind === 'command' || kind === 'process' ? name : `${kind} ${name}`
+  ['fact', 'command', 'process', 'person'].includes(kind) ? name : `${kind} ${name}`
 
 function linkLine(link: Link, isLast: boolean, now: number): string {
   const { name, says, last } = link

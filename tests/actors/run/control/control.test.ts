@@ -87,6 +87,12 @@ describe('the curriculum', () => {
     expect(requests).toMatchObject([{ purpose: 'train', step: 2 }])
   })
 
+  test('an order without a reason ends the run without one', () => {
+    const { append, log: facts } = world(curriculum(plan))
+    append(published(0), obeyed('drain'))
+    expect(ofType(facts, 'run.finished')).toMatchObject([{ outcome: 'stopped', reason: 'drained' }])
+  })
+
   test('aborted, it ends the run at once', () => {
     const { append, takeRequest, log: facts } = world(curriculum(plan))
     append(published(0))
