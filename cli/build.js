@@ -1,13 +1,15 @@
 #!/usr/bin/env node
 /**
  * Builds dist/, the package's content: the sources compiled to CommonJS with declarations, the non-TypeScript files
- * beside them (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
+ * beside them (Python, C, templates, the proto), the dashboard's page, and ES module wrappers for each entry of the exports
+ * map.
  *
  * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
 const path = require('node:path')
+const { bundlePage } = require('../dashboard/bundle')
 
 const root = path.join(__dirname, '..')
 const dist = path.join(root, 'dist')
@@ -23,6 +25,7 @@ const houses = [
   'actors',
   'recipes',
   'replay',
+  'dashboard/demo',
   'entries',
 ]
 const entries = [
@@ -89,14 +92,17 @@ function writeEntries() {
   fs.writeFileSync(path.join(dist, 'index.js'), `${head}\n${getters.join('\n')}\n`)
 }
 
-const began = performance.now()
-fs.rmSync(dist, { recursive: true, force: true })
-try {
+async function build() {
+  const began = performance.now()
+  fs.rmSync(dist, { recursive: true, force: true })
   compile()
   copyAssets()
+  await bundlePage(path.join(dist, 'dashboard/page/build'))
   writeEntries()
   process.stderr.write(`build: dist in ${((performance.now() - began) / 1000).toFixed(1)} s\n`)
-} catch (error) {
+}
+
+build().catch(error => {
   console.error(`build: ${error.message}`)
   process.exitCode = 1
-}
+})

@@ -20,6 +20,8 @@ const commands: Readonly<Record<string, () => Register>> = {
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
   eval: () => (require('./eval') as typeof import('./eval')).registerEval,
   gateway: () => (require('./gateway') as typeof import('./gateway')).registerGateway,
+  dashboard: () => (require('./dashboard') as typeof import('./dashboard')).registerDashboard,
+  demo: () => (require('./demo') as typeof import('./demo')).registerDemo,
   chat: () => (require('./chat') as typeof import('./chat')).registerChat,
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
   control: () => (require('./control') as typeof import('./control')).registerControl,

@@ -16,6 +16,7 @@ const python = require('./setup/python')
 const sandboxPackages = require('./setup/sandboxPackages')
 const generated = require('./setup/generated')
 const shim = require('./setup/shim')
+const page = require('./setup/page')
 const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const sglang = require('./setup/sglang')
@@ -70,6 +71,7 @@ async function setUp(options) {
           sandboxPackages.step(where),
           // A package ships the generated code; a checkout generates it.
           ...(where.checkout ? [generated.step(where)] : []),
+          ...(where.checkout && !options.pythonOnly ? [page.step(where)] : []),
           shim.step(where),
           // Without Java the other test suites still run; the kafka suite then fails and names the reason.
           ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),

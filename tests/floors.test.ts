@@ -29,13 +29,15 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   kernels: ['messages'],
   sandbox: [],
   ...Object.fromEntries(floors.slice(3).map(house => [house, below(house)])),
+  // One server and one page over replay: a consumer of the log like any other.
+  dashboard: floors,
   // `troupe bench` runs what stands in bench/, which a package does not carry.
-  cli: [...floors, 'bench'],
+  cli: [...floors, 'dashboard', 'bench'],
 }
 const unruled = new Set(['tests', 'bench', 'examples', 'entries'])
 
 /** Where wall time and chance may be asked for directly: at the edges, where nothing is replayed. */
-const mayAskTheWorld = new Set(['sandbox', 'cli'])
+const mayAskTheWorld = new Set(['sandbox', 'dashboard', 'cli'])
 const chance = ['Date.now', 'Math.random', 'crypto.randomUUID', 'randomUUID', 'randomBytes', 'randomInt', 'new Date()']
 const timing = [
   'performance.now',

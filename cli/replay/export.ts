@@ -30,6 +30,9 @@ interface ExportOptions extends ReadOptions {
   readonly kept?: boolean
 }
 
+/** Upper bound on the trajectories of one page with its data inside: at about 15 KB each, a browser opens it at once. */
+const mostInPage = 1000
+
 export function registerExport(replay: Command): void {
   const command = replay
     .command('export [target]')
@@ -42,7 +45,10 @@ export function registerExport(replay: Command): void {
         .default('jsonl'),
     )
     .option('--all', 'export every trajectory of the run')
-    .option('--out <path>', 'file to write; for pages of several trajectories a directory (default: stdout)')
+    .option(
+      '--out <path>',
+      'file to write; for pages of several trajectories a directory, or FILE.html for one page with all (default: stdout)',
+    )
     .option('--kept', 'export only trajectories that an optimizer step trained on (has no effect on a fixture)')
     .option('--min-reward <r>', 'sft: take only trajectories with at least this reward', finiteNumber, 1)
     .option(
@@ -102,16 +108,33 @@ async function writePages(recorded: RecordedRun, all: readonly Trajectory[], out
   if (out === undefined) {
     throw usageError(
       'no_out',
-      `${all.length} pages cannot go to stdout or one file; expected a directory`,
-      'give --out DIR, or name one trajectory',
+      `${all.length} pages cannot go to stdout or one file; expected a directory, or FILE.html for the dashboard with its data inside`,
+      'give --out DIR or --out FILE.html, or name one trajectory',
     )
   }
+  if (out.endsWith('.html')) return writeDashboard(recorded, all, out)
   makeOut(out)
   for (const one of all) {
     const name = `${one.id.replaceAll('/', '_')}.html`
     writeOut(join(out, name), [trajectoryPage(recorded.run, one, texts)])
   }
   reportWritten(all.length, 'pages', out)
+}
+
+/** Writes the dashboard's page with these trajectories inside, as one file that opens without a server. */
+async function writeDashboard(recorded: RecordedRun, all: readonly Trajectory[], out: string): Promise<void> {
+  if (all.length > mostInPage) {
+    throw usageError(
+      'too_many',
+      `${all.length} trajectories do not fit into one page; expected at most ${mostInPage}`,
+      'name a group or a step, take --kept, or serve the run with `troupe dashboard`',
+    )
+  }
+  const { staticPage } =
+    require('../../dashboard/server/staticPage') as typeof import('../../dashboard/server/staticPage')
+  const wanted = new Set<TrajectoryId>(all.map(one => one.id))
+  writeOut(out, [await staticPage(recorded, id => wanted.has(id))])
+  reportWritten(all.length, 'trajectories', out)
 }
 
 function writeConversations(all: readonly Trajectory[], options: ExportOptions): void {

@@ -3,12 +3,12 @@
  * --until-end, the run's end.
  */
 import type { Command } from 'commander'
+import { factLine } from '../../replay/factLine'
 import { checkFactType, followRun } from '../../replay/log/followRun'
 import { placeText } from '../../replay/log/place'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
-import { factLine } from './factLine'
 import { type ReadOptions, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
 

@@ -9,12 +9,12 @@
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { groupOf, memberOf } from '../../messages/ids'
+import { factLine } from '../../replay/factLine'
 import { placeText } from '../../replay/log/place'
 import { type Condition, conditionOf, type Stop } from '../../replay/rerun/breakpoint'
 import type { Stepped } from '../../replay/rerun/rerunPartition'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { factLine } from './factLine'
 import { divergenceLines } from './text/divergenceLines'
 import { jsonText } from './text/jsonText'
 

@@ -49,6 +49,11 @@ export function withRunOptions(command: Command): Command {
       '--accept-code',
       'resume or join a run that another version of the code started, or join with other packages for tools',
     )
+    .option(
+      '--dashboard [port]',
+      'serve a page over the run on 127.0.0.1, and print its address (default port: 4173)',
+      wholeNumber(0, 65_535),
+    )
     .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
 }
 

@@ -20,6 +20,8 @@ export interface TrainOptions {
   readonly estimateOnly?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
+  /** Port of the page over the run; true: the default port. */
+  readonly dashboard?: number | true
   /** False for `troupe rollout` and `troupe eval`, which do not train. */
   readonly learns?: boolean
   /** Creates the view that prints the run. Default: the learning curve. */

@@ -25,6 +25,7 @@ import { stopSignals } from '../io/signals'
 import { reportUnfollowed } from '../io/terminal'
 import { placeOptions } from '../options/busOptions'
 import { cpuUse } from './cpuUse'
+import { checkDashboardBus, startDashboard } from './dashboardProcess'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
 import { isShared, refuseWrongName, refuseWrongNameOn, timestamp } from './runName'
@@ -57,6 +58,15 @@ export interface Given {
   readonly recipeSteps: number | undefined
 }
 
+const defaultDashboardPort = 4173
+
+/** Starts the page of `--dashboard`; undefined without the option. */
+function dashboardOf({ dashboard, bus, dir }: TrainOptions, run: string): (() => void) | undefined {
+  if (dashboard === undefined) return undefined
+  const port = dashboard === true ? defaultDashboardPort : dashboard
+  return startDashboard({ bus, run, port, ...(dir === undefined ? {} : { dir }) })
+}
+
 /** Runs the recipe `name`, which is loaded already, or takes a role in a run of it. Returns the exit code. */
 export async function trainRun(
   name: string,
@@ -73,6 +83,7 @@ export async function trainRun(
   const named = { ...options, role }
   refuseWrongName(named, id)
   refuseUntrained(loaded.config.value, options.learns !== false)
+  if (options.dashboard !== undefined) checkDashboardBus(options.bus)
   if (joins) return takeRole(loaded, { ...options, role, run: id, set: overrides })
 
   if (options.resume !== undefined) await refuseNewerRun(options.bus, id, options.dir)
@@ -118,10 +129,12 @@ export async function trainRun(
   const signals = stopSignals()
   let metrics: MetricsServer | undefined
   let run: Run | undefined
+  let endDashboard: (() => void) | undefined
   try {
     metrics = await serveMetrics(options.metrics)
     const { registry } = metrics
     view.begin()
+    endDashboard = dashboardOf(options, id)
     const begin = role === 'all' ? startRun : (given: RunOptions) => joinRun({ ...given, role })
     run = await signals.starting(stop =>
       begin({
@@ -183,6 +196,7 @@ export async function trainRun(
   } finally {
     signals.release()
     view.close()
+    endDashboard?.()
     metrics?.close()
     await run?.close() // the run is already closed, unless something failed
     await hold?.release()

@@ -59,6 +59,11 @@ export function indexOf(recorded: RecordedRun): Promise<IndexView> {
   return index
 }
 
+/** Makes `view` the index that further questions to this run use. */
+export function replaceIndex(recorded: RecordedRun, view: IndexView): void {
+  made.set(recorded, Promise.resolve(view))
+}
+
 async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   const source = sourceOf(recorded)
   const name = createHash('sha256').update(source).digest('hex').slice(0, 32)
@@ -74,7 +79,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
 
   const began = performance.now()
   const rows = view?.rows() ?? new IndexRows()
-  const faults = await fold(recorded, rows)
+  const faults = await foldNewRecords(recorded, rows)
   const partitions = await Promise.all(
     ends.map(async ({ oldest }, p): Promise<IndexedPartition> => {
       const { next, claims, epoch, curriculum } = rows.partition(p)
@@ -94,7 +99,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
 }
 
 /** Folds the records that come after the rows into them; returns all unreadable records of the topic. */
-async function fold(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
+export async function foldNewRecords(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
   const from = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => rows.partition(p).next)
   const ends = await recorded.scan(
     'trajectories',

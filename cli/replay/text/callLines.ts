@@ -5,20 +5,13 @@
  * Invariant: everything that an agent or a model wrote is escaped by `indented`, or here.
  */
 import type { CallFact, CallFinished, CallStarted } from '../../../messages/facts'
+import { placeOfCall } from '../../../replay/placeOfCall'
 import { escapeForTerminal, painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
 
 /** Indents a text by a mark, and escapes it. */
 export type Indented = (text: string, mark: string) => readonly string[]
-
-/** Describes where a call stands in its session. */
-export function placeOfCall({ call, attempt, label, parent, branch, dialect, model }: CallStarted): string {
-  const from = parent === null ? 'begins anew' : `continues call ${parent}`
-  const why = branch === null ? '' : ` (${branch})`
-  const again = attempt === 0 ? '' : `, attempt ${attempt}`
-  return `call ${call}  ${label}, ${from}${why}${again}, ${dialect} '${escapeForTerminal(model)}'`
-}
 
 export function callLines(fact: CallFact, indented: Indented): readonly string[] {
   switch (fact.type) {

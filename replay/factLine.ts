@@ -1,10 +1,10 @@
 /**
  * Formats a fact as one line for a terminal. Text of models and tools is shortened and escaped.
  */
-import type { Message } from '../../messages/topics'
-import { shownScore } from '../../replay/learning/evaluationScore'
-import { escapeForTerminal } from '../io/terminal'
-import { placeOfCall } from './text/callLines'
+import type { Message } from '../messages/topics'
+import { escapeForTerminal } from '../runtime/escapeForTerminal'
+import { shownScore } from './learning/evaluationScore'
+import { placeOfCall } from './placeOfCall'
 
 const shortest = (text: string, most = 100) => {
   const line = escapeForTerminal(text).replace(/\s+/g, ' ').trim()

@@ -1,0 +1,148 @@
+/**
+ * Measures `troupe dashboard` over a log of 100,000 trajectories (a million facts): the first view, scrolling, memory, and
+ * what a page that only watches costs.
+ *
+ * The first server builds the index; the figures are of a second one, as a user starts it who comes back. Times are from a
+ * request to the end of its answer.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { gzipSync } from 'node:zlib'
+import { runId } from '../messages/ids'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
+import { openJournal } from '../runtime/journal/openJournal'
+import { runDirectory } from '../runtime/runDirectory'
+import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
+import { type ManyTrajectories, writeManyTrajectories } from './support/manyTrajectories'
+
+const run = runId('many')
+const many: ManyTrajectories = { steps: 125, groups: 50, groupSize: 16 }
+const partitions = 4
+const pages = 100
+const watchSeconds = 10
+const root = join(__dirname, __filename.endsWith('.ts') ? '..' : '../..')
+
+interface Served {
+  readonly url: string
+  readonly child: ChildProcess
+  end(): Promise<void>
+}
+
+async function serve(directory: string): Promise<Served> {
+  const args = [join(root, 'cli/bin.js'), 'dashboard', '--bus', `lmdb:${directory}`, '--port', '0']
+  const env = { ...process.env, TROUPE_HOME: join(directory, 'home') }
+  const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'ignore', 'pipe'] })
+  const url = await new Promise<string>((resolve, reject) => {
+    let printed = ''
+    child.once('exit', code => reject(new Error(`the dashboard ended with exit code ${code}: ${printed}`)))
+    child.stderr.on('data', chunk => {
+      printed += chunk
+      const found = /dashboard: (\S+)/.exec(printed)
+      if (found !== null) resolve(found[1]!)
+    })
+  })
+  const ended = new Promise<void>(resolve => child.once('exit', () => resolve()))
+  return {
+    url,
+    child,
+    end: () => {
+      child.kill('SIGTERM')
+      return ended
+    },
+  }
+}
+
+async function seconds(url: string): Promise<number> {
+  const began = performance.now()
+  const response = await fetch(url)
+  await response.arrayBuffer()
+  if (!response.ok) throw new Error(`${url}: status ${response.status}`)
+  return (performance.now() - began) / 1000
+}
+
+const status = (pid: number, name: string): number =>
+  Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? Number.NaN)
+
+/** CPU time of a process in seconds (Linux counts it in hundredths). */
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
+export async function bench(): Promise<BenchReport> {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-bench-dashboard-'))
+  try {
+    const { log } = runDirectory(directory, run)
+    mkdirSync(log, { recursive: true })
+    const bus = await openLmdbBus({ directory: log, mode: 'write' })
+    const journal = openJournal(bus, memoryBlobs(), run)
+    await journal.create(partitions)
+    const written = await writeManyTrajectories(journal, many)
+    await bus.close()
+
+    const first = await serve(directory)
+    const building = await seconds(`${first.url}api/runs/${run}`)
+    await first.end()
+
+    const served = await serve(directory)
+    const pid = served.child.pid!
+    try {
+      const base = `${served.url}api/runs/${run}`
+      const began = performance.now()
+      await Promise.all([seconds(base), seconds(`${base}/trajectories?limit=200`)])
+      const view = (performance.now() - began) / 1000
+      const scrolled: number[] = []
+      for (let page = 0; page < pages; page++) {
+        const offset = Math.floor((written.trajectories / pages) * page)
+        scrolled.push(await seconds(`${base}/trajectories?offset=${offset}&limit=200`))
+      }
+      const filtered = await seconds(`${base}/trajectories?toolErrors=1&reward=%3E0&limit=200`)
+      const group = await seconds(`${base}/groups/s0100.0007`)
+      const trajectory = await seconds(`${base}/trajectories/s0100.0007/3`)
+      const ending = new AbortController()
+      const stream = await fetch(`${base}/stream`, { signal: ending.signal })
+      const before = cpuSeconds(pid)
+      await sleep(watchSeconds * 1000)
+      const watching = (cpuSeconds(pid) - before) / watchSeconds
+      ending.abort()
+      await stream.body?.cancel().catch(() => {})
+      const memory = (status(pid, 'RssAnon') * 1024) / 1e6
+      const build = join(root, __filename.endsWith('.ts') ? 'dashboard' : 'dist/dashboard', 'page/build')
+      const page = ['page.js', 'page.css', 'index.html'].map(name => gzipSync(readFileSync(join(build, name))).length)
+      return {
+        bench: 'dashboard',
+        machine: describeMachine(),
+        metrics: {
+          ...written,
+          'first view that builds the index, seconds': building,
+          'list with a filter, seconds': filtered,
+          'a group, seconds': group,
+          'a trajectory, seconds': trajectory,
+        },
+        budgets: [
+          atLeast('trajectories in the log', written.trajectories, 100_000),
+          atMost('first view after the index exists, seconds', view, 1.5),
+          // One frame of 50 a second.
+          atMost('a page of 200 rows, median seconds', median(scrolled), 0.02),
+          atMost('memory of the server without the mapped log, MB', memory, 300),
+          atMost('CPU of the server while a page watches, share of a core', watching, 0.05),
+          atMost('page, compressed kB', page.reduce((a, b) => a + b, 0) / 1000, 120),
+        ],
+      }
+    } finally {
+      await served.end()
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}

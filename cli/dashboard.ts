@@ -1,0 +1,70 @@
+/**
+ * `troupe dashboard`: serves the page over the runs of a bus until a signal ends it.
+ *
+ * in   a bus, an address        out  on stderr: the page's address
+ */
+import { spawn } from 'node:child_process'
+import type { Command } from 'commander'
+import { untilSignal } from './io/untilSignal'
+import { withBus, withDirectory } from './options/busOptions'
+import { wholeNumber } from './options/readers'
+
+export interface ServeOptions {
+  readonly bus: string
+  readonly dir?: string
+  readonly run?: string
+  readonly port: number
+  readonly host: string
+  readonly tokenFile?: string
+  readonly allowHost?: readonly string[]
+  readonly open?: boolean
+  readonly untilStdinEnds?: boolean
+}
+
+/** Adds the options that `dashboard` and `demo` share. */
+export const withAddress = (command: Command, port: number): Command =>
+  command
+    .option('--port <n>', 'port to listen on; 0 takes a free one', wholeNumber(0, 65_535), port)
+    .option('--host <address>', 'address to listen on; any but loopback needs --token-file', '127.0.0.1')
+    .option('--token-file <file>', 'file with the token that the page must be opened with (#token=TOKEN)')
+    .option('--allow-host <name...>', 'names that requests may have in their Host header, besides localhost')
+
+export function registerDashboard(program: Command): void {
+  const command = program
+    .command('dashboard')
+    .description('serve a page over the runs of a bus: live, finished or crashed')
+    .option('--run <id>', 'show this run alone (default: every run of the bus)')
+    .option('--open', 'open the page in a browser')
+    .option('--until-stdin-ends', 'end when stdin ends, as for the page that a run starts')
+  withAddress(withDirectory(withBus(command)), 4173).action(async (options: ServeOptions) => {
+    process.exitCode = await serveDashboard(options)
+  })
+}
+
+/** Serves until a signal, prints the address, and returns the exit code. */
+export async function serveDashboard(options: ServeOptions): Promise<number> {
+  const { openDashboard } =
+    require('../dashboard/server/openDashboard') as typeof import('../dashboard/server/openDashboard')
+  const { bus, dir, run, port, host, tokenFile, allowHost } = options
+  const dashboard = await openDashboard({
+    ...{ bus, port, host },
+    ...(dir === undefined ? {} : { directory: dir }),
+    ...(run === undefined ? {} : { only: run }),
+    ...(tokenFile === undefined ? {} : { tokenFile }),
+    ...(allowHost === undefined ? {} : { allowedHosts: allowHost }),
+  })
+  const address = `${dashboard.url}${run === undefined ? '' : `#/r/${encodeURIComponent(run)}`}`
+  process.stderr.write(`dashboard: ${address}\n`)
+  if (options.open) openInBrowser(address)
+  const code = await untilSignal(options.untilStdinEnds === true)
+  await dashboard.close()
+  return code
+}
+
+/** Opens an address in the user's browser; without a browser the printed address is all there is. */
+export function openInBrowser(address: string): void {
+  const opener = process.platform === 'darwin' ? 'open' : 'xdg-open'
+  spawn(opener, [address], { stdio: 'ignore', detached: true })
+    .on('error', () => process.stderr.write('dashboard: no browser could be opened; open the address by hand\n'))
+    .unref()
+}

@@ -1,0 +1,19 @@
+/**
+ * Waits until a server is asked to end.
+ *
+ * in   SIGINT, SIGTERM; the end of stdin if asked        out  the exit code: 130, 143, or 0 for stdin
+ */
+export function untilSignal(orStdin = false): Promise<number> {
+  return new Promise(resolve => {
+    const onInterrupt = () => end(130)
+    const onTerminate = () => end(143)
+    const onEnd = () => end(0)
+    const end = (code: number) => {
+      process.off('SIGINT', onInterrupt).off('SIGTERM', onTerminate)
+      if (orStdin) process.stdin.off('end', onEnd).off('close', onEnd).pause()
+      resolve(code)
+    }
+    process.on('SIGINT', onInterrupt).on('SIGTERM', onTerminate)
+    if (orStdin) process.stdin.once('end', onEnd).once('close', onEnd).resume()
+  })
+}

@@ -1,0 +1,357 @@
+/**
+ * JSON that the dashboard's server sends and its page shows. Types only: the page runs in a browser.
+ *
+ * This file is longer than 320 lines because server and page share one contract, which a reader wants to see whole.
+ * Text of models, tools and tasks is escaped and cut by the server (`ShownText`); the page sets it as text nodes.
+ */
+
+/**
+ * live: a record was written within the last 15 s. ended: `run.finished` is the last word. cut-off: neither, as after a
+ * crash.
+ */
+export type RunState = 'live' | 'done' | 'stopped' | 'failed' | 'cut-off'
+
+export interface RunLine {
+  readonly run: string
+  readonly state: RunState
+  readonly recipe: string
+  readonly startedAt: number
+  readonly lastAt: number
+  readonly step: number
+  readonly plannedSteps: number | null
+  readonly passAt1: number | null
+  readonly alarms: number
+  /** Why the run cannot be shown; the other fields are then empty. */
+  readonly error?: string
+}
+
+export interface ShownText {
+  readonly text: string
+  /** Number of characters that were left out at the end. */
+  readonly cut: number
+}
+
+/** Position in the log, `topic:partition:offset`. */
+export type PlaceText = string
+
+export interface StepPoint {
+  readonly step: number
+  readonly outcome: 'open' | 'completed' | 'rejected'
+  readonly at: number | null
+  readonly place: PlaceText | null
+  readonly version: number | null
+  readonly rollouts: number
+  readonly seconds: number | null
+  /** Figures by name: those of the rollouts, of the optimizer update and of the tally. */
+  readonly values: Readonly<Record<string, number | null>>
+}
+
+export interface EvaluationPoint {
+  readonly step: number
+  readonly name: string
+  readonly passAt1: number | null
+  readonly standardError: number | null
+  readonly n: number
+}
+
+export interface AlarmLine {
+  readonly at: number
+  readonly alarm: string
+  readonly message: string
+  readonly place: PlaceText
+  /** Last step that was over when the alarm was raised; 0 before the first. */
+  readonly step: number
+  /** Page of the cause, and the command that shows the same. */
+  readonly link: string
+  readonly command: string
+}
+
+/** Something that interrupted a run: a crash, a resume, an engine that left. */
+export interface Mark {
+  readonly at: number
+  readonly kind: 'started' | 'resumed' | 'finished' | 'engine-left' | 'engine-joined' | 'alarm' | 'stage' | 'weights'
+  readonly text: string
+  readonly place: PlaceText
+}
+
+export interface Overview {
+  readonly run: string
+  readonly bus: string
+  readonly state: RunState
+  readonly reason: string
+  readonly recipe: string
+  readonly recipeDigest: string
+  readonly codeDigest: string
+  readonly seed: number
+  readonly versions: Readonly<Record<string, string>>
+  readonly startedAt: number
+  readonly lastAt: number
+  /** Position of the run's newest record. */
+  readonly lastPlace: PlaceText
+  readonly plannedSteps: number | null
+  readonly step: number
+  readonly tokensPerSecond: number | null
+  readonly stepsPerHour: number | null
+  readonly secondsLeft: number | null
+  readonly trajectories: number
+  readonly running: number
+  readonly records: number
+  readonly steps: readonly StepPoint[]
+  readonly evaluations: readonly EvaluationPoint[]
+  readonly alarms: readonly AlarmLine[]
+  readonly marks: readonly Mark[]
+  /** Records that could not be read. */
+  readonly faults: readonly string[]
+  /** Offsets at which a stream of this state goes on, as in the id of a stream's event. */
+  readonly cursor: string
+  readonly command: string
+}
+
+export interface TrajectoryLine {
+  readonly trajectory: string
+  readonly step: number
+  readonly purpose: string
+  readonly task: string
+  readonly status: string
+  readonly reason: string
+  readonly reward: number | null
+  readonly turns: number
+  readonly sampledTokens: number
+  readonly toolCalls: number
+  readonly toolErrors: number
+  readonly versions: readonly number[]
+  readonly selection: string | null
+  readonly advantage: number | null
+  readonly at: number
+}
+
+export interface Paged<T> {
+  readonly total: number
+  readonly offset: number
+  readonly rows: readonly T[]
+  readonly command: string
+}
+
+export interface GroupLine {
+  readonly group: string
+  readonly step: number
+  readonly purpose: string
+  readonly task: string
+  readonly size: number
+  readonly rewarded: number
+  readonly positives: number
+  readonly kept: number
+  readonly decision: 'selected' | 'rejected' | 'open'
+  readonly toolErrors: number
+  readonly sampledTokens: number
+}
+
+export interface GroupMember extends TrajectoryLine {
+  readonly member: number
+  readonly penalty: number | null
+  readonly errorPenalty: number | null
+  readonly formatPenalty: number | null
+  /** Weight in the draw of positives; null for a member that is not drawn by weight. */
+  readonly weight: number | null
+  readonly answer: ShownText | null
+  /** Why the member was kept, dropped or left out, in a sentence. */
+  readonly why: string
+}
+
+export interface GroupReport {
+  readonly group: string
+  readonly step: number
+  readonly task: string
+  readonly prompt: readonly { readonly role: string; readonly content: ShownText }[]
+  readonly truth: ShownText
+  readonly decision: 'selected' | 'whole' | 'rejected' | 'open'
+  readonly reason: string
+  readonly selection: string
+  readonly generator: string
+  readonly seed: number
+  /** True when today's code decides as recorded; null while nothing is recorded. */
+  readonly agrees: boolean | null
+  readonly members: readonly GroupMember[]
+  /** What each selection would keep, by its name: advantages by member. */
+  readonly variants: Readonly<Record<string, { outcome: string; advantages: Readonly<Record<number, number>> }>>
+  readonly command: string
+}
+
+export type Part =
+  | {
+      readonly kind: 'turn'
+      readonly turn: number
+      readonly attempt: number
+      readonly text: ShownText
+      readonly tokens: number
+      readonly finish: string
+      readonly engine: string
+      readonly versions: readonly number[]
+      readonly interrupted: boolean
+      readonly queuedMs: number | null
+      readonly firstTokenMs: number | null
+      readonly generationMs: number | null
+      readonly meanLogprob: number | null
+      readonly place: PlaceText
+      readonly at: number
+    }
+  | {
+      readonly kind: 'call'
+      readonly turn: number
+      readonly call: number
+      readonly tool: string
+      readonly arguments: ShownText
+      readonly status: string
+      readonly text: ShownText
+      readonly stderr: ShownText
+      readonly exitCode: number | null
+      readonly signal: string | null
+      readonly wallMs: number
+      readonly waitedMs: number | null
+      readonly executor: string | null
+      readonly place: PlaceText
+      readonly at: number
+    }
+
+export interface TrajectoryReport {
+  readonly summary: TrajectoryLine
+  readonly prompt: readonly { readonly role: string; readonly content: ShownText }[]
+  readonly truth: ShownText
+  readonly answer: ShownText | null
+  readonly how: ShownText | null
+  readonly why: ShownText | null
+  readonly selectionWhy: string
+  readonly penalty: number | null
+  readonly tools: readonly string[]
+  readonly seed: number
+  readonly promptTokens: number
+  readonly parts: readonly Part[]
+  readonly siblings: readonly {
+    readonly trajectory: string
+    readonly reward: number | null
+    readonly selection: string | null
+  }[]
+  readonly command: string
+  /** Further commands about this trajectory, with what each does. */
+  readonly commands: readonly { readonly what: string; readonly command: string }[]
+}
+
+/** A stretch of tokens of one origin. Arrays are parallel. */
+export interface TokenSpan {
+  readonly kind: 'prompt' | 'sampled' | 'appended'
+  readonly turn: number
+  readonly ids: readonly number[]
+  readonly texts: readonly string[]
+  /** Natural-log probability of each token; null for tokens that were not sampled. */
+  readonly logprobs: readonly number[] | null
+  readonly entropies: readonly number[] | null
+  /** Policy version of each token; null for tokens that were not sampled. */
+  readonly versions: readonly number[] | null
+}
+
+export interface TokenPage {
+  readonly total: number
+  readonly offset: number
+  readonly spans: readonly TokenSpan[]
+  /** Advantage that every sampled token of the trajectory is trained with; null: not trained on. */
+  readonly advantage: number | null
+  readonly command: string
+}
+
+export interface EventLine {
+  readonly place: PlaceText
+  readonly at: number
+  readonly type: string
+  /** False: its author had lost the partition, or another record counts instead. */
+  readonly counts: boolean
+  readonly line: string
+  readonly json: ShownText
+}
+
+export interface LanePiece {
+  readonly kind: 'queue' | 'generation' | 'tool' | 'judge' | 'wait'
+  readonly from: number
+  readonly to: number
+  readonly version: number | null
+  readonly bad: boolean
+}
+
+export interface Lane {
+  readonly trajectory: string
+  readonly reward: number | null
+  readonly status: string
+  readonly selection: string | null
+  readonly pieces: readonly LanePiece[]
+}
+
+export interface Lanes extends Paged<Lane> {
+  readonly marks: readonly Mark[]
+}
+
+export interface EngineLine {
+  readonly engine: string
+  readonly kind: string
+  readonly model: string
+  readonly state: 'up' | 'left' | 'asleep'
+  readonly reason: string
+  readonly kvTokens: number
+  readonly referencedTokens: number | null
+  readonly cachedTokens: number | null
+  /** KV tokens that the scheduler's ledger expects on the engine. */
+  readonly expectedTokens: number | null
+  readonly running: number | null
+  readonly waiting: number | null
+  readonly maxSequences: number
+  readonly version: number | null
+  readonly tokensPerSecond: number | null
+  readonly preemptions: number | null
+  readonly at: number | null
+}
+
+export interface ActorLine {
+  readonly name: string
+  readonly kind: string
+  readonly state: string
+  readonly restarts: number
+  readonly reason: string
+  readonly devices: readonly string[]
+  readonly children: readonly ActorLine[]
+}
+
+export interface Cluster {
+  readonly engines: readonly EngineLine[]
+  readonly executors: readonly {
+    readonly executor: string
+    readonly slots: number
+    readonly held: number
+    readonly tools: readonly string[]
+    readonly at: number
+  }[]
+  readonly topics: readonly {
+    readonly topic: string
+    readonly partition: number
+    readonly oldest: number
+    readonly next: number
+    readonly lastAt: number | null
+    /** Records that the slowest consumer group has still to read; null: nobody commits offsets there. */
+    readonly lag: number | null
+  }[]
+  readonly trees: readonly {
+    readonly tree: string
+    readonly host: string
+    readonly pid: number
+    readonly at: number
+    readonly isStopped: boolean
+    readonly root: ActorLine
+  }[]
+  readonly commands: readonly { readonly what: string; readonly command: string }[]
+}
+
+export interface StreamFact {
+  readonly place: PlaceText
+  readonly at: number
+  readonly type: string
+  /** Trajectory or group that the fact is about; empty for facts of the run. */
+  readonly id: string
+  readonly line: string
+}

@@ -1,0 +1,73 @@
+/**
+ * Asks the server, or the data that a static export carries.
+ *
+ * in   a path below /api        out  its JSON
+ * @throws Failure with the server's code and hint
+ */
+import { tokenHeaders } from './token'
+
+export class Failure extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly hint: string | undefined,
+  ) {
+    super(message)
+  }
+}
+
+const embedded = document.getElementById('troupe-data')
+const kept =
+  embedded === null ? undefined : (JSON.parse(embedded.textContent ?? '{}') as Readonly<Record<string, unknown>>)
+
+/** True when this page carries its data, so there is no server to ask. */
+export const isStatic = kept !== undefined
+
+export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
+  if (kept !== undefined) return fromExport<T>(path)
+  const response = await fetch(`api/${path}`, { headers: tokenHeaders(), ...(signal === undefined ? {} : { signal }) })
+  const value = (await response.json()) as T & {
+    readonly code?: string
+    readonly message?: string
+    readonly hint?: string
+  }
+  if (response.ok) return value
+  throw new Failure(value.code ?? 'dashboard.failed', value.message ?? response.statusText, value.hint)
+}
+
+interface Rows {
+  readonly total: number
+  readonly rows: readonly object[]
+}
+
+/** An export has each list whole, under its path without a query; pages of it are cut here. */
+function fromExport<T>(path: string): T {
+  const [name = '', text = ''] = path.split('?')
+  const query = new URLSearchParams(text)
+  const value = kept![path] ?? kept![name]
+  if (value === undefined)
+    throw new Failure(
+      'export.absent',
+      'this export does not contain that view',
+      'export the whole run: replay export --all --format html',
+    )
+  const list = value as Partial<Rows>
+  if (!Array.isArray(list.rows)) return value as T
+  const rows = list.rows.filter(row => matches(row as Readonly<Record<string, unknown>>, query))
+  const offset = Number(query.get('offset') ?? 0)
+  return {
+    ...value,
+    total: rows.length,
+    offset,
+    rows: rows.slice(offset, offset + Number(query.get('limit') ?? 1000)),
+  } as T
+}
+
+/** The filters that need no server; the others of `replay ls` are not offered in an export. */
+function matches(row: Readonly<Record<string, unknown>>, query: URLSearchParams): boolean {
+  for (const name of ['step', 'status', 'purpose', 'selection', 'task']) {
+    const wanted = query.get(name)
+    if (wanted !== null && wanted !== '' && name in row && String(row[name]) !== wanted) return false
+  }
+  return query.get('toolErrors') !== '1' || !('toolErrors' in row) || Number(row.toolErrors) > 0
+}

@@ -1,0 +1,16 @@
+/**
+ * The token of a server that demands one: taken from `#token=…` once, and kept for this tab only.
+ * Invariant: it leaves the address bar at once, and is sent in a header, never in an address.
+ */
+const key = 'troupe-token'
+
+const found = /^#token=([A-Za-z0-9\-._~+/]+=*)/.exec(location.hash)
+if (found !== null) {
+  sessionStorage.setItem(key, found[1]!)
+  history.replaceState(null, '', `${location.pathname}#/`)
+}
+
+export function tokenHeaders(): Record<string, string> {
+  const token = sessionStorage.getItem(key)
+  return token === null ? {} : { authorization: `Bearer ${token}` }
+}

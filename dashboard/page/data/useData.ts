@@ -1,0 +1,49 @@
+/**
+ * Keeps the answer to a question while a view is shown, and asks again when the run has grown.
+ *
+ * in   a path, or undefined for no question        out  the latest answer, or why there is none
+ */
+import { useEffect, useReducer, useState } from 'preact/hooks'
+import { ask, Failure } from './ask'
+import { grown } from './live'
+
+export interface Answered<T> {
+  readonly value: T | undefined
+  readonly failure: Failure | undefined
+}
+
+/** Milliseconds after which a question without an answer is asked again: the server may restart, the run may begin. */
+const retryMs = 2000
+
+export function useData<T>(path: string | undefined, follows = true): Answered<T> {
+  const [state, set] = useState<Answered<T> & { readonly path: string | undefined }>({
+    path,
+    value: undefined,
+    failure: undefined,
+  })
+  const growth = follows ? grown.value : 0
+  const [tries, again] = useReducer((n: number) => n + 1, 0)
+  useEffect(() => {
+    if (path === undefined) return
+    const ending = new AbortController()
+    let retry: ReturnType<typeof setTimeout> | undefined
+    ask<T>(path, ending.signal).then(
+      value => set({ path, value, failure: undefined }),
+      (thrown: unknown) => {
+        if (ending.signal.aborted) return
+        const failure =
+          thrown instanceof Failure
+            ? thrown
+            : new Failure('dashboard.unreachable', 'the server does not answer', 'is `troupe dashboard` still running?')
+        // An answer that is there stays while the server is away.
+        retry = setTimeout(() => again(undefined), retryMs)
+        set(before => ({ path, value: before.path === path ? before.value : undefined, failure }))
+      },
+    )
+    return () => {
+      clearTimeout(retry)
+      ending.abort()
+    }
+  }, [path, growth, tries])
+  return state.path === path ? state : { value: undefined, failure: undefined }
+}

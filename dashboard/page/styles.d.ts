@@ -1,0 +1,2 @@
+/** Style sheets that esbuild bundles into page.css. */
+declare module '*.css'

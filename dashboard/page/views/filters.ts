@@ -1,0 +1,31 @@
+/** The filters of `replay ls`, kept in the address. */
+import { isStatic } from '../data/ask'
+import { html } from '../html'
+import { go, route, withQuery } from '../route'
+
+const choices: readonly (readonly [string, readonly string[]])[] = [
+  ['status', ['running', 'answered', 'truncated', 'failed']],
+  ['purpose', ['train', 'eval', 'fork', 'chat']],
+  ['selection', ['kept', 'dropped', 'rejected']],
+]
+
+const textOf = (event: Event): string => (event.target as HTMLInputElement).value
+
+export function Filters() {
+  const { query } = route.value
+  const change = (name: string) => (event: Event) => go(withQuery({ [name]: textOf(event) }))
+  const flag = (name: string, text: string) =>
+    html`<label class="check"><input type="checkbox" checked=${query.get(name) === '1'} onChange=${(e: Event) => go(withQuery({ [name]: (e.target as HTMLInputElement).checked ? 1 : '' }))} />${text}</label>`
+  const field = (name: string, placeholder: string, type = 'text') =>
+    html`<input type=${type} name=${name} aria-label=${name} placeholder=${placeholder} value=${query.get(name) ?? ''} onChange=${change(name)} />`
+  const active = [...query.keys()].filter(name => name !== 'sort' && query.get(name) !== '')
+  return html`<form class="filters" onSubmit=${(e: Event) => e.preventDefault()}>
+    ${isStatic ? null : field('text', 'search text in tasks, turns, tool results  (/)', 'search')}
+    ${field('step', 'step')}
+    ${isStatic ? null : html`${field('reward', 'reward, such as >0 or none')}${field('policy', 'policy version')}${field('task', 'task')}`}
+    ${choices.map(([name, values]) => html`<select name=${name} aria-label=${name} value=${query.get(name) ?? ''} onChange=${change(name)}><option value="">any ${name}</option>${values.map(one => html`<option value=${one}>${one}</option>`)}</select>`)}
+    ${flag('toolErrors', 'tool errors')}
+    ${isStatic ? null : flag('multiTurn', 'several turns')}
+    ${active.length === 0 ? null : html`<button type="button" onClick=${() => go(withQuery(Object.fromEntries(active.map(name => [name, '']))))}>clear ${active.length} ${active.length === 1 ? 'filter' : 'filters'}</button>`}
+  </form>`
+}

@@ -1,0 +1,182 @@
+/**
+ * The dashboard's HTTP server: the page's files, answers about runs, and a stream of each run's new facts.
+ *
+ * in   GET requests        out  files, JSON, server-sent events
+ * Invariant: the server only reads. Each request passes the guard (Host, Origin, method, body, token) before anything is
+ * done for it; off loopback it does not start without a token.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { asError, TroupeError } from '../../runtime/errors'
+import { checking, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
+import { tokenCheck } from '../../sandbox/judge/bearerToken'
+import { isLoopback } from '../../sandbox/loopback'
+import { answer, placeOfRun, statusOf } from './answers'
+import { OpenRuns, type RunsOptions } from './openRuns'
+import { type PageFiles, pageFiles } from './pageFiles'
+import { requestGuard } from './requestGuard'
+import { streamFacts } from './stream'
+
+export interface DashboardOptions extends RunsOptions {
+  /** Port to listen on; 0 chooses a free one. */
+  readonly port: number
+  /** Address to listen on. Any other than loopback needs `tokenFile`. */
+  readonly host: string
+  readonly tokenFile?: string
+  /** Names that requests may carry in their Host header, besides those of loopback. */
+  readonly allowedHosts?: readonly string[]
+}
+
+export interface Dashboard {
+  readonly url: string
+  close(): Promise<void>
+}
+
+/** Upper bound on open connections: a browser keeps up to six, and one stream. */
+const maxConnections = 256
+/** Upper bound on streams; each polls the log. */
+const maxStreams = 64
+
+/** @throws TroupeError dashboard.unsafe_bind, dashboard.cannot_listen, dashboard.no_page; SandboxError judge.bad_token */
+export async function openDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { host, port, tokenFile, allowedHosts = [] } = options
+  if (!isLoopback(host) && tokenFile === undefined) {
+    throw failed(
+      'unsafe_bind',
+      `the dashboard shows every run of the bus, so it needs a token to listen on ${host}`,
+      'give --token-file FILE, or listen on 127.0.0.1',
+    )
+  }
+  const token = tokenFile === undefined ? undefined : tokenCheck(tokenFile)
+  const handler = requestHandler(new OpenRuns(options), await pageFiles(), requestGuard({ host, allowedHosts, token }))
+  const server = createServer(checking(HEADERS_MS), (request, response) => void handler.serve(request, response))
+  limitConnections(server, { maxConnections, headersMs: HEADERS_MS })
+  await listening(server, host, port)
+  const address = server.address() as AddressInfo
+  const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
+  return {
+    url: `http://${name}:${address.port}/`,
+    async close() {
+      const closed = new Promise<void>(resolve => server.close(() => resolve()))
+      handler.end()
+      server.closeAllConnections()
+      await closed
+      await handler.close()
+    },
+  }
+}
+
+function requestHandler(runs: OpenRuns, files: PageFiles, guard: ReturnType<typeof requestGuard>) {
+  const ending = new AbortController()
+  let streams = 0
+
+  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    for (const [name, value] of Object.entries(safeHeaders)) response.setHeader(name, value)
+    try {
+      const url = new URL(request.url ?? '/', 'http://dashboard')
+      const path = url.pathname
+        .split('/')
+        .slice(1)
+        .map(part => decodeURIComponent(part))
+      const isData = path[0] === 'api'
+      const refusal = guard({ method: request.method ?? '', headers: request.headers, isData })
+      if (refusal !== undefined) {
+        response.setHeader('connection', 'close')
+        return json(response, refusal.status, { code: refusal.code, message: refusal.message })
+      }
+      if (!isData) return file(response, files, path.join('/'))
+      if (path[1] !== 'runs') return nothingThere(response)
+      if (path.length === 2) return json(response, 200, await runs.list())
+      await ofRun(request, response, path, url.searchParams)
+    } catch (thrown) {
+      if (response.headersSent) return void response.destroy()
+      const error =
+        thrown instanceof URIError
+          ? new TroupeError('dashboard.bad_query', {
+              boundary: 'cli',
+              retriable: false,
+              message: 'the address is not well encoded',
+            })
+          : asError(thrown)
+      const code = error instanceof TroupeError ? error.code : 'dashboard.failed'
+      const hint = error instanceof TroupeError ? error.hint : undefined
+      json(response, statusOf(error), { code, message: error.message, ...(hint === undefined ? {} : { hint }) })
+    }
+  }
+
+  async function ofRun(
+    request: IncomingMessage,
+    response: ServerResponse,
+    path: readonly string[],
+    query: URLSearchParams,
+  ) {
+    const [, , name = '', ...rest] = path
+    if (rest[0] === 'stream' && rest.length === 1) return stream(request, response, name, query)
+    const found = await runs.with(name, run => answer({ run, place: placeOfRun(runs, name), path: rest, query }))
+    return found === undefined ? nothingThere(response) : json(response, 200, found)
+  }
+
+  async function stream(request: IncomingMessage, response: ServerResponse, name: string, query: URLSearchParams) {
+    if (streams >= maxStreams)
+      return json(response, 503, { code: 'dashboard.busy', message: `${streams} streams are open already` })
+    const gone = new AbortController()
+    response.once('close', () => gone.abort())
+    streams++
+    try {
+      const last = request.headers['last-event-id']
+      const from = typeof last === 'string' && last !== '' ? last : (query.get('from') ?? undefined)
+      await runs.with(name, run => streamFacts(run, response, from, AbortSignal.any([gone.signal, ending.signal])))
+      response.end()
+    } finally {
+      streams--
+    }
+  }
+
+  return { serve, end: () => ending.abort(), close: () => runs.close() }
+}
+
+/** The policy forbids inline scripts and styles, other origins, forms and frames. */
+const safeHeaders = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-resource-policy': 'same-origin',
+  'cross-origin-opener-policy': 'same-origin',
+  'cache-control': 'no-store',
+}
+
+function json(response: ServerResponse, status: number, value: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json; charset=utf-8' })
+  response.end(JSON.stringify(value))
+}
+
+const nothingThere = (response: ServerResponse): void =>
+  json(response, 404, { code: 'dashboard.not_found', message: 'nothing is at this address' })
+
+function file(response: ServerResponse, files: PageFiles, name: string): void {
+  const found = files.get(name === '' ? 'index.html' : name)
+  if (found === undefined) {
+    nothingThere(response)
+    return
+  }
+  response.writeHead(200, { 'content-type': found.type })
+  response.end(found.bytes)
+}
+
+const failed = (code: string, message: string, hint: string, retriable = false): TroupeError =>
+  new TroupeError(`dashboard.${code}`, { boundary: 'cli', retriable, message, hint })
+
+function listening(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (cause: NodeJS.ErrnoException) => {
+      const isTaken = cause.code === 'EADDRINUSE'
+      const message = isTaken
+        ? `port ${port} of ${host} is taken`
+        : `cannot listen on ${host}, port ${port}: ${cause.message}`
+      reject(failed('cannot_listen', message, 'give another --port, or 0 for a free one', isTaken))
+    })
+    server.listen({ host, port }, resolve)
+  })
+}

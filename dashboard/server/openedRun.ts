@@ -1,0 +1,109 @@
+/**
+ * One run that the dashboard has open: its log, its index, and the fold of its small topics.
+ *
+ * in   a bus address, a run's name        out  the state as of the latest refresh
+ * Invariant: the log is only read, and every refresh reads only what is new since the one before.
+ */
+import { topicOnBus } from '../../messages/topics'
+import { placeText } from '../../replay/log/place'
+import { configOf } from '../../replay/log/recordedConfig'
+import { openLog, type RecordedRun } from '../../replay/log/recordedRun'
+import { replayError } from '../../replay/replayError'
+import { type FollowedIndex, followIndex } from '../../replay/trajectoryIndex/followIndex'
+import { systemEffects } from '../../runtime/effects'
+import type { RunState } from '../api'
+import { RunFacts } from './runFacts'
+import { Telemetry } from './telemetry'
+
+/** Topics whose newest records tell whether a run is alive. */
+const watched = ['telemetry', 'trajectories', 'runs', 'learner'] as const
+/** A live run writes telemetry once a second; one that wrote nothing for this long is cut off, or waits. */
+const liveMs = 15_000
+/** Least time between two refreshes, ms. */
+const refreshMs = 400
+
+export interface Newest {
+  readonly at: number
+  readonly place: string
+  readonly records: number
+}
+
+export class OpenedRun {
+  readonly facts = new RunFacts()
+  readonly telemetry = new Telemetry()
+  newest: Newest = { at: 0, place: '', records: 0 }
+  /** Rewards above this are positive; from the recipe. */
+  positiveAbove = 0
+  #refreshedAt = Number.NEGATIVE_INFINITY
+  #running: Promise<void> | undefined
+
+  private constructor(
+    readonly recorded: RecordedRun,
+    readonly index: FollowedIndex,
+  ) {}
+
+  static async open(bus: string, run: string, directory: string | undefined): Promise<OpenedRun> {
+    const recorded = await openLog({ bus, run, ...(directory === undefined ? {} : { dir: directory }) })
+    try {
+      if (recorded.partitionsOf('runs') === 0)
+        throw replayError('run_empty', `run '${run}' has no topics yet`, 'try again')
+      return await OpenedRun.over(recorded)
+    } catch (thrown) {
+      await recorded.close()
+      throw thrown
+    }
+  }
+
+  /** Reads a run that is open already; whoever opened it closes it. */
+  static async over(recorded: RecordedRun): Promise<OpenedRun> {
+    const opened = new OpenedRun(recorded, await followIndex(recorded))
+    await opened.refresh()
+    // Today's schema may refuse an old recipe; its facts can be shown all the same.
+    opened.positiveAbove = (await configOf(recorded).catch(() => undefined))?.selection.positiveAbove ?? 0
+    return opened
+  }
+
+  /** Reads what is new, unless that was done within the last 400 ms. Calls that overlap share one read. */
+  refresh(): Promise<void> {
+    if (this.#running !== undefined) return this.#running
+    if (systemEffects.elapsed() - this.#refreshedAt < refreshMs) return Promise.resolve()
+    this.#running = this.#refresh().finally(() => {
+      this.#running = undefined
+      this.#refreshedAt = systemEffects.elapsed()
+    })
+    return this.#running
+  }
+
+  async #refresh(): Promise<void> {
+    await this.index.refresh()
+    await this.facts.refresh(this.recorded)
+    this.newest = await this.#newest()
+  }
+
+  async #newest(): Promise<Newest> {
+    const { recorded } = this
+    let found = { at: 0, place: '' }
+    let records = 0
+    for (const topic of watched) {
+      for (let partition = 0; partition < recorded.partitionsOf(topic); partition++) {
+        const name = topicOnBus(recorded.run, topic)
+        const { oldest, next } = await recorded.bus.offsets(name, partition)
+        records += next - oldest
+        const [last] = next > oldest ? await recorded.bus.read(name, partition, next - 1, 1).catch(() => []) : []
+        if (last !== undefined && last.timestamp >= found.at)
+          found = { at: last.timestamp, place: placeText({ topic, partition, offset: last.offset }) }
+      }
+    }
+    return { ...found, records }
+  }
+
+  get state(): RunState {
+    const { finished } = this.facts
+    if (finished !== undefined) return finished.outcome
+    return systemEffects.now() - this.newest.at < liveMs ? 'live' : 'cut-off'
+  }
+
+  close(): Promise<void> {
+    return this.recorded.close()
+  }
+}

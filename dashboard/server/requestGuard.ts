@@ -1,0 +1,71 @@
+/**
+ * Decides which requests the dashboard serves.
+ *
+ * in   a request's method and headers        out  undefined, or the status and reason of the refusal
+ * Invariant: a page of another site reads nothing: its requests carry another Host (DNS rebinding) or another Origin. Off
+ * loopback no data is served without the token.
+ */
+import type { IncomingHttpHeaders } from 'node:http'
+import { hostCheck } from '../../sandbox/http/hostHeader'
+import type { TokenCheck } from '../../sandbox/judge/bearerToken'
+
+export interface Refusal {
+  readonly status: 400 | 401 | 403 | 405 | 413
+  readonly code: string
+  readonly message: string
+}
+
+export interface GuardOptions {
+  readonly host: string
+  readonly allowedHosts: readonly string[]
+  /** Check of the bearer token; undefined on loopback without a token. */
+  readonly token: TokenCheck | undefined
+}
+
+export interface GuardedRequest {
+  readonly method: string
+  readonly headers: IncomingHttpHeaders
+  /** True for requests that answer with data of a run; the page's own files hold none. */
+  readonly isData: boolean
+}
+
+export function requestGuard({
+  host,
+  allowedHosts,
+  token,
+}: GuardOptions): (request: GuardedRequest) => Refusal | undefined {
+  const isHost = hostCheck(host, allowedHosts)
+  return ({ method, headers, isData }) => {
+    if (!isHost(headers.host))
+      return refusal(403, 'bad_host', `this server does not answer for the host ${JSON.stringify(headers.host ?? '')}`)
+    if (headers.origin !== undefined && hostOf(headers.origin) !== headers.host)
+      return refusal(403, 'bad_origin', 'pages of another origin get no answer')
+    if (headers['sec-fetch-site'] === 'cross-site' && isData)
+      return refusal(403, 'bad_origin', 'pages of another site get no answer')
+    if (method !== 'GET' && method !== 'HEAD')
+      return refusal(405, 'bad_method', `${method} is not served: the dashboard only reads`)
+    if (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0)
+      return refusal(413, 'body', 'a request may have no body')
+    if (isData && token !== undefined && !token(headers.authorization))
+      return refusal(
+        401,
+        'no_token',
+        'the request has no valid token: open the page with #token=TOKEN at the end of its address',
+      )
+    return undefined
+  }
+}
+
+const refusal = (status: Refusal['status'], code: string, message: string): Refusal => ({
+  status,
+  code: `dashboard.${code}`,
+  message,
+})
+
+function hostOf(origin: string): string | undefined {
+  try {
+    return new URL(origin).host
+  } catch {
+    return undefined
+  }
+}

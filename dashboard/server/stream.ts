@@ -1,0 +1,93 @@
+/**
+ * Streams a run's new facts as server-sent events.
+ *
+ * in   an opened run, the cursor to go on from        out  events; each one's id is the cursor after it
+ * Invariant: facts between two ids are exactly those of the event in between, so a reader that reconnects with the last id
+ * it saw misses none and gets none twice. A reader that does not read stops the polling (backpressure), not the server.
+ */
+import type { ServerResponse } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { factLine } from '../../replay/factLine'
+import { type Place, placeText } from '../../replay/log/place'
+import { systemEffects } from '../../runtime/effects'
+import type { Entry } from '../../runtime/journal/journal'
+import type { StreamFact } from '../api'
+import { cursorOf, endsOf, placesOf } from './cursor'
+import type { OpenedRun } from './openedRun'
+
+const pollMs = 500
+/** A comment is sent after this long without an event, so that proxies and readers see a living connection. */
+const heartbeatMs = 15_000
+/** Upper bound on the facts of one event. */
+const mostFacts = 500
+
+export async function streamFacts(
+  run: OpenedRun,
+  response: ServerResponse,
+  from: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const { recorded } = run
+  let places = from === undefined || from === '' ? await endsOf(recorded) : [...placesOf(from)]
+  response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
+  let sentAt = systemEffects.elapsed()
+  const send = async (text: string) => {
+    sentAt = systemEffects.elapsed()
+    if (!response.write(text)) await drained(response, signal)
+  }
+  await send(`retry: 1000\nid: ${cursorOf(places)}\nevent: open\ndata: {}\n\n`)
+  while (!signal.aborted) {
+    const { facts, next } = await newFacts(run, places)
+    if (facts.length > 0) await send(`id: ${cursorOf(next)}\nevent: facts\ndata: ${JSON.stringify(facts)}\n\n`)
+    else if (systemEffects.elapsed() - sentAt > heartbeatMs) await send(': alive\n\n')
+    places = [...next]
+    // A reader that is behind gets the next facts at once.
+    if (facts.length < mostFacts) await sleep(pollMs, undefined, { signal }).catch(() => {})
+  }
+}
+
+/** Reads at most `mostFacts` facts behind `places`; `next`: where the following read begins. */
+export async function newFacts(
+  { recorded }: Pick<OpenedRun, 'recorded'>,
+  places: readonly Place[],
+  most = mostFacts,
+): Promise<{ readonly facts: readonly StreamFact[]; readonly next: readonly Place[] }> {
+  const facts: StreamFact[] = []
+  const next: Place[] = []
+  for (const place of places) {
+    const { topic, partition, offset } = place
+    const end = Math.min(await recorded.endOf(topic, partition), offset + most - facts.length)
+    if (end <= offset) {
+      next.push(place)
+      continue
+    }
+    const wanted = Array.from({ length: end - offset }, (_, i) => ({ partition, offset: offset + i }))
+    await recorded.pick(topic, wanted, entry => facts.push(streamFact(entry)))
+    next.push({ topic, partition, offset: end })
+  }
+  return { facts, next }
+}
+
+function streamFact(entry: Entry): StreamFact {
+  const { message } = entry
+  return {
+    place: placeText(entry),
+    at: 'at' in message ? message.at : entry.timestamp,
+    type: message.type,
+    id: 'trajectory' in message ? message.trajectory : 'group' in message ? String(message.group) : '',
+    line: factLine(message).slice(message.type.length).replace(/\s+/g, ' ').trim(),
+  }
+}
+
+/** Resolves once the reader has taken what was sent, or is gone. */
+function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
+  return new Promise(resolve => {
+    const done = () => {
+      response.off('drain', done).off('close', done)
+      signal.removeEventListener('abort', done)
+      resolve()
+    }
+    response.once('drain', done).once('close', done)
+    signal.addEventListener('abort', done, { once: true })
+  })
+}

@@ -1,0 +1,46 @@
+/**
+ * Folds a run's telemetry: the latest status of each engine, ledger and actor, and how fast each engine generates.
+ *
+ * in   the topic `telemetry`        out  latest statuses; tokens a second over the last statuses of each engine
+ * Invariant: engine statuses older than the newest `window` records are skipped unread, so a run of weeks opens at once;
+ * statuses of actors are all read, since an actor writes only when its state changes.
+ */
+import type { ActorStatus, EngineStatus, LedgerStatus } from '../../messages/commands'
+import type { RecordedRun } from '../../replay/log/recordedRun'
+
+const window = 2000
+/** Number of statuses of an engine over which its rate is measured. */
+const rateOver = 10
+
+export class Telemetry {
+  readonly engines = new Map<string, readonly EngineStatus[]>()
+  readonly ledgers = new Map<string, LedgerStatus>()
+  readonly actors = new Map<string, ActorStatus>()
+  #next: number[] = []
+
+  async refresh(recorded: RecordedRun): Promise<void> {
+    const ends = await Promise.all(
+      Array.from({ length: recorded.partitionsOf('telemetry') }, (_, p) => recorded.endOf('telemetry', p)),
+    )
+    const places = await recorded.scan(
+      'telemetry',
+      ({ message }) => {
+        if (message.type === 'actor.status') this.actors.set(`${message.tree} ${message.actor}`, message)
+        if (message.type === 'ledger.status') this.ledgers.set(message.engine, message)
+        if (message.type !== 'engine.status') return
+        this.engines.set(message.engine, [...(this.engines.get(message.engine) ?? []), message].slice(-rateOver))
+      },
+      ({ type }, { partition, offset }) => type === 'actor.status' || offset >= (ends[partition] ?? 0) - window,
+      this.#next,
+    )
+    this.#next = places.map(({ offset }) => offset)
+  }
+
+  /** Tokens that an engine sampled a second over its last statuses; null before there are two. */
+  tokensPerSecond(engine: string): number | null {
+    const statuses = this.engines.get(engine) ?? []
+    const [first, last] = [statuses[0], statuses.at(-1)]
+    if (first === undefined || last === undefined || last.at <= first.at) return null
+    return Math.max(0, ((last.generatedTokens - first.generatedTokens) * 1000) / (last.at - first.at))
+  }
+}

@@ -1,0 +1,104 @@
+/**
+ * A group side by side: each rollout, whether RoC kept it, and why.
+ *
+ * in   an opened run, a group        out  JSON of api.ts
+ * Invariant: penalties and weights come from `explainSelection`, which decides with the run's own code and seed.
+ */
+import { groupOf, memberOf } from '../../../messages/ids'
+import { listTrajectories } from '../../../replay/trajectories/filter'
+import { readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
+import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
+import type { GroupMember, GroupReport } from '../../api'
+import type { OpenedRun } from '../openedRun'
+import { shownLine, shownText } from '../shownText'
+import { type CommandPlace, commandOf } from './commands'
+import { trajectoryLine } from './lists'
+
+const mostPrompt = 8192
+
+export async function groupReport(run: OpenedRun, place: CommandPlace, asked: string): Promise<GroupReport> {
+  const report = await explainSelection(run.recorded, asked)
+  const { group } = report
+  const all = await readTrajectories(run.recorded, id => groupOf(id) === group)
+  const lines = new Map((await listTrajectories(run.recorded, { group })).map(one => [one.trajectory, one]))
+  const request = all[0]?.request
+  const decision = all.find(one => one.decision !== null)?.decision ?? null
+  const members = all.flatMap((one): GroupMember[] => {
+    const line = lines.get(one.id)
+    const measured = report.members.find(m => m.member === memberOf(one.id))
+    if (line === undefined) return []
+    return [
+      {
+        ...trajectoryLine(line),
+        member: memberOf(one.id),
+        penalty: selectionOf(one).penalty,
+        errorPenalty: measured?.errorPenalty ?? null,
+        formatPenalty: measured?.formatPenalty ?? null,
+        weight: measured?.weight ?? null,
+        answer: one.reward === null ? null : shownText(one.reward.answer, 512),
+        why: whyOf(one, report, run.positiveAbove),
+      },
+    ]
+  })
+  return {
+    ...{ group, step: request?.step ?? 0, task: shownLine(request?.task.id ?? ''), members },
+    prompt: (request?.task.messages ?? []).map(m => ({ role: m.role, content: shownText(m.content, mostPrompt) })),
+    truth: shownText(request?.task.truth ?? '', 2048),
+    decision:
+      decision === null
+        ? 'open'
+        : decision.type === 'group.rejected'
+          ? 'rejected'
+          : decision.whole
+            ? 'whole'
+            : 'selected',
+    reason: decision?.type === 'group.rejected' ? decision.reason : '',
+    selection: decision?.type === 'group.selected' ? shownLine(decision.selection) : '',
+    ...{ generator: report.generator, seed: report.seed, agrees: report.agrees },
+    variants: Object.fromEntries(
+      Object.entries(report.variants).map(([name, { outcome, advantages }]) => [name, { outcome, advantages }]),
+    ),
+    command: commandOf(place, 'replay', 'roc', group, '--explain'),
+  }
+}
+
+/** Says why the group's decision kept, dropped or left out a member. */
+export function whyOf(one: Trajectory, report: SelectionReport, positiveAbove: number): string {
+  const { decision, finished, reward } = one
+  if (finished === null && reward === null) return 'still running: the group waits for it, or for its deadline'
+  if (reward === null) {
+    const cause =
+      finished?.outcome === 'failed' ? `the rollout failed (${shownLine(finished.reason, 80)})` : 'it has no reward yet'
+    return `${cause}: it is neither a positive nor a negative`
+  }
+  if (decision === null) return 'the group is not decided yet'
+  if (decision.type === 'group.rejected') {
+    return decision.reason === 'equal-rewards'
+      ? 'rejected with its group: all rewards are equal, so every advantage would be 0'
+      : 'rejected with its group: too few members have a reward'
+  }
+  const member = memberOf(one.id)
+  const isPositive = reward.reward > positiveAbove
+  const side = isPositive ? 'positive' : 'negative'
+  const ofSide = report.members.filter(m => m.reward > positiveAbove === isPositive)
+  const keptOfSide = decision.kept.filter(k => k.reward > positiveAbove === isPositive).length
+  const kept = decision.kept.some(k => k.member === member)
+  if (decision.whole) return 'kept: the group is kept whole'
+  const measured = report.members.find(m => m.member === member)
+  const drawn = `${keptOfSide} of ${ofSide.length} ${side}s are kept`
+  if (!isPositive) {
+    const how = decision.selection === 'release' ? 'the first ones' : 'drawn evenly, so that failures stay diverse'
+    return `${kept ? 'kept' : 'dropped'}: ${drawn}, ${how}`
+  }
+  const penalty =
+    measured === undefined
+      ? ''
+      : `; its penalty is p_err ${measured.errorPenalty.toFixed(2)} + p_format ${measured.formatPenalty.toFixed(2)}`
+  const rule =
+    decision.selection === 'paper'
+      ? 'drawn by weight, the cleaner the likelier'
+      : decision.selection === 'release'
+        ? 'those with the lowest penalty'
+        : `by the selection ${shownLine(decision.selection, 40)}`
+  return `${kept ? 'kept' : 'dropped'}: ${drawn}, ${rule}${penalty}`
+}

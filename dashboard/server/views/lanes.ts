@@ -1,0 +1,97 @@
+/**
+ * Swimlanes: what each trajectory of a step waited for and did, and when.
+ *
+ * in   an opened run, a filter        out  one page of lanes, each with its pieces in time; the marks of the run
+ * Invariant: times are those in the facts: the engine's for queue and generation, the coordinator's for tools and judging.
+ */
+import type { TrajectoryFact } from '../../../messages/facts'
+import { listTrajectories, type TrajectoryFilter } from '../../../replay/trajectories/filter'
+import { readTrajectories, type Trajectory } from '../../../replay/trajectories/trajectory'
+import { systemEffects } from '../../../runtime/effects'
+import type { Lane, LanePiece, Lanes } from '../../api'
+import type { OpenedRun } from '../openedRun'
+import { type CommandPlace, commandOf } from './commands'
+import type { PageOf } from './lists'
+
+export async function lanes(
+  run: OpenedRun,
+  place: CommandPlace,
+  filter: TrajectoryFilter,
+  { offset, limit }: PageOf,
+): Promise<Lanes> {
+  const all = await listTrajectories(run.recorded, filter)
+  const page = all.slice(offset, offset + limit)
+  const wanted = new Set<string>(page.map(one => one.trajectory))
+  const read = new Map((await readTrajectories(run.recorded, id => wanted.has(id))).map(one => [one.id as string, one]))
+  const now = run.state === 'live' ? systemEffects.now() : run.newest.at
+  const rows = page.flatMap((line): Lane[] => {
+    const one = read.get(line.trajectory)
+    if (one === undefined) return []
+    const { trajectory, reward, status, selection } = line
+    return [{ trajectory, reward, status, selection, pieces: piecesOf(one, now) }]
+  })
+  const from = Math.min(...rows.map(({ pieces }) => pieces[0]?.from ?? Number.POSITIVE_INFINITY))
+  const to = Math.max(...rows.map(({ pieces }) => pieces.at(-1)?.to ?? Number.NEGATIVE_INFINITY))
+  return {
+    ...{ total: all.length, offset, rows },
+    marks: run.facts.marks.filter(({ at }) => at >= from && at <= to),
+    command: commandOf(place, 'replay', 'ls', ...(filter.step === undefined ? [] : ['--step', String(filter.step)])),
+  }
+}
+
+/** Pieces in the order of their beginnings; `now` ends what is still open. */
+export function piecesOf(
+  { entries, reward, finished }: Pick<Trajectory, 'entries' | 'reward' | 'finished'>,
+  now: number,
+): readonly LanePiece[] {
+  const pieces: LanePiece[] = []
+  /** Where the time that no piece covers yet begins. */
+  let at = Number.NaN
+  const add = (kind: LanePiece['kind'], from: number, to: number, version: number | null = null, bad = false) => {
+    if (to > from) pieces.push({ kind, from, to, version, bad })
+    at = Math.max(Number.isNaN(at) ? to : at, to)
+  }
+  const open = new Map<string, number>()
+  let waits: LanePiece['kind'] = 'queue'
+  for (const { message } of entries) {
+    const fact = message as TrajectoryFact
+    switch (fact.type) {
+      case 'rollout.requested':
+        at = fact.at
+        break
+      case 'turn.completed': {
+        const version = fact.segments.at(-1)?.policyVersion ?? null
+        const begun = Math.min(Math.max(at, fact.timing.startedAt), fact.at)
+        const ended = Math.min(Math.max(begun, fact.timing.endedAt), fact.at)
+        add('queue', at, begun)
+        add('generation', begun, ended, version)
+        waits = 'wait'
+        break
+      }
+      case 'turn.interrupted':
+        add('queue', at, fact.at, null, true)
+        waits = 'queue'
+        break
+      case 'turn.asked':
+        add('wait', at, fact.at)
+        waits = 'queue'
+        break
+      case 'tool.asked':
+        open.set(`${fact.turn}#${fact.call}`, fact.at)
+        break
+      case 'tool.completed':
+        add('tool', open.get(`${fact.turn}#${fact.call}`) ?? fact.at, fact.at, null, fact.status !== 'ok')
+        break
+      case 'rollout.finished':
+        add('wait', at, fact.at, null, fact.outcome === 'failed')
+        waits = 'judge'
+        break
+      case 'reward.assigned':
+        add('judge', at, fact.at)
+        break
+    }
+  }
+  const isOver = reward !== null || finished?.outcome === 'failed'
+  if (!isOver && now > at) add(waits, at, now)
+  return pieces
+}

@@ -1,0 +1,113 @@
+/**
+ * One trajectory for reading: its turns and tool calls with their times, its end, its siblings.
+ *
+ * in   an opened run, a trajectory        out  JSON of api.ts
+ * Invariant: the parts are those that the coordinator's fold accepted; the raw events also list what it did not.
+ */
+
+import type { ToolAsked, TurnCompleted, TurnInterrupted } from '../../../messages/facts'
+import { groupOf } from '../../../messages/ids'
+import { triedSteps } from '../../../replay/learning/learnerLog'
+import { placeText } from '../../../replay/log/place'
+import { listTrajectories } from '../../../replay/trajectories/filter'
+import { readTrajectories, readTrajectory, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
+import { explainSelection } from '../../../replay/whatIf/explainSelection'
+import type { Entry } from '../../../runtime/journal/journal'
+import type { Part, TrajectoryReport } from '../../api'
+import type { OpenedRun } from '../openedRun'
+import { shownJson, shownLine, shownText } from '../shownText'
+import { type CommandPlace, commandOf } from './commands'
+import { whyOf } from './group'
+import { trajectoryLine } from './lists'
+
+const mostParts = 500
+
+/** Reads a trajectory by its exact id, or by a part of it that only one has. @throws TroupeError replay.no_match */
+export async function trajectoryOf(run: OpenedRun, asked: string): Promise<Trajectory> {
+  const isExact = run.index.view.find(asked) !== undefined
+  const [found] = isExact ? await readTrajectories(run.recorded, one => one === asked) : []
+  return found ?? readTrajectory(run.recorded, asked)
+}
+
+export async function trajectoryReport(run: OpenedRun, place: CommandPlace, asked: string): Promise<TrajectoryReport> {
+  const one = await trajectoryOf(run, asked)
+  const { id, request, reward } = one
+  const group = groupOf(id)
+  const siblings = await listTrajectories(run.recorded, { group })
+  const explained = await explainSelection(run.recorded, group).catch(() => undefined)
+  const tried = (await triedSteps(run.recorded)).get(id)
+  const summary = siblings.find(s => s.trajectory === id)
+  const sibling = siblings.find(s => s.trajectory !== id)
+  const trained = tried === undefined ? '' : `; step ${tried.step} trained on it`
+  return {
+    summary: trajectoryLine(summary!),
+    prompt: request.task.messages.map(m => ({ role: m.role, content: shownText(m.content) })),
+    truth: shownText(request.task.truth, 4096),
+    answer: reward === null ? null : shownText(reward.answer, 4096),
+    how: reward === null ? null : shownText(reward.how, 200),
+    why: reward?.why === undefined ? null : shownText(reward.why, 4096),
+    selectionWhy: explained === undefined ? '' : `${whyOf(one, explained, run.positiveAbove)}${trained}`,
+    penalty: selectionOf(one).penalty,
+    tools: request.tools.map(name => shownLine(name)),
+    seed: request.seed,
+    promptTokens: request.tokens.length,
+    parts: partsOf(one).slice(0, mostParts),
+    siblings: siblings.map(s => ({ trajectory: s.trajectory, reward: s.reward, selection: s.selection })),
+    command: commandOf(place, 'replay', 'show', id),
+    commands: [
+      { what: 'fork at a turn and go on live', command: commandOf(place, 'replay', 'fork', id, '--from-turn', '1') },
+      { what: "run this trajectory's decisions again", command: commandOf(place, 'replay', 'run', id) },
+      { what: 'score again with a changed reward', command: commandOf(place, 'replay', 'rescore', id) },
+      ...(sibling === undefined
+        ? []
+        : [{ what: 'compare with a sibling', command: commandOf(place, 'replay', 'diff', id, sibling.trajectory) }]),
+      { what: 'trace it to the step that trained on it', command: commandOf(place, 'replay', 'lineage', id) },
+    ],
+  }
+}
+
+function partsOf(one: Trajectory): readonly Part[] {
+  const asked = new Map<string, { readonly fact: ToolAsked; readonly at: number }>()
+  return one.entries.flatMap((entry): Part[] => {
+    const fact = entry.message
+    if (fact.type === 'turn.completed' || fact.type === 'turn.interrupted') return [turnPart(fact, entry)]
+    if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, { fact, at: fact.at })
+    if (fact.type !== 'tool.completed') return []
+    const ask = asked.get(`${fact.turn}#${fact.call}`)
+    const code = ask?.fact.arguments.code
+    return [
+      {
+        kind: 'call',
+        ...{ turn: fact.turn, call: fact.call, tool: shownLine(fact.tool, 80), status: fact.status },
+        // Code is what a reader wants to see of a call; other arguments are shown as JSON.
+        arguments: typeof code === 'string' ? shownText(code) : shownJson(ask?.fact.arguments ?? {}),
+        text: shownText(fact.text),
+        stderr: shownText(fact.stderr === fact.text ? '' : fact.stderr),
+        ...{ exitCode: fact.exitCode, signal: fact.signal ?? null, wallMs: fact.wallMs },
+        waitedMs: ask === undefined ? null : Math.max(0, fact.at - ask.at - fact.wallMs),
+        executor: fact.executor === null ? null : shownLine(fact.executor, 80),
+        ...{ place: placeText(entry), at: fact.at },
+      },
+    ]
+  })
+}
+
+function turnPart(fact: TurnCompleted | TurnInterrupted, entry: Entry): Part {
+  const isCompleted = fact.type === 'turn.completed'
+  const timing = isCompleted ? fact.timing : undefined
+  const between = (from: number | undefined, to: number | undefined) =>
+    from === undefined || to === undefined || from === 0 || to < from ? null : to - from
+  return {
+    kind: 'turn',
+    ...{ turn: fact.turn, attempt: fact.attempt, tokens: fact.tokens.length, interrupted: !isCompleted },
+    text: shownText(isCompleted ? fact.text : fact.error),
+    finish: isCompleted ? fact.finish : fact.reason,
+    engine: shownLine(fact.engine, 80),
+    versions: [...new Set(fact.segments.map(s => s.policyVersion))],
+    queuedMs: between(timing?.queuedAt, timing?.startedAt),
+    firstTokenMs: between(timing?.startedAt, timing?.firstTokenAt),
+    generationMs: between(timing?.startedAt, timing?.endedAt),
+    meanLogprob: fact.logprobs.length === 0 ? null : fact.logprobs.reduce((a, b) => a + b, 0) / fact.logprobs.length,
+    ...{ place: placeText(entry), at: fact.at },
+  }
+}
