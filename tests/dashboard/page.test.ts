@@ -80,11 +80,19 @@ inBrowser('in a browser', () => {
     await page.locator('.engine').first().waitFor()
     await page.keyboard.press('s')
     await page.locator('canvas.lanes').waitFor()
-    const painted = await page.evaluate(`(() => {
-      const canvas = document.querySelector('canvas.lanes')
-      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
-      return data.some(value => value !== 0)
-    })()`)
+    // The canvas is drawn in the frame after it appears.
+    const isPainted = () =>
+      page.evaluate(`(() => {
+        const canvas = document.querySelector('canvas.lanes')
+        if (canvas === null || canvas.width === 0) return false
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+        return data.some(value => value !== 0)
+      })()`)
+    let painted = await isPainted()
+    for (let tries = 0; !painted && tries < 50; tries++) {
+      await page.waitForTimeout(100)
+      painted = await isPainted()
+    }
     expect(painted).toBe(true)
   })
 
