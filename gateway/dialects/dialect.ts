@@ -9,7 +9,7 @@ import type { ToolSchema } from '../../config/toolSchema'
 import type { CallFinished } from '../../messages/facts'
 import type { AssistantMessage, Message } from '../conversation/message'
 import { type GatewayError, invalid } from '../gatewayError'
-import type { CallRequest } from '../session/calls'
+import type { CallRequest } from '../session/callRequest'
 import type { Delta } from './deltas'
 
 export type ParsedRequest = Omit<CallRequest, 'hints' | 'isRetry'> & {

@@ -6,36 +6,19 @@
  * that it is one) joins the running call, or gets the recorded answer; the same request without a word is a new sample. A
  * call whose answer was lost is asked again under its number and seed.
  */
-import { createHash } from 'node:crypto'
-import type { ToolSchema } from '../../config/toolSchema'
-import { pathTo } from '../../kernels'
-import type { CallFinished, CallStarted, ChatMessage, Dialect } from '../../messages/facts'
+import type { CallFinished, CallStarted } from '../../messages/facts'
 import { type EngineId, engineId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
-import { withoutEnd } from '../conversation/answer'
-import { type LabelHints, labelOf } from '../conversation/label'
-import { canonicalJson, type Message, type ToolUse } from '../conversation/message'
+import { labelOf } from '../conversation/label'
+import { canonicalJson } from '../conversation/message'
 import type { EnginePool } from '../engines/enginePool'
 import { contextExceeded, GatewayError, refusalOf } from '../gatewayError'
-import type { ConversationRenderer } from '../rendering/conversationRenderer'
-import { messagesOf, type SessionState } from './session'
+import { type CallRequest, digestOf } from './callRequest'
+import { contextOf, place, type RenderingOptions } from './placement'
+import type { SessionState } from './session'
 import type { Sessions } from './sessions'
-
-export interface CallRequest {
-  readonly dialect: Dialect
-  readonly model: string
-  readonly tools: readonly ToolSchema[]
-  readonly messages: readonly Message[]
-  /** Upper bound on the answer's tokens that the client asks for. */
-  readonly maxTokens?: number
-  /** Further parameters of the client: recorded, and obeyed in evaluations alone. */
-  readonly asked: Readonly<Record<string, unknown>>
-  readonly hints: Pick<LabelHints, 'said' | 'lane' | 'parentLane'>
-  /** True if the client's library says that it repeats a request. */
-  readonly isRetry: boolean
-}
 
 export interface LiveCall {
   readonly session: SessionState
@@ -47,23 +30,13 @@ export interface LiveCall {
   readonly finished: Promise<CallFinished>
 }
 
-export interface CallsOptions {
+export interface CallsOptions extends RenderingOptions {
   readonly sessions: Sessions
   readonly pool: EnginePool
-  readonly renderer: ConversationRenderer
   readonly decode: (tokens: Int32Array) => Promise<string>
-  readonly encode: (text: string) => Promise<Int32Array>
   readonly fx: Effects
   /** Time that one call may take, its wait for an engine included, ms. */
   readonly callTimeoutMs: number
-}
-
-interface Placed {
-  readonly parent: number | null
-  readonly branch: CallStarted['branch']
-  readonly messages: readonly Message[]
-  readonly tokens: Int32Array
-  readonly context: Int32Array
 }
 
 const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
@@ -109,7 +82,7 @@ export class Calls {
       const again = this.again(session, known)
       if (again !== undefined) return again
     }
-    const placed = await this.place(session, request, tools)
+    const placed = await place(this.options, session, request, tools)
     const { tree } = session.calls
     const call = tree.nextCall
     const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
@@ -179,56 +152,6 @@ export class Calls {
     return this.generate(session, { ...started, at: this.options.fx.now(), attempt: started.attempt + 1 }, context)
   }
 
-  private async place(session: SessionState, request: CallRequest, tools: string): Promise<Placed> {
-    const { renderer, encode } = this.options
-    const { messages } = request
-    if (request.dialect === 'completions') {
-      const tokens = await encode(messages[0]!.content)
-      const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
-      return { parent: null, branch, messages, tokens, context: tokens }
-    }
-    const { parent, held, branch } = session.index.place({ tools, messages: request.messages })
-    if (parent !== null) {
-      const tail = request.messages.slice(held)
-      const node = session.calls.tree.nodes.get(parent)!
-      const before = concatArrays(Int32Array, [contextOf(session, node.started), node.finished!.tokens])
-      const tokens = await this.tail(session, request, parent, tail, before)
-      if (tokens !== undefined)
-        return { parent, branch, messages: tail, tokens, context: concatArrays(Int32Array, [before, tokens]) }
-    }
-    const { tokens } = await renderer.whole(request.messages.map(chatMessage), request.tools)
-    return {
-      parent: null,
-      branch: parent === null ? branch : 'template',
-      messages: request.messages,
-      tokens,
-      context: tokens,
-    }
-  }
-
-  /** Renders what follows a recorded call; undefined if the template does not append it. */
-  private async tail(
-    session: SessionState,
-    request: CallRequest,
-    parent: number,
-    tail: readonly Message[],
-    before: Int32Array,
-  ): Promise<Int32Array | undefined> {
-    const { renderer } = this.options
-    const node = session.calls.tree.nodes.get(parent)!
-    if (renderer.keepsHistory && !tail.some(one => one.role === 'assistant' || one.role === 'system')) {
-      const tokens = await renderer.following(tail.map(chatMessage), node.finished!.finish === 'stop')
-      if (tokens !== undefined) return tokens
-    }
-    // The turns that the model sampled are rendered as it wrote them, not as the client sent them back.
-    const recorded = pathTo(session.calls.tree, parent).flatMap(({ started, finished }): ChatMessage[] => [
-      ...messagesOf(started).map(chatMessage),
-      { role: 'assistant', content: withoutEnd(finished!.text) },
-    ])
-    const whole = await renderer.whole([...recorded, ...tail.map(chatMessage)], request.tools)
-    return renderer.tailOfWhole(whole, before)
-  }
-
   private samplingOf({ request }: SessionState, { asked }: CallRequest): CallStarted['sampling'] {
     if (request.purpose !== 'eval') return request.sampling
     const { temperature, top_p: topP } = asked
@@ -281,7 +204,7 @@ export class Calls {
   ): Promise<CallFinished> {
     const { sessions, pool, decode, fx, callTimeoutMs } = this.options
     const { trajectory, call, attempt, sampling, seed, maxTokens } = started
-    const place = { trajectory, call, attempt }
+    const callId = { trajectory, call, attempt }
     const signal = AbortSignal.any([this.stopped.signal, AbortSignal.timeout(callTimeoutMs)])
     let isStreamed = false
     try {
@@ -316,7 +239,7 @@ export class Calls {
         ...{
           type: 'call.finished',
           at: fx.now(),
-          ...place,
+          ...callId,
           engine: g.engine,
           tokens,
           logprobs,
@@ -337,7 +260,7 @@ export class Calls {
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
       await sessions.write([
         {
-          ...{ type: 'call.finished', at: fx.now(), ...place, engine: engineId('none'), ...nothing, finish: 'failed' },
+          ...{ type: 'call.finished', at: fx.now(), ...callId, engine: engineId('none'), ...nothing, finish: 'failed' },
           ...{ error: asError(refusal).message, cachedTokens: 0, preemptions: 0, timing: noTiming },
         },
       ])
@@ -354,32 +277,5 @@ const timedOut = (ms: number, cause: unknown) =>
     cause,
   })
 
-function digestOf({ dialect, model, messages, maxTokens }: CallRequest, tools: string): string {
-  return createHash('sha256')
-    .update(canonicalJson([dialect, model, messages, maxTokens ?? null]))
-    .update(tools)
-    .digest('hex')
-}
-
 const engineOf = (session: SessionState, call: number): EngineId | undefined =>
   session.calls.tree.nodes.get(call)?.finished?.engine
-
-/** Context of a call, as its path in the tree has it. */
-function contextOf(session: SessionState, started: CallStarted): Int32Array {
-  if (started.parent === null) return started.tokens
-  const path = pathTo(session.calls.tree, started.parent)
-  const parts = path.flatMap(node => [node.started.tokens, node.finished!.tokens])
-  return concatArrays(Int32Array, [...parts, started.tokens])
-}
-
-/** A message as chat templates take it. Tool calls and thinking are written as the model would write them. */
-export function chatMessage(message: Message): ChatMessage {
-  if (message.role !== 'assistant') return { role: message.role, content: message.content }
-  const thinking = message.thinking === '' ? '' : `<think>\n${message.thinking}\n</think>\n\n`
-  const calls = message.toolUses.map(printUse)
-  return { role: 'assistant', content: thinking + [message.content, ...calls].filter(one => one !== '').join('\n') }
-}
-
-function printUse({ name, arguments: args }: ToolUse): string {
-  return `<tool_call>\n{"name": ${JSON.stringify(name)}, "arguments": ${args}}\n</tool_call>`
-}

@@ -1,0 +1,19 @@
+/**
+ * Writes a canonical message as chat templates take it.
+ *
+ * in   a message        out  role and text
+ * Tool calls and thinking of the model are written as the model would write them.
+ */
+import type { ChatMessage } from '../../messages/facts'
+import type { Message, ToolUse } from '../conversation/message'
+
+export function chatMessage(message: Message): ChatMessage {
+  if (message.role !== 'assistant') return { role: message.role, content: message.content }
+  const thinking = message.thinking === '' ? '' : `<think>\n${message.thinking}\n</think>\n\n`
+  const calls = message.toolUses.map(printUse)
+  return { role: 'assistant', content: thinking + [message.content, ...calls].filter(one => one !== '').join('\n') }
+}
+
+function printUse({ name, arguments: args }: ToolUse): string {
+  return `<tool_call>\n{"name": ${JSON.stringify(name)}, "arguments": ${args}}\n</tool_call>`
+}

@@ -1,0 +1,93 @@
+/**
+ * Places a request in its session: the call that it continues, and the tokens that it adds to that call's.
+ *
+ * in   a session and a request        out  parent, branch and context of a new call
+ * Invariant: the context begins with the tokens of its path in the tree, as they were recorded; a request whose template
+ * rewrites them begins a branch of its own.
+ */
+import { pathTo } from '../../kernels'
+import type { CallStarted, ChatMessage } from '../../messages/facts'
+import { concatArrays } from '../../runtime/concatArrays'
+import { withoutEnd } from '../conversation/answer'
+import type { Message } from '../conversation/message'
+import { chatMessage } from '../rendering/chatMessage'
+import type { ConversationRenderer } from '../rendering/conversationRenderer'
+import type { CallRequest } from './callRequest'
+import { messagesOf, type SessionState } from './session'
+
+export interface RenderingOptions {
+  readonly renderer: ConversationRenderer
+  readonly encode: (text: string) => Promise<Int32Array>
+}
+
+export interface Placed {
+  readonly parent: number | null
+  readonly branch: CallStarted['branch']
+  readonly messages: readonly Message[]
+  readonly tokens: Int32Array
+  readonly context: Int32Array
+}
+
+/** @param tools canonical JSON of the request's tools */
+export async function place(
+  ways: RenderingOptions,
+  session: SessionState,
+  request: CallRequest,
+  tools: string,
+): Promise<Placed> {
+  const { renderer, encode } = ways
+  const { messages } = request
+  if (request.dialect === 'completions') {
+    const tokens = await encode(messages[0]!.content)
+    const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
+    return { parent: null, branch, messages, tokens, context: tokens }
+  }
+  const { parent, held, branch } = session.index.place({ tools, messages: request.messages })
+  if (parent !== null) {
+    const tail = request.messages.slice(held)
+    const node = session.calls.tree.nodes.get(parent)!
+    const before = concatArrays(Int32Array, [contextOf(session, node.started), node.finished!.tokens])
+    const tokens = await tailOf(renderer, session, request, parent, tail, before)
+    if (tokens !== undefined)
+      return { parent, branch, messages: tail, tokens, context: concatArrays(Int32Array, [before, tokens]) }
+  }
+  const { tokens } = await renderer.whole(request.messages.map(chatMessage), request.tools)
+  return {
+    parent: null,
+    branch: parent === null ? branch : 'template',
+    messages: request.messages,
+    tokens,
+    context: tokens,
+  }
+}
+
+/** Renders what follows a recorded call; undefined if the template does not append it. */
+async function tailOf(
+  renderer: ConversationRenderer,
+  session: SessionState,
+  request: CallRequest,
+  parent: number,
+  tail: readonly Message[],
+  before: Int32Array,
+): Promise<Int32Array | undefined> {
+  const node = session.calls.tree.nodes.get(parent)!
+  if (renderer.keepsHistory && !tail.some(one => one.role === 'assistant' || one.role === 'system')) {
+    const tokens = await renderer.following(tail.map(chatMessage), node.finished!.finish === 'stop')
+    if (tokens !== undefined) return tokens
+  }
+  // The turns that the model sampled are rendered as it wrote them, not as the client sent them back.
+  const recorded = pathTo(session.calls.tree, parent).flatMap(({ started, finished }): ChatMessage[] => [
+    ...messagesOf(started).map(chatMessage),
+    { role: 'assistant', content: withoutEnd(finished!.text) },
+  ])
+  const whole = await renderer.whole([...recorded, ...tail.map(chatMessage)], request.tools)
+  return renderer.tailOfWhole(whole, before)
+}
+
+/** Context of a call, as its path in the tree has it. */
+export function contextOf(session: SessionState, started: CallStarted): Int32Array {
+  if (started.parent === null) return started.tokens
+  const path = pathTo(session.calls.tree, started.parent)
+  const parts = path.flatMap(node => [node.started.tokens, node.finished!.tokens])
+  return concatArrays(Int32Array, [...parts, started.tokens])
+}
