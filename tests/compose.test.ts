@@ -1,5 +1,8 @@
 /** docker-compose.yml and what goes with it: every promise of the file that can be checked without Docker. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 import { roles } from '../actors/run/run'
@@ -29,6 +32,22 @@ test('every service of ours is a command line that the program takes, for one ru
   const { options: learner } = await trainCommand(services.learner!.command!)
   expect(learner.engine).toEqual(['local'])
   expect(services.tools!.deploy).toEqual({ replicas: 2 })
+})
+
+test("Kafka's health check starts no JVM: it succeeds where something listens, and fails where nothing does", async () => {
+  const [kind, ...words] = services.kafka!.healthcheck!.test
+  expect([kind, words[0]]).toEqual(['CMD', 'bash'])
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const check = async () => {
+    const [program = '', ...rest] = words.map(word => word.replace('9094', String(port)))
+    const [code] = await once(spawn(program, rest, { stdio: 'ignore' }), 'exit')
+    return code
+  }
+  expect(await check()).toBe(0)
+  await new Promise(resolve => server.close(resolve))
+  expect(await check()).not.toBe(0)
 })
 
 test('what is published is published on loopback alone, and every image of others is pinned to a version', () => {

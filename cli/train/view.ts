@@ -34,8 +34,8 @@ export type RunView = ReturnType<typeof trainView>
 
 const barWidth = 24
 const redrawMs = 100
-/** Number of lines that report a cold start's progress when stderr is no terminal: a cold start may take minutes. */
-const coldStartLines = 4
+/** Ms after which a cold start's progress is reported again when stderr is no terminal: it may take minutes. */
+const coldStartEveryMs = 30_000
 const shownRefused = 5
 const orderSays: Readonly<Record<ControlOrder, string>> = {
   pause: 'begins no turn, draw or step',
@@ -59,7 +59,8 @@ export function trainView(options: TrainViewOptions) {
   let drawnAt = 0
   let drawn = false
   let note = 'starting: model, engines, tools'
-  let quarters = 0
+  let quarters = -1
+  let coldStartSaidAt = 0
   const begun = fx.elapsed()
   let coldSince: number | undefined
   let shown = note
@@ -115,8 +116,11 @@ export function trainView(options: TrainViewOptions) {
       const left = done > 0 ? `, ${duration(((fx.elapsed() - coldSince) / 1000 / done) * (1 - done))} left` : ''
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${live ? left : ''}`
       if (live || json) return draw(note)
-      if (Math.floor(done * coldStartLines) <= quarters) return
-      quarters = Math.floor(done * coldStartLines)
+      const now = fx.elapsed()
+      // A line at its beginning, at each quarter, and whenever half a minute has passed without one.
+      if (Math.floor(done * 4) <= quarters && now - coldStartSaidAt < coldStartEveryMs) return
+      quarters = Math.floor(done * 4)
+      coldStartSaidAt = now
       say(note)
     },
     stage(fact: StageChanged) {

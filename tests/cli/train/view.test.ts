@@ -155,3 +155,30 @@ test('the summary says how many rewards failed and why, the most frequent reason
     /rewards failed +2 × raised: KeyError: 'kg' \(judge\.py:12\)\nrewards failed +1 × timeout: no score/,
   )
 })
+
+test('without a terminal, a cold start says its progress as it begins, at each quarter, and at least every 30 s', () => {
+  const said: string[] = []
+  const spy = jest.spyOn(process.stderr, 'write').mockImplementation(text => said.push(String(text)) > 0)
+  const tty = process.stderr.isTTY
+  process.stderr.isTTY = false
+  const fx = manualEffects()
+  try {
+    const view = trainView({ json: false, config, run: 'r', fx })
+    for (const [afterMs, done] of [
+      [0, 0.01],
+      [10_000, 0.02],
+      [10_000, 0.03],
+      [10_000, 0.04],
+      [10_000, 0.05],
+      [10, 0.25],
+      [10, 0.3],
+    ] as const) {
+      fx.advance(afterMs)
+      view.coldStart(done, 1)
+    }
+  } finally {
+    process.stderr.isTTY = tty
+    spy.mockRestore()
+  }
+  expect(said.map(line => /\d+ ?%/.exec(line)?.[0].replace(' ', ''))).toEqual(['1%', '4%', '25%'])
+})
