@@ -1,13 +1,15 @@
 /**
- * `troupe track RUN --to tensorboard:DIR`: gives a run's figures to a tracker of experiments, live or from its log.
+ * `troupe track RUN --to tensorboard:DIR|mlflow:URL`: gives a run's figures to a tracker of experiments, live or from its log.
  *
- * in   a run's log        out  the tracker's own files; stderr: what is followed, and the run's end
+ * in   a run's log        out  the tracker's own files or requests; stderr: what is followed, a tracker that fails, the run's end
  * A second call goes on where the first one ended: the tracker has every point once. Exit codes: 0 all points that the log
- * has are with the tracker; 130 and 143 on signals.
+ * has are with the tracker; 2 the tracker failed; 130 and 143 on signals.
  */
 import type { Command } from 'commander'
+import { trackerAddress, trackerForms } from '../config/trackerAddress'
+import { openTracker } from '../replay/tracking/openTracker'
 import { trackRun } from '../replay/tracking/runPoints'
-import { tensorboardTracker } from '../replay/tracking/tensorboard'
+import type { TroupeError } from '../runtime/errors'
 import { stopSignals } from './io/signals'
 import { withBus, withDirectory } from './options/busOptions'
 import { usageError, withLog } from './replay/runOptions'
@@ -23,24 +25,27 @@ export function registerTrack(program: Command): void {
   const command = program
     .command('track <run>')
     .description("give a run's figures to a tracker of experiments, live or from the log of a run that is over")
-    .requiredOption('--to <tracker>', 'tensorboard:DIRECTORY')
+    .requiredOption('--to <tracker>', trackerForms)
     .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
   withDirectory(withBus(command)).action(track)
 }
 
 const track = (run: string, { to, follow, ...where }: TrackOptions): Promise<void> => {
-  const [kind = '', ...rest] = to.split(':')
-  const place = rest.join(':')
-  if (kind !== 'tensorboard' || place === '')
-    throw usageError('bad_tracker', `--to ${to}: expected tensorboard:DIRECTORY`, 'write --to tensorboard:runs')
+  const address = trackerAddress(to)
+  if (typeof address === 'string')
+    throw usageError(
+      'bad_tracker',
+      `--to ${to}: ${address}`,
+      'write --to tensorboard:runs, or --to mlflow:http://localhost:5000',
+    )
   return withLog({ ...where, run }, async recorded => {
-    const tracker = await tensorboardTracker(place, recorded.run)
+    const tracker = await openTracker(address, recorded.run)
     const signals = stopSignals()
     const over = new AbortController()
     void signals.stopped.then(() => over.abort())
     try {
       process.stderr.write(`run ${recorded.run} → ${to}\n`)
-      const end = await trackRun(recorded, tracker, { follow, signal: over.signal })
+      const end = await trackRun(recorded, tracker, { follow, signal: over.signal, onTrouble })
       if (end !== undefined) process.stderr.write(`run ${recorded.run}: ${end.outcome} after ${end.steps} steps\n`)
       process.exitCode = signals.exitCode()
     } finally {
@@ -48,4 +53,10 @@ const track = (run: string, { to, follow, ...where }: TrackOptions): Promise<voi
       await tracker.close()
     }
   })
+}
+
+const onTrouble = (error: TroupeError | undefined): void => {
+  process.stderr.write(
+    error === undefined ? 'tracker: it answers again\n' : `tracker: ${error.message}; trying again\n`,
+  )
 }

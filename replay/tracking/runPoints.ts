@@ -8,6 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, Fact, RunFinished, RunStarted } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
 import { progress, type StepReport } from '../learning/progress'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
@@ -22,12 +23,14 @@ export interface Point {
   readonly texts?: Readonly<Record<string, string>>
 }
 
-/** Receives points in the log's order, and must have kept them once it resolves. */
+/** Receives points in the log's order. A call that failed with a retriable error is made again. */
 export interface Tracker {
-  /** Called once, before any point. */
+  /** Called before any point, and again until it resolves. */
   begin(started: RunStarted): Promise<void>
-  /** Keeps points that it does not have yet. */
+  /** Keeps points that it does not have yet, and must have kept them once it resolves. */
   keep(points: readonly Point[]): Promise<void>
+  /** Called once all points of a run that is over are kept. */
+  end?(finished: RunFinished): Promise<void>
   close(): Promise<void>
 }
 
@@ -35,10 +38,20 @@ export interface TrackOptions {
   /** false: ends at the log's present end. true: follows until `run.finished`. */
   readonly follow: boolean
   readonly everyMs?: number
+  /** Aborted: reads once more to the log's end, tries the tracker once more, and ends. */
   readonly signal?: AbortSignal
+  /** Time after which a tracker that fails is given up, ms, once the run is over or not followed; a live run waits for it. */
+  readonly patienceMs?: number
+  /** Called with the first failure of the tracker in a row, and with undefined when it works again. */
+  readonly onTrouble?: (error: TroupeError | undefined) => void
 }
 
 const usualEveryMs = 1000
+const usualPatienceMs = 30_000
+/** Longest time between two tries, ms. */
+const longestWaitMs = 30_000
+/** Number of points that wait for a tracker above which the log is not read on. */
+const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
 const counted: ReadonlySet<string> = new Set([
   ...[
@@ -52,14 +65,17 @@ const counted: ReadonlySet<string> = new Set([
   ...['group.selected', 'group.rejected'],
 ])
 
-/** Gives the tracker every point of the run. Resolves with the run's end; undefined while it has none. */
+/**
+ * Gives the tracker every point of the run. Resolves with the run's end; undefined while it has none.
+ * @throws the tracker's error, where it is given up
+ */
 export async function trackRun(
   recorded: RecordedRun,
   tracker: Tracker,
   options: TrackOptions,
 ): Promise<RunFinished | undefined> {
-  const { signal, everyMs = usualEveryMs } = options
-  await tracker.begin(await recorded.started())
+  const { signal, everyMs = usualEveryMs, patienceMs = usualPatienceMs, onTrouble = () => {} } = options
+  const started = await recorded.started()
   const { selection } = await configOf(recorded)
   const folded = progress({ positiveAbove: selection.positiveAbove, onlyEnds: true })
   const counts = fence()
@@ -103,11 +119,41 @@ export async function trackRun(
     return points.sort((a, b) => a.at - b.at)
   }
 
-  for (;;) {
-    const points = await read()
-    if (points.length > 0) await tracker.keep(points)
-    if (!options.follow || finished !== undefined || signal?.aborted) return finished
-    await sleep(everyMs, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  let waiting: readonly Point[] = []
+  let hasBegun = false
+  /** Gives the tracker what waits for it. Returns the error that may pass by itself, if one arose. */
+  async function give(): Promise<TroupeError | undefined> {
+    try {
+      if (!hasBegun) await tracker.begin(started)
+      hasBegun = true
+      if (waiting.length > 0) await tracker.keep(waiting)
+      waiting = []
+      if (finished !== undefined) await tracker.end?.(finished)
+      return undefined
+    } catch (thrown) {
+      if (thrown instanceof TroupeError && thrown.retriable) return thrown
+      throw thrown
+    }
+  }
+
+  const pause = (ms: number) => sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  let troubleMs = 0
+  for (let waitMs = everyMs; ; ) {
+    const isLast = signal?.aborted === true
+    if (waiting.length < mostWaiting) waiting = [...waiting, ...(await read())]
+    const trouble = await give()
+    const isOver = isLast || !options.follow || finished !== undefined
+    if (trouble === undefined) {
+      if (troubleMs > 0) onTrouble(undefined)
+      ;[troubleMs, waitMs] = [0, everyMs]
+      if (isOver) return finished
+    } else {
+      if (isLast || (isOver && troubleMs >= patienceMs)) throw trouble
+      if (troubleMs === 0) onTrouble(trouble)
+      troubleMs += waitMs
+    }
+    await pause(waitMs)
+    if (trouble !== undefined) waitMs = Math.min(waitMs * 2, longestWaitMs)
   }
 }
 

@@ -1,0 +1,88 @@
+/**
+ * Client of MLflow's REST API 2.0: each call has a deadline, and its failure says whether the same call may succeed later.
+ *
+ * in   a server's URL; credentials from the environment variables of MLflow's own client        out  parsed answers
+ * Invariant: a call ends within its deadline, whether the server is absent, silent or slow.
+ */
+import { asError, TroupeError } from '../../../runtime/errors'
+
+export interface MlflowClient {
+  readonly url: string
+  /** Calls `mlflow/PATH`. `body` makes it a POST. @throws TroupeError tracker.unreachable, tracker.refused */
+  call<T>(path: string, body?: Readonly<Record<string, unknown>>): Promise<T>
+}
+
+/** Error that MLflow's server names in its answer, such as RESOURCE_DOES_NOT_EXIST. */
+export class MlflowRefusal extends TroupeError {
+  constructor(
+    url: string,
+    readonly status: number,
+    readonly named: string | undefined,
+    text: string,
+  ) {
+    const isLater = status === 429 || status >= 500
+    super(isLater ? 'tracker.unreachable' : 'tracker.refused', {
+      boundary: 'replay',
+      retriable: isLater,
+      message: `${url} answered ${status}: ${text.slice(0, 300)}`,
+      hint:
+        status === 401 || status === 403
+          ? 'set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
+          : "look at the server's log; the points that it has kept are not sent again",
+    })
+  }
+}
+
+const usualDeadlineMs = 10_000
+
+export function mlflowClient(url: string, deadlineMs = usualDeadlineMs, env = process.env): MlflowClient {
+  const base = url.replace(/\/+$/, '')
+  const headers = { 'content-type': 'application/json', ...credentials(env) }
+  return {
+    url: base,
+    async call<T>(path: string, body?: Readonly<Record<string, unknown>>) {
+      const signal = AbortSignal.timeout(deadlineMs)
+      const request =
+        body === undefined ? { headers, signal } : { method: 'POST', body: JSON.stringify(body), headers, signal }
+      const { status, text } = await fetch(`${base}/api/2.0/mlflow/${path}`, request)
+        .then(async answer => ({ status: answer.status, text: await answer.text() }))
+        .catch(thrown => {
+          throw unreachable(base, signal.aborted ? `no answer in ${deadlineMs / 1000} s` : reasonOf(thrown), thrown)
+        })
+      const answer = parsed(text)
+      if (status >= 200 && status < 300 && answer !== undefined) return answer as T
+      throw new MlflowRefusal(base, status, answer?.error_code as string | undefined, String(answer?.message ?? text))
+    },
+  }
+}
+
+/** Reads the same variables as MLflow's own client. */
+function credentials(env: NodeJS.ProcessEnv): Record<string, string> {
+  const { MLFLOW_TRACKING_TOKEN: token, MLFLOW_TRACKING_USERNAME: user, MLFLOW_TRACKING_PASSWORD: password } = env
+  if (user) return { authorization: `Basic ${Buffer.from(`${user}:${password ?? ''}`).toString('base64')}` }
+  return token ? { authorization: `Bearer ${token}` } : {}
+}
+
+function parsed(text: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value = JSON.parse(text)
+    return typeof value === 'object' && value !== null ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** undici says "fetch failed" and keeps the reason in `cause`. */
+const reasonOf = (thrown: unknown): string => {
+  const { message, cause } = asError(thrown)
+  return cause instanceof Error ? cause.message || String((cause as NodeJS.ErrnoException).code) : message
+}
+
+const unreachable = (url: string, why: string, cause: unknown) =>
+  new TroupeError('tracker.unreachable', {
+    boundary: 'replay',
+    retriable: true,
+    message: `${url} cannot be reached: ${why}`,
+    hint: `start it (mlflow server), or correct its address; the run's log keeps every point until then`,
+    cause,
+  })
