@@ -61,7 +61,7 @@ export async function serveDashboard(options: ServeOptions): Promise<number> {
   return code
 }
 
-/** Opens an address in the user's browser; without a browser the printed address is all there is. */
+/** Opens an address in the user's browser; without a browser it does nothing, since the address is printed. */
 export function openInBrowser(address: string): void {
   const opener = process.platform === 'darwin' ? 'open' : 'xdg-open'
   spawn(opener, [address], { stdio: 'ignore', detached: true })

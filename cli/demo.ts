@@ -1,5 +1,5 @@
 /**
- * `troupe demo`: serves the page over a recorded run that ships with Troupe, and opens it. Node alone; nothing is trained.
+ * `troupe demo`: serves the page over a recorded run that ships with Troupe, and opens it. It needs only Node and trains nothing.
  *
  * in   dashboard/demo/quickstart.recording        out  on stderr: the page's address
  * Invariant: the run lies in a temporary directory, which is removed at the end.

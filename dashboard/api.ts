@@ -6,7 +6,7 @@
  */
 
 /**
- * live: a record was written within the last 15 s. ended: `run.finished` is the last word. cut-off: neither, as after a
+ * live: a record was written within the last 15 s. ended: it wrote `run.finished`. cut-off: neither, as after a
  * crash.
  */
 export type RunState = 'live' | 'done' | 'stopped' | 'failed' | 'cut-off'
@@ -21,7 +21,7 @@ export interface RunLine {
   readonly plannedSteps: number | null
   readonly passAt1: number | null
   readonly alarms: number
-  /** Why the run cannot be shown; the other fields are then empty. */
+  /** Reason why the run cannot be shown; the other fields are then empty. */
   readonly error?: string
 }
 
@@ -61,7 +61,7 @@ export interface AlarmLine {
   readonly place: PlaceText
   /** Last step that was over when the alarm was raised; 0 before the first. */
   readonly step: number
-  /** Page of the cause, and the command that shows the same. */
+  /** View of the page that shows the cause, and the terminal command that shows the same. */
   readonly link: string
   readonly command: string
 }
@@ -102,7 +102,7 @@ export interface Overview {
   readonly marks: readonly Mark[]
   /** Records that could not be read. */
   readonly faults: readonly string[]
-  /** Offsets at which a stream of this state goes on, as in the id of a stream's event. */
+  /** Cursor from which a stream continues this state; the id of a stream's event has the same form. */
   readonly cursor: string
   readonly command: string
 }
@@ -154,7 +154,7 @@ export interface GroupMember extends TrajectoryLine {
   /** Weight in the draw of positives; null for a member that is not drawn by weight. */
   readonly weight: number | null
   readonly answer: ShownText | null
-  /** Why the member was kept, dropped or left out, in a sentence. */
+  /** Reason, in a sentence, why the member was kept, dropped or left out. */
   readonly why: string
 }
 
@@ -169,10 +169,10 @@ export interface GroupReport {
   readonly selection: string
   readonly generator: string
   readonly seed: number
-  /** True when today's code decides as recorded; null while nothing is recorded. */
+  /** True if the present code makes the recorded selection again; null while no selection is recorded. */
   readonly agrees: boolean | null
   readonly members: readonly GroupMember[]
-  /** What each selection would keep, by its name: advantages by member. */
+  /** For each selection (`paper`, …): the group's outcome under it, and the advantages of the members that it would keep. */
   readonly variants: Readonly<Record<string, { outcome: string; advantages: Readonly<Record<number, number>> }>>
   readonly command: string
 }

@@ -2,8 +2,8 @@
  * GatewayError: a refusal of a call, which each dialect writes in its own form.
  *
  * in   what is wrong        out  an HTTP status, a kind, a code, and if the client's library should try again
- * Invariant: a fault of the gateway is 500 and not repeated; a busy or lost engine is 429 or 503 with a time to wait; what a
- * client can only change itself is 4xx and not repeated.
+ * Invariant: clients are told not to retry a fault of the gateway (500), nor an error that only they can correct (4xx).
+ * A busy or lost engine is 429 or 503, with the time after which to retry.
  */
 import { asError, TroupeError } from '../runtime/errors'
 
@@ -71,7 +71,7 @@ export const contextExceeded = (tokens: number, most: number): GatewayError =>
     'context_length_exceeded',
   )
 
-/** Makes a refusal of any error. Only errors of engines that may pass are worth another try. */
+/** Converts any error to a GatewayError. Only errors of engines that may pass tell the client to retry. */
 export function refusalOf(thrown: unknown): GatewayError {
   if (thrown instanceof GatewayError) return thrown
   const { message } = asError(thrown)

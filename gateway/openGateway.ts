@@ -32,11 +32,11 @@ export interface GatewayOptions {
   readonly limits: RolloutRequested['limits']
   /** Sampling of every call while training; its stop tokens are the renderer's. */
   readonly sampling: Omit<RolloutRequested['sampling'], 'stopTokens'>
-  /** Name of the model in answers to `models`. Default: what the engine says. */
+  /** Name of the model in answers to `models`. Default: the name that the engine gives. */
   readonly model?: string
   readonly strictModel?: boolean
   readonly strippedThinking?: 'branch' | 'restore'
-  /** Time until a session ends by itself, unless it says another. Default: 24 h. */
+  /** Time until a session ends by itself, unless the session was opened with another. Default: 24 h. */
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number

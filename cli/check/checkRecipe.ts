@@ -3,7 +3,7 @@
  *
  * in   the recipe's name or file, `--set`, where the run would write        out  the faults, errors first; what was looked at
  * Invariant: starts no model, engine, trainer, sandbox or server, and writes nothing. What a part needs of another that is faulty
- * (prompts need sound tasks and a model) is left out, and `said` does not speak of it.
+ * (prompts need sound tasks and a model) is not checked, and `said` does not list it.
  */
 import { existsSync } from 'node:fs'
 import { relative, resolve } from 'node:path'

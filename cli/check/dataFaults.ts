@@ -12,14 +12,14 @@ import { problemsData, problemsFaults } from '../../recipes/problems'
 import { type Fault, placed, warning } from './fault'
 
 const tasksMs = 1500
-/** Tasks of a split that are looked at. */
+/** Number of tasks of a split that are checked. */
 const most = 512
 
 export interface CheckedData {
   readonly faults: readonly Fault[]
   readonly train: readonly Task[]
   readonly evaluation: readonly Task[]
-  /** What was looked at, such as `10 tasks`. */
+  /** Description of what was checked, such as `10 tasks`. */
   readonly said: string
 }
 

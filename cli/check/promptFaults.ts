@@ -15,9 +15,9 @@ import { policyDirectory, pythonPath } from '../../runtime/python'
 import { error, type Fault, warning } from './fault'
 
 const measureMs = 10_000
-/** Prompts that are rendered, of each end of the range of lengths. */
+/** Number of prompts that are rendered at each end of the range of lengths. */
 const ofEachEnd = 8
-/** Characters of a token, where the tokenizer is not known. */
+/** Assumed number of characters per token, where the tokenizer does not exist yet. */
 const charsPerToken = 3
 
 interface Measured {

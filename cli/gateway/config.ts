@@ -1,5 +1,5 @@
 /**
- * Resolves what a gateway serves: the recipe's sampling, limits, model and engines, with the command line's on top.
+ * Resolves what a gateway serves: the recipe's sampling, limits, model and engines; options of the command line override.
  *
  * in   a recipe's name, or none; --model, --engine, --set        out  the resolved recipe, the model's directory and template
  * Invariant: without a recipe the gateway samples at temperature 1 and without cuts, as training needs it.

@@ -11,7 +11,7 @@ import { toolResultText, unknownToolText } from '../../kernels/toolCalls/toolTex
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 
-/** As recipes/starter has them. */
+/** Prices of the project's items; the files of recipes/starter repeat them. */
 export const prices: Readonly<Record<string, number>> = {
   ...{ lamp: 17, chair: 43, table: 88, sofa: 65, rug: 31, bed: 94, desk: 76, clock: 22, vase: 13, stool: 28 },
 }

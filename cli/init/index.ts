@@ -1,8 +1,8 @@
 /**
- * `troupe init [DIR]`: makes a small project of one's own that `troupe train` runs at once.
+ * `troupe init [DIR]`: makes a small project of the user's own that `troupe train` runs at once.
  *
  * in   a directory, the language        out  recipe, problems, conversations, a tool, a reward, a test, a README
- * Invariant: no file that is there is changed; if one is in the way, nothing is written.
+ * Invariant: no existing file is changed: if one of the files exists already, nothing is written.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'

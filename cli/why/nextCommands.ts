@@ -1,5 +1,5 @@
 /**
- * The commands that help next, for an explanation of `troupe why`.
+ * Lists the commands that help next, for an explanation of `troupe why`.
  *
  * in   an explanation        out  command lines, the most useful first; none when nothing is wrong
  */

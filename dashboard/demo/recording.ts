@@ -2,8 +2,8 @@
  * A run as one file that any machine can read: the records of its log, and the tokenizer that gives its tokens a text.
  *
  * in   a bus and a run        out  gzipped msgpack; and back, a run on an lmdb bus
- * Invariant: keys, headers, values and times are those of the run. Commands that answer nothing any more are left out, but
- * for the executors' offers, so positions of fact topics and telemetry are those of the run too.
+ * Invariant: keys, headers, values and times are those of the run. Commands are left out, except
+ * the executors' offers of slots; offsets in the topics of facts and telemetry are those of the run too.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -76,7 +76,7 @@ export async function unpackRecording(bytes: Uint8Array, directory: string): Pro
       const [name, partition] = place.split(':')
       const topic = topicOnBus(runId(run), name as TopicName)
       for (let at = 0; at < list.length; ) {
-        // The bus stamps what is appended with the time of its clock, so records of one time go together.
+        // The bus gives every append the time of its clock, so records of one time are appended together.
         const [time] = list[at]!
         const same: NewRecord[] = []
         for (; at < list.length && list[at]![0] === time && same.length < batch; at++) {

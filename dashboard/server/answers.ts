@@ -24,7 +24,7 @@ const most = { trajectories: 500, groups: 500, events: 200, tokens: 8192, lanes:
 export interface Asked {
   readonly run: OpenedRun
   readonly place: CommandPlace
-  /** Parts of the path behind the run's name. */
+  /** Parts of the path after the run's name. */
   readonly path: readonly string[]
   readonly query: URLSearchParams
 }

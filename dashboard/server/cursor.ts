@@ -14,7 +14,7 @@ export const cursorOf = (places: readonly Place[]): string => places.map(placeTe
 /** Parses a cursor. @throws TroupeError replay.bad_place */
 export const placesOf = (cursor: string): readonly Place[] => cursor.split(',').map(placeOf)
 
-/** Returns where each partition ends now. */
+/** Returns the offset at which each partition ends now. */
 export async function endsOf(recorded: RecordedRun): Promise<readonly Place[]> {
   const places: Place[] = []
   for (const topic of streamed) {

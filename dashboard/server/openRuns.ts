@@ -28,7 +28,7 @@ export interface RunsOptions {
 }
 
 export class OpenRuns {
-  /** Opened runs, the one used last at the end. */
+  /** Opened runs, the most recently used last. */
   readonly #open = new Map<string, Promise<OpenedRun>>()
   /** Number of requests and streams that use a run now, by its name. */
   readonly #users = new Map<string, number>()
@@ -110,7 +110,7 @@ export class OpenRuns {
     return line
   }
 
-  /** Changes when the log's file changes; undefined on Kafka. */
+  /** Returns a text that changes when the log's file changes; undefined on Kafka. */
   #stamp(name: string): string | undefined {
     const { bus } = this.options
     if (bus.startsWith('kafka:')) return undefined

@@ -17,7 +17,7 @@ import { Telemetry } from './telemetry'
 
 /** Topics whose newest records tell whether a run is alive. */
 const watched = ['telemetry', 'trajectories', 'runs', 'learner'] as const
-/** A live run writes telemetry once a second; one that wrote nothing for this long is cut off, or waits. */
+/** A live run writes telemetry once a second; a run that wrote nothing for this long is cut off, or waits. */
 const liveMs = 15_000
 /** Least time between two refreshes, ms. */
 const refreshMs = 400
@@ -54,7 +54,7 @@ export class OpenedRun {
     }
   }
 
-  /** Reads a run that is open already; whoever opened it closes it. */
+  /** Reads a run that the caller has opened, and will close. */
   static async over(recorded: RecordedRun): Promise<OpenedRun> {
     const opened = new OpenedRun(recorded, await followIndex(recorded))
     await opened.refresh()

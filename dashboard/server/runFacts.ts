@@ -2,7 +2,7 @@
  * Folds the small topics of a run, `runs` and `learner`, into what the header, the curves and the alarms show.
  *
  * in   entries of both topics, in each topic's order        out  start, ends, engines, steps, evaluations, alarms, marks
- * Invariant: only facts that count are folded (fencing). A step's batch is not kept, since a run of months has many.
+ * Invariant: facts of replaced (fenced) writers are left out. A step's batch is not kept, since a run of months has many.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EngineJoined, EvaluationCompleted, Fact, Metrics, RunFinished, RunStarted } from '../../messages/facts'
@@ -51,7 +51,7 @@ export class RunFacts {
   readonly alarms: FoldedAlarm[] = []
   readonly marks: Mark[] = []
   step = 0
-  /** Changes whenever a fact was folded. */
+  /** Number that changes whenever a fact was folded. */
   version = 0
   readonly #next = { runs: 0, learner: 0 }
   readonly #counts = fence()

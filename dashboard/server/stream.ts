@@ -41,12 +41,12 @@ export async function streamFacts(
     if (facts.length > 0) await send(`id: ${cursorOf(next)}\nevent: facts\ndata: ${JSON.stringify(facts)}\n\n`)
     else if (systemEffects.elapsed() - sentAt > heartbeatMs) await send(': alive\n\n')
     places = [...next]
-    // A reader that is behind gets the next facts at once.
+    // More facts are in the log already: they are sent without a pause.
     if (facts.length < mostFacts) await sleep(pollMs, undefined, { signal }).catch(() => {})
   }
 }
 
-/** Reads at most `mostFacts` facts behind `places`; `next`: where the following read begins. */
+/** Reads at most `most` facts from the offsets `places` on; `next`: the offsets at which the following read begins. */
 export async function newFacts(
   { recorded }: Pick<OpenedRun, 'recorded'>,
   places: readonly Place[],

@@ -10,15 +10,15 @@
 export type DriverName = 'local' | 'oci' | 'docker'
 export type NetworkMode = 'no-network' | 'public' | 'allowlist'
 
-/** What a driver can give, on this machine. */
+/** Capabilities of a driver on this machine. */
 export interface DriverCapabilities {
   readonly driver: DriverName
-  /** Ways in which an environment's files may come to be; `none`: from no image. */
+  /** Sources of an environment's files that the driver accepts; `none`: no image. */
   readonly images: readonly ('image' | 'dockerfile' | 'compose' | 'none')[]
   readonly networks: readonly NetworkMode[]
-  /** Limits that the kernel holds for the environment as a whole. */
+  /** Limits that the kernel enforces on the environment as a whole. */
   readonly limits: readonly ('cpus' | 'memoryMb' | 'storageMb' | 'processes')[]
-  /** True: commands may run as any user of the image; false: as root of the environment alone. */
+  /** True: commands may run as any user of the image; false: only as root of the environment. */
   readonly users: boolean
   readonly snapshots: boolean
 }

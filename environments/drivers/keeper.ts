@@ -3,7 +3,7 @@
  *
  * in   the keeper's configuration, requests        out  answers; bytes of files
  * Invariant: the keeper's standard input is its lifeline: it ends, and removes its environment, when this process dies,
- * however it dies. A request has a deadline, and its connection carries it alone: closing it ends what it started.
+ * however it dies. Each request has a deadline and a connection of its own; closing the connection ends what the request started.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
@@ -65,7 +65,7 @@ export class Keeper {
     // `-P` does not exist before Python 3.11; `-I -S` leaves out site and the user's paths.
     const child = spawn(sandboxPythonPath() ?? 'python3', ['-I', '-S', '-B', program, file], {
       stdio: ['pipe', 'pipe', 'pipe'],
-      // Nothing of this process's variables: they hold secrets, and processes of the environment are its descendants.
+      // The keeper gets none of this process's variables: they hold secrets, and the environment's processes descend from it.
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' },
       detached: true, // a Ctrl-C at the terminal must not reach it before its environment is removed
     })

@@ -24,11 +24,11 @@ export interface DriverOptions {
   readonly directory?: string
 }
 
-/** What differs between the drivers. */
+/** Parts that differ between the drivers `oci` and `local`. */
 export interface Kind {
   readonly name: DriverName & ('oci' | 'local')
   readonly capabilities: () => Promise<DriverCapabilities>
-  /** Returns the lowest layer and what commands find in it; writes into `directory` what the keeper needs. */
+  /** Returns the lowest layer and the defaults of commands in it; writes the files that the keeper needs into `directory`. */
   readonly prepare: (
     spec: EnvironmentSpec,
     store: Store,
@@ -70,7 +70,7 @@ export class KeptDriver implements EnvironmentDriver {
     if (!capabilities.networks.includes(spec.network))
       throw environmentError(
         'environment.refused',
-        `the driver ${this.name} gives ${capabilities.networks.join(', ')} alone, not ${spec.network}`,
+        `the driver ${this.name} offers only ${capabilities.networks.join(', ')}, not ${spec.network}`,
       )
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
     const directory = join(this.store.live, encodeURIComponent(this.me.run), String(this.me.epoch), id)
@@ -100,7 +100,10 @@ export class KeptDriver implements EnvironmentDriver {
 
   async fork(environment: Environment): Promise<Environment> {
     if (!(environment instanceof KeptEnvironment))
-      throw environmentError('environment.refused', `the driver ${this.name} forks its own environments alone`)
+      throw environmentError(
+        'environment.refused',
+        `the driver ${this.name} can fork only environments that it started`,
+      )
     const { digest } = await environment.snapshot()
     return this.start({ ...environment.spec, snapshot: digest })
   }

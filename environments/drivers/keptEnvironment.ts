@@ -16,7 +16,7 @@ import type { Environment, EnvironmentSpec, ExecRequest, ExecResult, ExecStatus,
 import { environmentError } from './errors'
 import type { Keeper, RequestOptions } from './keeper'
 
-/** What an image says about the commands that run in it. */
+/** Defaults that an image sets for the commands that run in it. */
 export interface ImageDefaults {
   readonly env: Readonly<Record<string, string>>
   readonly workdir: string
@@ -111,7 +111,7 @@ export class KeptEnvironment implements Environment {
       if (header.kind === 'file') {
         await pipeline(socket, createWriteStream(target, { mode: 0o600, flags: 'wx' }))
         const { size } = statSync(target)
-        if (size !== header.size) throw new Error(`${size} of ${header.size} bytes came`)
+        if (size !== header.size) throw new Error(`only ${size} of ${header.size} bytes arrived`)
       } else await untar(socket, target)
     } catch (thrown) {
       rmSync(target, { recursive: true, force: true })

@@ -194,7 +194,7 @@ def descendants(host_proc, pid):
 
 
 def become(inside, request, fail):
-    """In the child: joins the cgroup, becomes the user, and runs the command. Returns never, or raises."""
+    """In the child: joins the cgroup, becomes the user, and runs the command. It never returns, unless by raising."""
     os.setsid()
     for fd in inside.cgroups:
         os.write(fd, b"0")

@@ -1,7 +1,7 @@
 """Keeper: holds one environment and serves it on a Unix socket: commands, files, snapshots.
 
 in   argv: a configuration file (JSON); standard input: the lifeline, whose end means that Troupe's process is gone
-out  on standard output one line: `{"ready": …}` or `{"failed": …}`; on the socket `s` in its directory, an answer a connection
+out  on standard output one line: `{"ready": …}` or `{"failed": …}`; on the socket `s` in its directory, one answer per connection
 Invariant: the overlay is mounted in this process's own mount namespace, so it ends with the last process that uses it.
 When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of this
 process leaves is listed in the directory (`first.pid`, `cgroups`), where the sweeper finds it.

@@ -119,7 +119,7 @@ const networkText = ({ network_mode, saysNetwork }: Task['config']['environment'
   saysNetwork ? `network: ${network_mode}` : 'network: not said; Troupe gives none'
 
 const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
-  `the driver ${driver} gives ${networks.join(', ')} alone`
+  `the driver ${driver} offers only ${networks.join(', ')}`
 
 /** A task that says nothing about the network gets none: Harbor's default (public) is not a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>

@@ -39,7 +39,7 @@ export interface TaskResult {
   readonly steps: readonly StepResult[]
 }
 
-/** Used where a task names none; the agent's deadline is Harbor's default for the oracle. */
+/** Limits of a task that names none; the agent's deadline is Harbor's default for the oracle. */
 const usual = { memoryMb: 2048, processes: 512, agentSeconds: 600 } as const
 
 export async function runTask(task: Task, options: RunTaskOptions): Promise<TaskResult> {

@@ -28,6 +28,7 @@ const makeLogs =
   'mkdir -p /logs/agent /logs/verifier /logs/artifacts && chmod 777 /logs/agent /logs/verifier /logs/artifacts'
 
 /**
+ * Runs the step's tests and returns its rewards.
  * @param openSeparate starts the verifier's own environment, for a step whose verifier is separate
  * @throws TroupeError task.no_reward, task.bad_reward, environment.*
  */

@@ -16,7 +16,7 @@ const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*
 /** Removes the special tokens that end a turn. */
 export const withoutEnd = (text: string): string => text.replace(endTokens, '')
 
-/** Splits a text into the thinking at its start and the rest. Thinking that is not closed is all thinking. */
+/** Splits a text into the thinking at its start and the rest. If the thinking is not closed, the whole text is thinking. */
 export function splitThinking(text: string): { readonly thinking: string; readonly rest: string } {
   const start = text.trimStart()
   if (start.startsWith(thinkOpen)) {

@@ -2,7 +2,7 @@
  * Labels a call by its use: the agent's own conversation, one of its sub-agents, one after a compaction, or an auxiliary call.
  *
  * in   the call's place, what the client says about itself, the session's earlier calls        out  a label
- * Invariant: a call that continues another has its label. The client's own word (`x-troupe-label`) comes first.
+ * Invariant: a call that continues another has its label. The client's own label (`x-troupe-label`) takes precedence.
  */
 import type { BranchReason, CallLabel } from '../../messages/facts'
 

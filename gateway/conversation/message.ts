@@ -3,7 +3,7 @@
  *
  * in   messages, as a dialect's parser made them        out  a key that is equal if a model would read the same
  * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls, and
- * headers that a client changes with every request are no differences.
+ * headers that a client changes with every request do not make two messages different.
  */
 import { createHash } from 'node:crypto'
 

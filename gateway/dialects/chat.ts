@@ -2,7 +2,7 @@
  * OpenAI's chat completions.
  *
  * in   bodies of POST /v1/chat/completions        out  chat.completion objects, chunks, errors
- * Invariant: in a stream come the role, then text and reasoning as they are sampled, then whole tool calls, the finish reason,
+ * Invariant: a stream sends the role, then text and reasoning as they are sampled, then whole tool calls, the finish reason,
  * the usage if it was asked for, and `[DONE]`.
  */
 import { z } from 'zod'

@@ -2,7 +2,7 @@
  * OpenAI's completions: a text that the model continues, without a chat template.
  *
  * in   bodies of POST /v1/completions        out  text_completion objects, chunks, errors
- * Invariant: the prompt is a conversation of one message, so that a text is a sample of its own, and no turn.
+ * Invariant: the prompt is a conversation of one message; a completion is a sample of its own, never a turn of another one.
  */
 import { z } from 'zod'
 import { invalid } from '../gatewayError'

@@ -68,7 +68,7 @@ export class Deltas {
     return [...rest('thinking'), ...rest('content')]
   }
 
-  /** Gives the text up to `end`, without white space at its begin, and at its end as long as nothing follows. */
+  /** Gives the text up to `end`, without white space at its beginning, nor at its end as long as nothing follows. */
   private give(out: Delta[], kind: Delta['kind'], end: number): void {
     let piece = this.text.slice(this.at, end)
     if (this.sent[kind] === '') piece = piece.trimStart()

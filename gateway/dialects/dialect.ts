@@ -1,5 +1,5 @@
 /**
- * What a dialect does: reads requests, and writes answers, streams and errors in its own form.
+ * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form.
  *
  * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end` alone, which is
  * called once the answer is durable.
@@ -44,7 +44,7 @@ export interface StreamWriter {
   end(answer: AnswerView): string
   /** Event of an error in the middle of the stream. */
   failed(error: GatewayError): string
-  /** Keeps a connection open on which nothing is said. */
+  /** Text that is sent on an idle stream, so that the connection stays open. */
   readonly keepAlive: string
 }
 

@@ -2,8 +2,8 @@
  * Answers one call in its dialect, whole or as a stream.
  *
  * in   a parsed request, a session        out  the answer; `call.delivered` when the client went away before its end
- * Invariant: the last byte is sent once `call.finished` is durable. A client that goes away ends nothing: its retry gets the
- * answer. What no client got is recorded as not delivered.
+ * Invariant: the last byte is sent once `call.finished` is durable. When a client disconnects, its call goes on,
+ * and its retry gets the answer. An answer that no client got is recorded as not delivered.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { TokenText } from '../../backends/renderer/tokenText'
@@ -135,7 +135,7 @@ async function stream(
     for (const delta of deltas.end(view.message)) send(writer.delta(delta))
     if (!response.destroyed) response.end(writer.end(view))
   } catch (thrown) {
-    // Before the first byte the error has its status; behind it, the stream says it.
+    // Before the first byte, the error is an HTTP status; after it, an event of the stream.
     if (!isBegun) throw thrown
     if (!response.destroyed) response.end(writer.failed(refusalOf(thrown)))
   } finally {
@@ -144,7 +144,7 @@ async function stream(
   }
 }
 
-/** Name of a call in answers: it names the session as well, since ids of answers are unique. */
+/** Id of a call in answers. It contains the session's id, because ids of answers must be unique. */
 const idOf = ({ session, call }: LiveCall): string => `${session.id.replace(/[^A-Za-z0-9]/g, '_')}_${call}`
 
 /** Number of the call that an answer's id names. */

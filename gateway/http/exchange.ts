@@ -61,7 +61,7 @@ export function sendJson(
   response.end(text)
 }
 
-/** Headers that tell client libraries if another try is of use. Theirs would repeat every 409 and 500 else. */
+/** Headers that tell client libraries whether to retry. Without them, the libraries retry every 409 and 500. */
 export function retryHeaders(error: GatewayError): Record<string, string> {
   const after = error.retryAfterSeconds
   return after === undefined ? { 'x-should-retry': 'false' } : { 'retry-after': String(after) }

@@ -142,9 +142,9 @@ function routesOf(options: ServerOptions) {
     })
   }
 
-  /** Finds the session of a call. Without a key of the gateway, an unknown key gets a session of its own. */
+  /** Finds the session of a call. If the gateway has no key, each unknown key gets a session of its own. */
   async function sessionOf(request: IncomingMessage, named: string | undefined): Promise<SessionState> {
-    // Clients without any key share a session, where nobody needs one.
+    // On a gateway without a key, all clients that send no key share one session.
     const given = keyOf(request) ?? (key === undefined && named === undefined ? 'none' : undefined)
     const byPath = named === undefined ? undefined : sessions.get(named)
     if (given !== undefined && (sessions.knows(given) || (key !== undefined && !isGatewayKey(given)))) {
@@ -232,7 +232,7 @@ function routesOf(options: ServerOptions) {
     if (match === null) throw noRoute(request, pathname)
     const named = match[1] === undefined ? undefined : decodeURIComponent(match[1])
     const route = match[2]!
-    // These need no session, but where keys are needed, they need one as well.
+    // These routes need no session; where calls need a key, they do too.
     const isOfNoSession = route === 'models' || route === 'messages/count_tokens'
     if (isOfNoSession && key !== undefined && !isGatewayKey(keyOf(request))) await sessionOf(request, named)
     if (route === 'models' && request.method === 'GET') return sendJson(response, 200, modelsBody(model))

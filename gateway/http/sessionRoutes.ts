@@ -54,7 +54,7 @@ export async function openFrom(sessions: Sessions, body: unknown): Promise<Opene
   })
 }
 
-/** What a new session's owner is told: the key, and the variables that an agent needs. */
+/** Answer to the client that opened a session: the key, and the environment variables that an agent needs. */
 export function openedBody({ session, opening, key, expiresAt }: Opened, url: string) {
   return {
     ...{ id: session.id, epoch: opening, key, expires_at: new Date(expiresAt).toISOString() },

@@ -22,7 +22,7 @@ export interface ConversationRenderer {
   following(messages: readonly ChatMessage[], isEnded: boolean): Promise<Int32Array | undefined>
   /**
    * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` gives what a
-   * rendering of the whole would. False: `tailOfWhole` has to be asked.
+   * rendering of the whole would. False: callers use `tailOfWhole`.
    */
   readonly keepsHistory: boolean
   /** True if the generation prompt ends with the opening tag of the model's thinking. */
@@ -34,7 +34,7 @@ export interface ConversationRenderer {
   tailOfWhole(whole: Rendered, recorded: Int32Array): Promise<Int32Array | undefined>
 }
 
-/** Stands for the model's turn, to find the text that the template puts around it. */
+/** Placeholder for the model's turn: it shows which text the template puts around a turn. */
 const probe = '\u2063troupe-probe\u2063'
 const asked: ChatMessage = { role: 'user', content: 'u' }
 const turn = (content: string): ChatMessage => ({ role: 'assistant', content })

@@ -3,8 +3,8 @@
  *
  * in   requests in canonical form        out  `call.started`, `call.finished`; the answer, and its text while it is sampled
  * Invariant: an answer is resolved once `call.finished` is durable. A retry of a request (the same digest, and the client says
- * that it is one) joins the running call, or gets the recorded answer; the same request without a word is a new sample. A
- * call whose answer was lost is asked again under its number and seed.
+ * that it is one) joins the running call, or gets the recorded answer; the same request without that mark is a new sample.
+ * A call whose answer was lost is generated again under its number and seed.
  */
 import type { CallFinished, CallStarted } from '../../messages/facts'
 import { type EngineId, engineId } from '../../messages/ids'
@@ -43,7 +43,7 @@ const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 
 export class Calls {
   private readonly live = new Map<string, LiveCall>()
-  /** Ends of the placements of each session: the next request is placed when the one before is. */
+  /** Latest placement of each session: a request is placed once the one before it has been. */
   private readonly placing = new Map<string, Promise<unknown>>()
   private readonly stopped = new AbortController()
 
@@ -255,7 +255,7 @@ export class Calls {
       const refusal = refusalOf(
         signal.aborted && !(thrown instanceof GatewayError) ? timedOut(callTimeoutMs, thrown) : thrown,
       )
-      // A log that takes no facts takes this one neither: the call then counts as lost, and a retry asks it again.
+      // If the log cannot be written, this fact is not recorded either: the call then counts as lost, and a retry repeats it.
       if (refusal.code === 'log_failed') throw refusal
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
       await sessions.write([

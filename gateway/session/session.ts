@@ -66,7 +66,7 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
       const isAgain = session.calls.tree.nodes.has(fact.call)
       if (!session.calls.add(fact)) return false
       session.byDigest.set(fact.digest, fact.call)
-      // A text to continue is no conversation: no other call continues it.
+      // The prompt of a text completion is not a conversation, so no other call continues it.
       if (!isAgain && fact.dialect !== 'completions')
         session.index.addRequest(fact.call, fact.parent, toolsOf(session, fact), messagesOf(fact))
       return true

@@ -3,8 +3,8 @@
  *
  * in   requests of the sessions API; the run's log when the gateway starts
  * out  facts of `trajectories`; states of sessions
- * Invariant: a key names one session and one opening, for ever: after a new opening it is stale, and never another
- * session's. A state changes only by a fact that is durable, except that a call's request is placed before its fact is.
+ * Invariant: a key names one session and one opening of it: a new opening makes the key stale, and no other session
+ * ever gets it. A state changes only by a durable fact, except that a call's request is placed before its fact is durable.
  */
 import { createHash } from 'node:crypto'
 import { countAnswerTags } from '../../kernels'
@@ -191,7 +191,7 @@ export class Sessions {
         ...{ outcome: outcome === 'done' ? 'answered' : 'failed', reason: reason || outcome },
         answerTags: countAnswerTags(text),
       },
-      // Groups and readers take the reward of a rollout that has ended: one that came before is written again, as the same fact.
+      // Groups and readers count a reward only after the rollout's end: a reward that came earlier is written again, unchanged.
       ...(session.reward === null ? [] : [session.reward]),
     ])
     const members = [...this.inGroup.get(session.request.group)!.values()]

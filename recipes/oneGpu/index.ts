@@ -58,7 +58,10 @@ const gsm8k = {
   alarms: [{ name: 'entropy-collapse' }, { name: 'reward-collapse' }, { name: 'engine-mismatch' }],
 } as const satisfies Partial<RecipeInput>
 
-/** GRPO-RoC trains on 8 of 16 rollouts. An answer has no `<answer>` tag here, so p_format would be 1 for all. */
+/**
+ * GRPO-RoC trains on 8 of 16 rollouts. `answerFormat` is off, since answers have no `<answer>` tag here: the format
+ * penalty would be 1 for all of them.
+ */
 const roc = { variant: 'paper', keep: 8, minPositive: 2, minNegative: 2, answerFormat: false } as const
 /** GRPO, sampled as for RoC: all 16 rollouts of a problem are trained on. */
 const grpo = { variant: 'none', keep: 16, minPositive: 0, minNegative: 0 } as const

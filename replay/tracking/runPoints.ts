@@ -13,7 +13,7 @@ import { progress, type StepReport } from '../learning/progress'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 
-/** Values at a step. `key` names the point in its run for ever: a tracker that has it gets it no second time. */
+/** Values at a step. `key` never changes: a tracker that has the key's point does not get it a second time. */
 export interface Point {
   readonly key: string
   readonly step: number

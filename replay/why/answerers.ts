@@ -20,7 +20,7 @@ export type AnswererState = 'working' | 'queued' | 'silent' | 'down' | 'gone' | 
 export interface Link {
   readonly kind: 'fact' | 'command' | 'actor' | 'engine' | 'executor' | 'process' | 'disk' | 'person'
   readonly name: string
-  /** What the log says about it, for a person. */
+  /** State of the part by the log, in words for a person. */
   readonly says: string
   readonly last: LastEvent | null
   /** Set for whoever can owe an answer; absent for facts and commands. */

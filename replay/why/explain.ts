@@ -29,7 +29,7 @@ export interface Explanation {
   readonly subject: Subject
   /** Time of the question, ms since 1970: with `--at`, that of the log's latest record. */
   readonly asOf: number
-  /** Whether the run lives. */
+  /** Standing of the run: running, finished, stopped, crashed or unknown. */
   readonly run: RunStanding
   readonly outcome: Outcome
   /** Empty when nothing is awaited. Those that hold up everything come first, then the longest. */

@@ -14,12 +14,15 @@ export type Outcome =
   | { readonly kind: 'failed' | 'timed-out' | 'refused'; readonly by: string; readonly why: string }
   | { readonly kind: 'lost'; readonly why: string }
 
-/** running: a process of the run lives. finished: `run.finished`. stopped: ended by itself without it. crashed: killed. */
+/**
+ * running: a process of the run lives. finished: the log has `run.finished`. stopped: the run's process ended by itself,
+ * without `run.finished`. crashed: it was killed.
+ */
 export type RunStanding = 'running' | 'finished' | 'stopped' | 'crashed' | 'unknown'
 
 const open: Outcome = { kind: 'waiting' }
 
-/** What an unanswered question of a run has come to. */
+/** Outcome of a request without an answer: it waits while the run may live, else it is lost. */
 const unanswered = (run: RunStanding): Outcome =>
   run === 'running' || run === 'unknown' ? open : { kind: 'lost', why: lostBecause[run] }
 

@@ -1,5 +1,5 @@
 /**
- * What a whole run waits for: its process, room on a disk, the trainer, open rollouts, undecided groups, the next draw.
+ * Lists what a whole run waits for: its process, room on a disk, the trainer, open rollouts, undecided groups, the next draw.
  *
  * in   evidence        out  waits, those that hold up everything first, then the longest first
  * Invariant: waits of rollouts and groups come from chains.ts, so a run's answer and a trajectory's agree.
@@ -36,7 +36,7 @@ function processWaits({ trees, last }: Evidence, run: RunStanding, { now }: Circ
   return [wait('process', 'run', since, [...(last === null ? [] : [factLink(last)]), link])]
 }
 
-/** The person whose pause holds. */
+/** The wait for the person who paused the run. */
 function pauseWaits({ paused }: Evidence): readonly Wait[] {
   if (paused === null) return []
   const { value: reason, event } = paused
@@ -49,7 +49,7 @@ function pauseWaits({ paused }: Evidence): readonly Wait[] {
   ]
 }
 
-/** The disk that a run waits for: the alarm came, and no fact since. */
+/** The wait for a full disk: its alarm was raised, and no fact was written since. */
 function diskWaits(evidence: Evidence): readonly Wait[] {
   const alarm = evidence.alarms.get('disk-full')
   if (alarm === undefined || (evidence.lastFact?.at ?? 0) > alarm.event.at + stragglersMs) return []
@@ -72,12 +72,12 @@ function learningWaits(evidence: Evidence, who: Answerers): readonly Wait[] {
   )
   const chain = [open, who.role('learner', learner?.event ?? null), who.role('trainer', trainer)]
   const full = alarms.get('disk-full')
-  // A checkpoint or weights without room: rollouts may go on meanwhile.
+  // The disk has no room for a checkpoint or weights; rollouts may go on meanwhile.
   if (full !== undefined && full.event.at >= since.at) chain.push(diskLink(full.value, full.event))
   return [wait(step === null ? 'cold start' : 'optimizer step', subject, since.at, chain)]
 }
 
-/** A group all of whose members have ended, and that is not decided. */
+/** The wait of a group whose members have all ended and which is not decided. */
 export function decisionWaits(evidence: Evidence, who: Answerers, id: GroupId): readonly Wait[] {
   const group = evidence.groups.get(id)
   if (group === undefined || group.decision !== null || (group.closed !== null && group.purpose !== 'train')) return []
@@ -98,7 +98,7 @@ function latestOf({ rollouts }: Evidence, group: GroupEvidence): LastEvent {
   return events.reduce((a, b) => (b.at > a.at ? b : a), group.closed?.event ?? group.requested)
 }
 
-/** Nothing is open: the next step, evaluation or end of the run is due. */
+/** The wait of a run in which nothing is open: the next step, an evaluation or the run's end is due. */
 function drawWaits(evidence: Evidence, who: Answerers): readonly Wait[] {
   const { lastFact, learner, curriculum, evaluations, drawn, done } = evidence
   if (lastFact === null) return []

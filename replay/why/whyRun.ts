@@ -45,7 +45,7 @@ export async function whyRun(recorded: RecordedRun, asked: string | undefined, n
   return explain(evidence, subject, { now: evidence.last?.at ?? now, standings })
 }
 
-/** Whether a run lives, is over, or has lost its process. */
+/** Decides whether a run lives, is over, or has lost its process. */
 export async function standingOfRun(recorded: RecordedRun): Promise<RunStanding> {
   const { take, evidence } = gatherEvidence()
   await recorded.scan('runs', take, ({ type = '' }) => type.startsWith('run.'))

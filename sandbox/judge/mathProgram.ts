@@ -3,12 +3,12 @@
  *
  * in   an answer and the truth, as text      out  a request whose program prints True or False, as math-verify says
  * Both texts are parsed by math-verify's own rules; a text in which these find nothing is parsed again as one formula, so
- * that `\frac{1}{2}` without dollar signs is read. What has no value is equal to nothing, and stderr says which it was.
+ * that `\frac{1}{2}` without dollar signs is read. A text without a value equals nothing, and stderr says which text it was.
  */
 import { SandboxError } from '../errors'
 import type { RunRequest, Sandbox } from '../sandbox'
 
-/** What the interpreter must have; a preload of this name makes a call cheap (see options.ts). */
+/** Module that the interpreter must have; a preload of this name makes a call cheap (see options.ts). */
 export const MATH_MODULE = 'math_verify'
 export const MATH_EQUAL = 'True\n'
 

@@ -91,8 +91,8 @@ export class WaitingJobs {
    * goes to the zygote of its kind on the core with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
    * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
-   * @param lacks called with each kind that has a waiting call and no zygote that is free: the call waits, or it goes to one
-   * that has calls already, whose core they share
+   * @param lacks called with each kind that has a waiting call and no zygote that is free: the call waits, or it goes to
+   * a zygote that has calls already and shares that zygote's core with them
    */
   next(
     links: readonly Link[],

@@ -1,9 +1,9 @@
 /**
- * A sandbox whose lanes are those of executors on a bus: what a judge's front runs its submissions in.
+ * A sandbox whose lanes belong to executors on a bus; a judge's front runs its submissions in it.
  *
  * in   requests, as any sandbox gets them        out  results from the executors that joined (`judgeExecutor.ts`)
- * Invariant: a call is answered once, however many executors ran it. An executor that dies has its calls taken back by the
- * dispatcher, which lives here: one front is open for a judge's name at a time.
+ * Invariant: a call is answered once, however many executors ran it. When an executor dies, the
+ * dispatcher, which runs in this process, takes its calls back; so one front is open for a judge's name at a time.
  */
 import type { EndCode } from '../../../messages/commands'
 import { epoch, groupId, trajectoryId } from '../../../messages/ids'
@@ -113,7 +113,7 @@ export async function openBusSandbox(troupe: Embedded, options: BusSandboxOption
     get executors() {
       return state.calls.executors.size
     },
-    /** At least 1: a call that waits for the first executor starts what comes after it when it ends. */
+    /** Lanes of all executors. At least 1: the judge sends a call when one ends, so one must wait for the first executor. */
     get lanes() {
       return Math.max(
         1,

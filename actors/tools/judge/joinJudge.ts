@@ -18,7 +18,7 @@ import { type JoinedExecutor, joinExecutor } from '../joinExecutor'
 import { type BusSandbox, type BusSandboxOptions, openBusSandbox } from './busSandbox'
 import { judgePort, SANDBOX_TOOL } from './judgeExecutor'
 
-/** The least that an lmdb log takes, which is ample: a call lives for minutes. */
+/** Smallest size that an lmdb log may have. It is ample: a call lives for minutes. */
 const RETENTION_MS = 600_000
 export const JUDGE_NAME = 'judge'
 

@@ -2,7 +2,7 @@
  * An executor of a judge: runs the submissions that a front (`busSandbox.ts`) puts on the bus in a sandbox of this host.
  *
  * in   tool.execute with a RunRequest in its arguments        out  code.ended with the sandbox's RunResult
- * Invariant: a result fits into a record: of each stream at most MAX_STREAM_BYTES are captured; its true size is told.
+ * Invariant: a result fits into a record: at most MAX_STREAM_BYTES of each stream are captured; the result has its true size.
  */
 import type { ExecuteTool } from '../../../messages/commands'
 import type { Port } from '../../../runtime/host/host'

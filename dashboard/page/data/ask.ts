@@ -40,7 +40,7 @@ interface Rows {
   readonly rows: readonly object[]
 }
 
-/** An export has each list whole, under its path without a query; pages of it are cut here. */
+/** An export holds each list whole, under the list's path without a query; this cuts the requested page out of it. */
 function fromExport<T>(path: string): T {
   const [name = '', text = ''] = path.split('?')
   const query = new URLSearchParams(text)

@@ -1,5 +1,5 @@
 /**
- * What the stream of the shown run brought: its latest facts, the connection, and a number that grows with the run.
+ * State of the shown run's stream: the latest facts, the connection, and a number that grows with the run.
  *
  * in   a run and the cursor of its overview        out  signals that views read
  * Invariant: `grown` changes at most once a second, so that a fast run does not make the page ask all the time.
@@ -21,7 +21,7 @@ export const grown = signal(0)
 let followed: { readonly run: string; stop(): void } | undefined
 let timer: ReturnType<typeof setTimeout> | undefined
 
-/** Follows a run from a cursor on; a run that is followed already goes on as it is. */
+/** Follows a run from a cursor; does nothing if the run is followed already. */
 export function followRun(run: string, cursor: string): void {
   if (followed?.run === run) return
   unfollow()
@@ -39,7 +39,7 @@ export function followRun(run: string, cursor: string): void {
       }, growMs)
     },
     connection(state) {
-      // Behind a lost connection there may be a new server, with more to tell.
+      // After a lost connection a new server may answer, for a run that has grown meanwhile: the views ask again.
       if (state === 'open' && connection.value === 'lost') grown.value++
       connection.value = state
     },

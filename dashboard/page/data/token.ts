@@ -1,6 +1,6 @@
 /**
  * The token of a server that demands one: taken from `#token=…` once, and kept for this tab only.
- * Invariant: it leaves the address bar at once, and is sent in a header, never in an address.
+ * Invariant: the token leaves the address bar at once, and is sent in a header, never in an address.
  */
 const key = 'troupe-token'
 

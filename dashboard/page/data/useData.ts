@@ -1,7 +1,7 @@
 /**
- * Keeps the answer to a question while a view is shown, and asks again when the run has grown.
+ * Keeps the server's answer to a request while a view is shown, and asks again when the run has grown.
  *
- * in   a path, or undefined for no question        out  the latest answer, or why there is none
+ * in   a path, or undefined to ask nothing        out  the latest answer, or why there is none
  */
 import { useEffect, useReducer, useState } from 'preact/hooks'
 import { ask, Failure } from './ask'
@@ -12,7 +12,7 @@ export interface Answered<T> {
   readonly failure: Failure | undefined
 }
 
-/** Milliseconds after which a question without an answer is asked again: the server may restart, the run may begin. */
+/** Milliseconds after which a request that got no answer is sent again: the server may restart, the run may begin. */
 const retryMs = 2000
 
 export function useData<T>(path: string | undefined, follows = true): Answered<T> {
@@ -35,7 +35,7 @@ export function useData<T>(path: string | undefined, follows = true): Answered<T
           thrown instanceof Failure
             ? thrown
             : new Failure('dashboard.unreachable', 'the server does not answer', 'is `troupe dashboard` still running?')
-        // An answer that is there stays while the server is away.
+        // The last answer stays in view while the server cannot be reached.
         retry = setTimeout(() => again(undefined), retryMs)
         set(before => ({ path, value: before.path === path ? before.value : undefined, failure }))
       },

@@ -1,7 +1,7 @@
 /**
- * A long list of which only the visible rows exist, read page by page.
+ * Renders a long list: only its visible rows are in the document, and the rows are read page by page.
  *
- * in   a question that is paged by offset, how to draw a row        out  rows, with placeholders until their page arrives
+ * in   a path of /api that is paged by offset, how to draw a row        out  rows, with placeholders until their page arrives
  * Invariant: a row is never blank: while its page is read, a placeholder stands in its place.
  */
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from '@tanstack/virtual-core'
@@ -45,7 +45,7 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
         overscan: 12,
         ...{ scrollToFn: elementScroll, observeElementRect, observeElementOffset },
         onChange: () => redraw(undefined),
-        // A first screen before the browser has measured the list.
+        // Rows of a first screen, until the browser has measured the list.
         initialRect: { width: 1000, height: 800 },
       }),
     [],

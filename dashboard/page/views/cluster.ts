@@ -1,4 +1,4 @@
-/** Who takes part in a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree. */
+/** Participants of a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree. */
 import type { ActorLine, Cluster as ClusterReport, EngineLine } from '../../api'
 import { useData } from '../data/useData'
 import { ago, number, percent } from '../format'

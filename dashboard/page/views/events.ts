@@ -1,4 +1,4 @@
-/** Raw records with their positions, each to be opened; the list is read page by page. */
+/** Lists raw records with their positions; a click opens one. The list is read page by page. */
 import { useEffect, useState } from 'preact/hooks'
 import type { EventLine, Paged } from '../../api'
 import { ask, type Failure } from '../data/ask'

@@ -1,5 +1,5 @@
 /**
- * Swimlanes: a lane each trajectory of a step, drawn on a canvas; what it waited for and did, and when.
+ * Swimlanes on a canvas: one lane for each trajectory of a step shows what the trajectory waited for and did, and when.
  *
  * in   lanes of a step        out  a canvas; a click opens the trajectory
  */

@@ -41,7 +41,7 @@ const words = { open: 'following', lost: 'connection lost, trying again', static
 const Connected = () =>
   html`<span class=${`connected ${connection.value}`} role="status">${words[connection.value]}</span>`
 
-/** Keys that need no modifier: o overview, t trajectories, g groups, s swimlanes, c cluster; j and k move among rows. */
+/** Keys that need no modifier: o overview, t trajectories, g groups, s swimlanes, c cluster, l log; j, k: next, previous row. */
 function onKey(event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return
   if (event.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return

@@ -1,5 +1,5 @@
 /**
- * Who takes part in a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree.
+ * Participants of a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree.
  *
  * in   an opened run        out  JSON of api.ts
  * Invariant: everything is read from the log, so a run of another host, or one that has crashed, shows its last states.
@@ -48,7 +48,7 @@ function engineLine({ facts, telemetry }: OpenedRun, name: string): EngineLine {
     kvTokens: status?.kvTokens ?? joined.kvTokens,
     referencedTokens: status?.referencedTokens ?? null,
     cachedTokens: status?.cachedTokens ?? null,
-    // The ledger says by how much the engine differs from what it expects.
+    // The ledger's status has the drift: the engine's KV tokens minus those that the ledger expects.
     expectedTokens:
       status === undefined || ledger === undefined ? null : Math.max(0, status.referencedTokens - ledger.driftTokens),
     ...{ running: status?.running ?? null, waiting: status?.waiting ?? null, maxSequences: joined.maxSequences },
@@ -114,7 +114,7 @@ async function topicLines({ recorded }: OpenedRun): Promise<Cluster['topics']> {
   }
 }
 
-/** Consumer groups that commit how far they are: the owners of partitions commit the oldest fact of any open group. */
+/** Consumer groups that commit offsets, by topic. Owners of partitions commit the offset of the oldest fact of an open group. */
 const groups: Partial<Record<TopicName, (run: string) => string>> = {
   trajectories: run => `troupe.${run}.owner.committed`,
   verifications: run => `troupe.${run}.verifier.latest`,

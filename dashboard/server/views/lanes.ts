@@ -45,7 +45,7 @@ export function piecesOf(
   now: number,
 ): readonly LanePiece[] {
   const pieces: LanePiece[] = []
-  /** Where the time that no piece covers yet begins. */
+  /** Time at which the part of the lane begins that no piece covers yet. */
   let at = Number.NaN
   const add = (kind: LanePiece['kind'], from: number, to: number, version: number | null = null, bad = false) => {
     if (to > from) pieces.push({ kind, from, to, version, bad })

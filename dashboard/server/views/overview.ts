@@ -95,7 +95,7 @@ function pointOf(step: number, rollouts: StepFigures | undefined, folded: Folded
   }
 }
 
-/** Rates over the latest steps that are over: each step's own tokens over its own time. */
+/** Rates over the latest finished steps: the tokens of each step divided by that step's time. */
 function ratesOf(steps: readonly StepPoint[]): Pick<Overview, 'tokensPerSecond' | 'stepsPerHour'> {
   const over = steps.filter(one => one.at !== null).slice(-rateOver)
   const rates = over.map(one => one.values.tokensPerSecond ?? null).filter(rate => rate !== null)

@@ -20,7 +20,7 @@ from .unsupported import UnsupportedModel
 
 # Size of a chunk's float32 logits in bytes, on a CPU (cpuBytes) and on a GPU (cudaBytes), and the least number of tokens in a
 # chunk (leastRows). On a CPU a chunk should fit the cache. On a GPU it should be large, because every chunk reads and writes
-# the head's whole gradient; leastRows has the same reason. The memory estimate of `train --dry-run` reads the same file.
+# the head's whole gradient; leastRows has the same reason. The memory estimate of `train --dry-run` reads head_chunk.json too.
 CHUNK = json.loads(Path(__file__).with_name("head_chunk.json").read_text())
 
 

@@ -8,8 +8,8 @@
  * For an urgent call both numbers are EXTRA higher: the long calls of one client do not keep another client's from beginning.
  *
  * Two loads have long calls. Where most calls compute for long, few of them run at once, so that each ends within its limit.
- * Where one call in twenty is long, it most likely spins: many may run at once, when the others do not want the core, so that
- * they take neither slots nor time from them.
+ * Where one call in twenty is long, it most likely spins: many long calls may run at once, but only while short calls do not
+ * want the core, so that spinning calls take neither slots nor CPU time from short ones.
  */
 
 enum { EXTRA = 2, SAMPLE_NS = 4000000, LONG_NS = 20000000, LONG_NICE = 5 };
@@ -53,8 +53,8 @@ static void make_idle(int pid) {
 }
 
 /*
- * Puts a long call behind the others: with LONG_NICE, and once more than config.longest are long as SCHED_IDLE, which runs
- * only while nothing else of this zygote wants to, or nearly. Neither is undone, since that needs a privilege; later cells of a
+ * Puts a long call behind the others: by the nice value LONG_NICE and, once more than config.longest calls are long, by the
+ * policy SCHED_IDLE, under which it runs almost only while nothing else of this zygote wants the core. Neither is undone, since that needs a privilege; later cells of a
  * session inherit it, so a cell becomes idle only in the second half of its limit.
  */
 static void go_last(struct call *c, int crowd, uint64_t at) {

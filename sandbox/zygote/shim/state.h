@@ -57,7 +57,7 @@ enum { CELL = 1, PROCESSES = 2, SESSION = 4, URGENT = 8 };
 enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* Kinds of frame from the pool: request.kind. */
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* Kinds of frame to the pool: reply.kind. */
 enum { TIMERS = 256 }; /* Upper bound on the timers and queued signals of a call. */
-enum { PAUSED = 1, FILES = 2 };                                 /* What a cell left: flags of reply.kept. */
+enum { PAUSED = 1, FILES = 2 };                                 /* Things that a cell left behind: flags of reply.kept. */
 /* Tags of epoll events; a tag below LANES is the index of a call's slot. */
 enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 };
 
