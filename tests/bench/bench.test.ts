@@ -77,7 +77,7 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['support/sandbox/rates', /fresh-process worker[^)]*\),\s+0\.5,/],
   ['support/sandbox/rates', /atLeast\('trivial: library, share of the bare zygote'.*, 0\.45\)/],
   ['support/sandbox/rates', /fork and _exit[^)]*\) \/ cores,\s+0\.05,/],
-  ['support/sandbox/rates', /atLeast\('trivial: HTTP, share of the library'.*, 0\.75\)/],
+  ['support/sandbox/rates', /atLeast\('trivial: HTTP, share of the library'.*, 0\.9\)/],
   ['support/sandbox/rates', /0\.9 \* cores/],
   ['support/sandbox/service', /atMost\('burst of 45,000: seconds', seconds, 60\)/],
   ['support/sandbox/service', /atMost\('latency at 70 % load: p50, ms', p50, 5\).*p99, 50\)/],
