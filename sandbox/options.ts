@@ -86,7 +86,7 @@ export function preloadGroups({ preload = 'std' }: Pick<SandboxOptions, 'preload
   const texts = typeof preload === 'string' ? preload.split(',') : preload
   const groups = texts.filter(text => text !== 'std').map(text => text.split('+').map(name => name.trim()))
   const wrong = groups.flat().find(name => !MODULE.test(name))
-  if (wrong !== undefined) throw badPreload(`'${wrong}' is no name of a Python module`)
+  if (wrong !== undefined) throw badPreload(`'${wrong}' is not the name of a Python module`)
   if (groups.length > MAX_GROUPS) throw badPreload(`${groups.length} groups; there may be at most ${MAX_GROUPS}`)
   return groups
 }

@@ -7,7 +7,7 @@
 import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 
-/** Inputs of one batch from which on its reader counts as behind; a host's batch has at most 512. */
+/** Number of inputs in a batch from which its reader counts as behind; a host's batch has at most 512. */
 const BACKLOG_INPUTS = 256
 
 export class LeaseClock extends ActiveClock {
@@ -20,13 +20,13 @@ export class LeaseClock extends ActiveClock {
     return this.now - this.backlogMs
   }
 
-  /** Advances the clock at an input; one of a batch is counted. */
+  /** Advances the clock at an input. `isOfBatch`: the input came in a batch, and counts towards BACKLOG_INPUTS. */
   input(fx: Pick<Effects, 'now' | 'elapsed'>, isOfBatch: boolean): void {
     this.tick(fx)
     if (isOfBatch) this.inputs++
   }
 
-  /** Ends a batch, or the time without any. */
+  /** Ends a batch, or a time without batches; the time of a batch that was a backlog does not count against leases. */
   settle(): void {
     if (this.inputs >= BACKLOG_INPUTS) this.backlogMs += this.now - this.settledAt
     this.settledAt = this.now

@@ -85,7 +85,7 @@ function safetensors(examples: readonly SftExample[]): Buffer {
     }),
   )
   const text = JSON.stringify(header)
-  // Spaces behind the header align the tensors.
+  // Spaces after the header align the tensors.
   const padded = Buffer.from(text.padEnd(8 * Math.ceil(text.length / 8)))
   const size = Buffer.alloc(8)
   size.writeBigUInt64LE(BigInt(padded.length))

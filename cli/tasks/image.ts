@@ -19,7 +19,7 @@ export function registerImage(tasks: Command): void {
         throw new TroupeError('environment.unavailable', {
           boundary: 'environment',
           retriable: false,
-          message: 'images are unpacked by root alone, since their files belong to several users',
+          message: 'only root can unpack an image, since its files belong to several users',
         })
       const began = performance.now()
       await importImage(openStore(store), file, name)

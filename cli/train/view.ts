@@ -102,7 +102,7 @@ export function trainView(options: TrainViewOptions) {
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
       draw(shown)
-      // The time goes on while nothing else is to be told: engines load for seconds to minutes.
+      // The line shows that time passes while nothing else happens: engines load for seconds to minutes.
       if (live && !json) clock = setInterval(() => draw(shown), clockMs).unref()
     },
     /** Reports, in a run with roles, that this process is the active learner or stands by for it. */
@@ -132,7 +132,7 @@ export function trainView(options: TrainViewOptions) {
       const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
       say(`${order}${why}: the run ${orderSays[order]}${goOn}`)
     },
-    /** Counts a reward that could not be had; the end names the most frequent reasons. */
+    /** Counts a reward that failed; the summary at the end names the most frequent reasons. */
     rewardFailed({ how, why }: RewardFailed) {
       const known = failures.get(how) ?? { how, why, count: 0 }
       if (failures.size < mostReasons || known.count > 0) failures.set(how, { ...known, count: known.count + 1 })

@@ -1,5 +1,5 @@
 /**
- * An environment behind a keeper; what drivers `oci` and `local` share.
+ * An environment that a keeper holds: the part that the drivers `oci` and `local` share.
  *
  * in   calls of the Environment interface        out  requests to the keeper
  * Invariant: `stop` ends it once. Files travel as raw bytes (a file) or as a tar stream (a directory), so neither their size
@@ -174,7 +174,7 @@ async function untar(stream: Readable, target: string): Promise<void> {
   mkdirSync(target)
   const words = ['-C', target, '--extract', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore']
   const tar = spawn('tar', words, { stdio: ['pipe', 'ignore', 'pipe'] })
-  // tar may end before the padding behind the archive's end is written; a stream that ends early makes tar fail.
+  // tar may end before the padding after the archive's end is written; a stream that ends early makes tar fail.
   const written = pipeline(stream, tar.stdin).catch(() => {})
   await Promise.all([written, ending(tar)])
 }

@@ -119,7 +119,7 @@ async function exec(
     'environment.no_image',
     `${options.file}: RUN ${command}: ${status}${exitCode === null ? '' : ` (exit code ${exitCode})`}: ${said}`,
     {
-      hint: 'there is no network while an image is built here; what needs it is built elsewhere and imported (troupe tasks image)',
+      hint: 'images are built here without a network: build an image that needs one elsewhere, and import it (troupe tasks image)',
     },
   )
 }

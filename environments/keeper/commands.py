@@ -22,7 +22,7 @@ PF_EXITING = 4  # flag of a task in /proc/PID/stat
 
 
 class Inside:
-    """What a command needs to get into an environment. Everything is opened before the environment's processes start."""
+    """Pids, descriptors and filter by which a command enters an environment, all opened before its first command."""
 
     def __init__(self, pid, pidfd, namespaces, cgroups, host_proc, install_filter, user_namespace):
         self.pid, self.pidfd, self.namespaces, self.cgroups = pid, pidfd, namespaces, cgroups
@@ -135,7 +135,7 @@ def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
         until = drain_until if drain_until is not None else deadline if not timed_out else now + 1
         events = poll.poll(max(0, min(until - now, 0.25)) * 1000)
         if exited and not events:
-            break  # What is left of the command holds the streams and writes nothing.
+            break  # Processes that the command left behind hold the streams open and write nothing.
         for fd, _ in events:
             if fd == pidfd:
                 exited = True

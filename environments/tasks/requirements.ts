@@ -12,7 +12,7 @@ export interface Need {
   /** Field of task.toml, or file, that asks. */
   readonly where: string
   readonly what: string
-  /** Why the driver cannot give it; absent: it can. */
+  /** Reason why the driver cannot give it; absent: it can. */
   readonly refused?: string
 }
 

@@ -35,7 +35,7 @@ function fromJson(text: string): Rewards {
   try {
     value = JSON.parse(text)
   } catch (cause) {
-    throw bad(`reward.json is no JSON: ${text.slice(0, 100)}`, cause)
+    throw bad(`reward.json is not JSON: ${text.slice(0, 100)}`, cause)
   }
   const rewards = typeof value === 'number' ? { reward: value } : value
   if (typeof rewards !== 'object' || rewards === null || Array.isArray(rewards))
@@ -43,7 +43,7 @@ function fromJson(text: string): Rewards {
   for (const [name, reward] of Object.entries(rewards)) {
     // JSON has no infinity, but 1e999 is read as one. Harbor takes true for 1, as Python does.
     if (typeof reward !== 'boolean' && (typeof reward !== 'number' || !Number.isFinite(reward)))
-      throw bad(`reward.json: ${name} is no finite number`)
+      throw bad(`reward.json: ${name} is not a finite number`)
   }
   return Object.fromEntries(Object.entries(rewards).map(([name, reward]) => [name, Number(reward)]))
 }
@@ -52,7 +52,8 @@ function fromJson(text: string): Rewards {
 function read(file: string): string | undefined {
   const info = lstatSync(file, { throwIfNoEntry: false })
   if (info === undefined) return undefined
-  if (!info.isFile() || info.size > mostBytes) throw bad(`${file.split('/').pop()} is no regular file of at most 1 MiB`)
+  if (!info.isFile() || info.size > mostBytes)
+    throw bad(`${file.split('/').pop()} is not a regular file of at most 1 MiB`)
   return readFileSync(file, 'utf8')
 }
 

@@ -104,7 +104,7 @@ async function solve(
       'environment.refused',
       `task ${task.name}${step.name && ` step ${step.name}`} has no solution/solve.sh`,
       {
-        hint: '--agent empty runs the verifier alone',
+        hint: 'add it, or run only the verifier: --agent empty',
       },
     )
   const { user, timeout_sec = usual.agentSeconds } = step.agent

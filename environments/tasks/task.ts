@@ -17,7 +17,7 @@ const { parse, TomlError } = require('smol-toml') as typeof import('smol-toml', 
   'resolution-mode': 'import',
 }})
 
-/** How the files of an environment come to be; `none`: no image is named and nothing is built. */
+/** Source of an environment's files; `none`: no image is named and nothing is built. */
 export type ImageSource =
   | { readonly kind: 'image'; readonly name: string }
   | { readonly kind: 'dockerfile'; readonly file: string }
@@ -96,7 +96,7 @@ function readConfig(root: string): { readonly document: unknown; readonly config
     throw new TroupeError('task.unreadable', {
       boundary: 'config',
       retriable: false,
-      message: `${root} is no task directory: task.toml cannot be read`,
+      message: `${root} is not a task directory: task.toml cannot be read`,
       hint: "name a directory in Harbor's task format, which holds task.toml, instruction.md, environment/ and tests/",
       cause: thrown,
     })

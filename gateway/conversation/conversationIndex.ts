@@ -24,7 +24,7 @@ export interface Placement {
   readonly branch: BranchReason | null
 }
 
-/** What follows a recorded conversation: the next message of a request, or the answer of a call. */
+/** Step that extends a recorded conversation: the next message of a request, or the answer of a call. */
 interface Follower {
   readonly role: Message['role']
   readonly key: string

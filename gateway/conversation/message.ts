@@ -11,7 +11,7 @@ export interface ToolUse {
   /** Id by which the client's tool result names the call. */
   readonly id: string
   readonly name: string
-  /** Arguments as canonical JSON; the text itself if it is no JSON. */
+  /** Arguments as canonical JSON; the text itself if it is not JSON. */
   readonly arguments: string
 }
 
@@ -27,7 +27,7 @@ export interface ToolMessage {
   readonly role: 'tool'
   readonly content: string
   readonly toolUseId: string
-  /** What the client says about the result; null in dialects that do not mark errors. */
+  /** true: the client marks the result as an error. null in dialects that do not mark errors. */
   readonly isError: boolean | null
 }
 

@@ -23,7 +23,7 @@ export async function readJson(request: IncomingMessage, maxBytes: number): Prom
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw invalid(`the body is no JSON: ${(cause as Error).message}`)
+    throw invalid(`the body is not JSON: ${(cause as Error).message}`)
   }
 }
 

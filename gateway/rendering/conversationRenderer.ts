@@ -77,7 +77,7 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
   }
 }
 
-/** True if the template keeps the thinking of earlier turns, behind tool responses and behind a new user message. */
+/** True if the template keeps the thinking of earlier turns, both before tool responses and before a new user message. */
 async function rendersThinking(renderer: TextRenderer): Promise<boolean> {
   const turns = [0, 1].map(i => `<think>\n${probe}${i}\n</think>\n\n${probe}answer ${i}`)
   const messages: ChatMessage[] = [asked, turn(turns[0]!), { role: 'tool', content: 'r' }, turn(turns[1]!), asked]

@@ -215,7 +215,7 @@ export class Sessions {
       throw new GatewayError({
         kind: 'unavailable',
         code: 'log_failed',
-        message: `the log takes no facts: ${message}`,
+        message: `the log cannot be written: ${message}`,
         cause: thrown,
       })
     }

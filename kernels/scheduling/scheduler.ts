@@ -243,7 +243,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     assignments.push({ trajectory, engine: step.engine, order, movedFrom: moves ? from : null })
   }
 
-  /** Returns the member behind a turn that a policy's view has shown. */
+  /** Returns the member that waits with a turn which a policy's view has shown. */
   private memberOf(turn: WaitingTurn): Member {
     return this.placement.members.get(turn.trajectory)!
   }

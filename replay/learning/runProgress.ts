@@ -27,7 +27,7 @@ export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   return folded
 }
 
-/** Merges steps and evaluations into one list; an evaluation after step n comes directly behind that step. */
+/** Merges steps and evaluations into one list; an evaluation after step n comes directly after that step. */
 export function stepsAndEvaluations({ steps, evaluations }: Progress): readonly (StepReport | EvaluationCompleted)[] {
   const lines: (StepReport | EvaluationCompleted)[] = [...steps, ...evaluations]
   return lines.sort((a, b) => a.step - b.step || (a.type === 'step' ? -1 : 1))

@@ -40,9 +40,9 @@ export interface TrackOptions {
   readonly everyMs?: number
   /** Aborted: reads once more to the log's end, tries the tracker once more, and ends. */
   readonly signal?: AbortSignal
-  /** Time after which a tracker that fails is given up, ms, once the run is over or not followed; a live run waits for it. */
+  /** Time in ms after which a failing tracker is given up, once the run is over or is not followed; before, it is tried on. */
   readonly patienceMs?: number
-  /** Called with the first failure of the tracker in a row, and with undefined when it works again. */
+  /** Called with the tracker's error at the first of several failures in a row, and with undefined when it works again. */
   readonly onTrouble?: (error: TroupeError | undefined) => void
 }
 
@@ -50,7 +50,7 @@ const usualEveryMs = 1000
 const usualPatienceMs = 30_000
 /** Longest time between two tries, ms. */
 const longestWaitMs = 30_000
-/** Number of points that wait for a tracker above which the log is not read on. */
+/** Number of waiting points from which the log is not read further until the tracker has taken them. */
 const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
 const counted: ReadonlySet<string> = new Set([
@@ -121,7 +121,7 @@ export async function trackRun(
 
   let waiting: readonly Point[] = []
   let hasBegun = false
-  /** Gives the tracker what waits for it. Returns the error that may pass by itself, if one arose. */
+  /** Gives the tracker the waiting points. Returns the error if it is retriable. @throws any other error */
   async function give(): Promise<TroupeError | undefined> {
     try {
       if (!hasBegun) await tracker.begin(started)

@@ -26,7 +26,7 @@ export type WaitFor =
 
 export interface Wait {
   readonly for: WaitFor
-  /** What waits: a step, group, trajectory, turn (`…#1`) or call (`…#1#0`). */
+  /** Subject that waits: a step, group, trajectory, turn (`…#1`) or call (`…#1#0`). */
   readonly id: string
   /** Time since when it waits, ms since 1970. */
   readonly since: number

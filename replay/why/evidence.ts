@@ -122,7 +122,7 @@ export interface Evidence {
   readonly last: LastEvent | null
 }
 
-/** What is not in the log. */
+/** Circumstances of a question, which no log holds. */
 export interface Circumstances {
   /** Time of the question, ms since 1970. */
   readonly now: number

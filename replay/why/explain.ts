@@ -34,7 +34,7 @@ export interface Explanation {
   readonly outcome: Outcome
   /** Empty when nothing is awaited. Those that hold up everything come first, then the longest. */
   readonly waits: readonly SummedWait[]
-  /** Of a group: each member's outcome. */
+  /** Outcome of each member of a group; empty for other subjects. */
   readonly members: readonly { readonly trajectory: TrajectoryId; readonly outcome: Outcome }[]
   /** Latest event of the subject. */
   readonly last: LastEvent | null

@@ -38,7 +38,7 @@ export async function whyRun(recorded: RecordedRun, asked: string | undefined, n
     const standings = new Map(evidence.trees.map(tree => [tree.tree, processStanding(tree)]))
     return explain(evidence, subject, { now, standings })
   }
-  // As it stood at `--at`: the processes that had not ended then ran, and the question was asked then.
+  // With `--at`, the answer is as of that record: processes that had not ended by then count as running.
   const standings = new Map(
     evidence.trees.map(({ tree, isStopped }) => [tree, isStopped ? 'stopped' : 'running'] as const),
   )

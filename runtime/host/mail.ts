@@ -1,5 +1,5 @@
 /**
- * How a host's mail gets into its actor's mailbox.
+ * Delivers a host's mail into its actor's mailbox.
  *
  * in   the actor, mail, ticks        out  mail that has a place
  * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be written,

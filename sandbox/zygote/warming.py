@@ -1,4 +1,4 @@
-"""What a zygote imports and runs before it serves, so that every child has it: modules, their lazy imports, caches.
+"""Imports and runs, before a zygote serves, what every child then has: modules, their lazy imports, caches.
 
 in   the modules to preload      out  imported modules; nothing that the programs printed is left
 Invariant: a preload that does not import ends the zygote with an ImportError that names it. A standard module that does

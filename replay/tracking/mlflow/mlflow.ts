@@ -2,8 +2,8 @@
  * MLflow as a tracker, over its REST API: one MLflow run for each run, found by its tag `troupe.run`.
  *
  * in   points of a run        out  parameters, metrics by step, tags; the run's status at its end
- * Invariant: the commit is with the server. Its tag `troupe.kept` has the latest step of each series (the steps, every
- * evaluation) that the server accepted, and travels with the values of that step, so a restart goes on behind it.
+ * Invariant: the server keeps the commit. Its tag `troupe.kept` has the latest step of each series (the steps, every
+ * evaluation) that the server accepted, and travels with the values of that step, so a restart continues after it.
  */
 import type { RunFinished } from '../../../messages/facts'
 import type { Point, Tracker } from '../runPoints'

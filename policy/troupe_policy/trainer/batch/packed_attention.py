@@ -63,7 +63,7 @@ class Layout:
         return self.kept("owners", make)
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:
-        """What a kernel needs of this layout, made once: every layer asks for it."""
+        """Returns the value of `key`, made at its first use: every layer of the model needs it again."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
