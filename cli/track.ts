@@ -19,6 +19,7 @@ interface TrackOptions {
   readonly dir?: string
   readonly to: string
   readonly follow: boolean
+  readonly untilStdinEnds?: boolean
 }
 
 export function registerTrack(program: Command): void {
@@ -27,10 +28,11 @@ export function registerTrack(program: Command): void {
     .description("give a run's figures to a tracker of experiments, live or from the log of a run that is over")
     .requiredOption('--to <tracker>', trackerForms)
     .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
+    .option('--until-stdin-ends', "end when stdin ends, as for the recipe's `trackers`; say failures alone")
   withDirectory(withBus(command)).action(track)
 }
 
-const track = (run: string, { to, follow, ...where }: TrackOptions): Promise<void> => {
+const track = (run: string, { to, follow, untilStdinEnds = false, ...where }: TrackOptions): Promise<void> => {
   const address = trackerAddress(to)
   if (typeof address === 'string')
     throw usageError(
@@ -43,10 +45,12 @@ const track = (run: string, { to, follow, ...where }: TrackOptions): Promise<voi
     const signals = stopSignals()
     const over = new AbortController()
     void signals.stopped.then(() => over.abort())
+    if (untilStdinEnds) process.stdin.once('end', () => over.abort()).resume()
+    const say = (text: string) => void (untilStdinEnds || process.stderr.write(`${text}\n`))
     try {
-      process.stderr.write(`run ${recorded.run} → ${to}\n`)
+      say(`run ${recorded.run} → ${to}`)
       const end = await trackRun(recorded, tracker, { follow, signal: over.signal, onTrouble })
-      if (end !== undefined) process.stderr.write(`run ${recorded.run}: ${end.outcome} after ${end.steps} steps\n`)
+      if (end !== undefined) say(`run ${recorded.run}: ${end.outcome} after ${end.steps} steps`)
       process.exitCode = signals.exitCode()
     } finally {
       signals.release()

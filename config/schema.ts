@@ -21,6 +21,7 @@ import { keptOfGroup, selectionSection } from './sections/selection'
 import { stageFaults, stageSection } from './sections/stages'
 import { timeoutsSection } from './sections/timeouts'
 import { toolsSection } from './sections/tools'
+import { trackersSection } from './sections/trackers'
 import { trainSection } from './sections/train'
 
 const fields = z.strictObject({
@@ -43,6 +44,7 @@ const fields = z.strictObject({
   hardware: hardwareSection.optional(),
   timeouts: timeoutsSection.optional(),
   log: logSection.prefault({}),
+  trackers: trackersSection,
 })
 
 type Fields = z.output<typeof fields>

@@ -78,7 +78,7 @@ export function reduce(
   const original = { ...config, model: { config: architecture } }
   const { promptTokens: _, ...limits } = config.limits
   const { urls: _urls, apiKey: _key, model: _name, ...engine } = config.engine
-  const { hardware: _hardware, timeouts: _timeouts, ...rest } = config
+  const { hardware: _hardware, timeouts: _timeouts, trackers: _trackers, ...rest } = config
   const [first] = stages
   const reduced = {
     ...rest,

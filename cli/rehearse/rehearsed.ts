@@ -83,6 +83,7 @@ export function rehearsed(
     evaluation: evaluation.every > 0 && allStages ? { ...evaluation, every: options.steps } : evaluation,
     // Simulated engines hold no GPU, so engines and trainer do not take turns.
     ...(config.hardware === undefined ? {} : { hardware: { ...config.hardware, plan: undefined } }),
+    trackers: undefined,
     alarms: withoutUsual(config.alarms).map(alarm => ({ ...alarm, stop: false })),
   }
   for (const [path, value] of Object.entries(values)) {

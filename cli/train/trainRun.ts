@@ -30,6 +30,7 @@ import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
 import { isShared, refuseWrongName, refuseWrongNameOn, timestamp } from './runName'
 import { partitionsOfRun, recordedConfig, refuseNewerRun, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
+import { checkTrackersBus, startTrackers } from './trackerProcesses'
 import type { TrainOptions } from './trainOptions'
 import { trainView } from './view'
 
@@ -61,11 +62,14 @@ export interface Given {
 const defaultDashboardPort = 4173
 
 /** Starts the page of `--dashboard`; undefined without the option. */
-function dashboardOf({ dashboard, bus, dir }: TrainOptions, run: string): (() => void) | undefined {
+function dashboardOf({ dashboard, ...options }: TrainOptions, run: string): (() => void) | undefined {
   if (dashboard === undefined) return undefined
   const port = dashboard === true ? defaultDashboardPort : dashboard
-  return startDashboard({ bus, run, port, ...(dir === undefined ? {} : { dir }) })
+  return startDashboard({ ...placeOf(options), run, port })
 }
+
+/** Where a process of its own finds the run. */
+const placeOf = ({ bus, dir }: Pick<TrainOptions, 'bus' | 'dir'>) => ({ bus, ...(dir === undefined ? {} : { dir }) })
 
 /** Runs the recipe `name`, which is loaded already, or takes a role in a run of it. Returns the exit code. */
 export async function trainRun(
@@ -105,6 +109,7 @@ export async function trainRun(
       ? await recordedConfig(context.journal, name, loaded.config.value, overrides, stopOn)
       : loaded.config.value
     refuseUntrained(config, options.learns !== false)
+    checkTrackersBus(options.bus, config.trackers ?? [])
     const { run, bus, blobs, files } = context
     await checkFileEngine({ config, log, run, bus, blobs, directory: files.root })
     return {
@@ -130,6 +135,7 @@ export async function trainRun(
   let metrics: MetricsServer | undefined
   let run: Run | undefined
   let endDashboard: (() => void) | undefined
+  let endTrackers: (() => Promise<void>) | undefined
   try {
     metrics = await serveMetrics(options.metrics)
     const { registry } = metrics
@@ -162,6 +168,7 @@ export async function trainRun(
       }),
     )
     if (run === undefined) return signals.exitCode()
+    endTrackers = startTrackers({ ...placeOf(options), run: id, trackers: config.trackers ?? [] })
     const usage = cpuUse()
     const measure = runMetrics(registry)
     let order: ControlObeyed | undefined
@@ -199,6 +206,7 @@ export async function trainRun(
     endDashboard?.()
     metrics?.close()
     await run?.close() // the run is already closed, unless something failed
+    await endTrackers?.()
     await hold?.release()
     await context.bus.close()
   }

@@ -1,0 +1,118 @@
+/**
+ * Trackers of a recipe: a process of low priority for each (`troupe track`), so that a tracker takes no time from the run.
+ *
+ * in   the run's bus and name, addresses of trackers        out  points with the trackers; on stderr what fails
+ * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times, and goes
+ * on behind what the tracker has; at the run's end all have `endMs` together, then they are killed.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { setPriority } from 'node:os'
+import { join } from 'node:path'
+import { TroupeError } from '../../runtime/errors'
+import { placeOptions } from '../options/busOptions'
+
+export interface TrackersOf {
+  readonly bus: string
+  readonly dir?: string
+  readonly run: string
+  readonly trackers: readonly string[]
+  /** Time for the last points after the run's end, ms. */
+  readonly endMs?: number
+  /** Delay before the first restart of a process, ms; it doubles with each further one. */
+  readonly restartMs?: number
+  readonly say?: (line: string) => void
+}
+
+const mostRestarts = 5
+const usualRestartMs = 10_000
+const usualEndMs = 10_000
+const lowPriority = 10
+
+/** @throws TroupeError cli.wrong_usage for a memory bus, which no other process can read */
+export function checkTrackersBus(bus: string, trackers: readonly string[]): void {
+  if (bus !== 'memory:' || trackers.length === 0) return
+  throw new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: "the recipe's trackers read the log from another process, and a memory bus has no log there",
+    hint: "leave out --bus memory:, or add --set 'trackers=[]'",
+  })
+}
+
+/** Starts the trackers. The function that it returns ends them, and resolves within `endMs`. */
+export function startTrackers(options: TrackersOf): () => Promise<void> {
+  const ends = options.trackers.map(to => startTracker(to, options))
+  return async () => {
+    await Promise.all(ends.map(end => end()))
+  }
+}
+
+function startTracker(
+  to: string,
+  {
+    bus,
+    dir,
+    run,
+    endMs = usualEndMs,
+    restartMs = usualRestartMs,
+    say = line => process.stderr.write(`${line}\n`),
+  }: TrackersOf,
+): () => Promise<void> {
+  const bin = join(__dirname, __filename.endsWith('.ts') ? '../bin.js' : '../../../cli/bin.js')
+  const where = ['--bus', bus, ...(dir === undefined ? [] : ['--dir', dir])]
+  const again = `npx troupe track ${run} --to '${to}'${placeOptions({ bus, ...(dir === undefined ? {} : { dir }) })}`
+  let child: ChildProcess | undefined
+  let isEnding = false
+  let restarts = 0
+  let timer: NodeJS.Timeout | undefined
+  let settle: (code: number | null) => void = () => {}
+
+  function start(): void {
+    const started = spawn(process.execPath, [bin, 'track', run, '--to', to, ...where, '--until-stdin-ends'], {
+      stdio: ['pipe', 'ignore', 'inherit'],
+      detached: true,
+    })
+    child = started
+    started.stdin?.on('error', () => {}) // it has ended by itself, with its reason on stderr
+    started.once('error', error => say(`tracker ${to}: it could not be started: ${error.message}`))
+    started.once('spawn', () => lowered(started.pid!))
+    started.once('exit', code => {
+      child = undefined
+      settle(code)
+      if (isEnding || code === 0) return
+      if (restarts === mostRestarts) return say(`tracker ${to}: given up; \`${again}\` goes on behind what it has`)
+      const afterMs = restartMs * 2 ** restarts++
+      say(`tracker ${to}: its process ended; starting it again in ${afterMs / 1000} s`)
+      timer = setTimeout(start, afterMs)
+      timer.unref()
+    })
+    started.unref()
+  }
+
+  start()
+  return async () => {
+    isEnding = true
+    clearTimeout(timer)
+    const code = await endOf(child)
+    if (code !== 0) say(`tracker ${to}: it lacks the last points; \`${again}\` adds them`)
+  }
+
+  /** Ends the process and returns its exit code; null for a process that had to be killed or was gone already. */
+  async function endOf(running: ChildProcess | undefined): Promise<number | null> {
+    if (running === undefined) return restarts > 0 ? null : 0
+    const ended = new Promise<number | null>(resolve => {
+      settle = resolve
+    })
+    running.stdin?.end()
+    const limit = setTimeout(() => running.kill('SIGKILL'), endMs)
+    return ended.finally(() => clearTimeout(limit))
+  }
+}
+
+function lowered(pid: number): void {
+  try {
+    setPriority(pid, lowPriority)
+  } catch {
+    // It has ended already, or the system does not allow it: the run is no worse off than with a usual priority.
+  }
+}

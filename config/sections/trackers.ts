@@ -1,0 +1,14 @@
+/**
+ * The recipe's trackers of experiments: addresses that a run's figures go to, as `track --to` takes them. `train` starts each in a
+ * process of its own; the run waits for none.
+ */
+import { z } from 'zod'
+import { trackerAddress } from '../trackerAddress'
+
+const address = z.string().superRefine((text, ctx) => {
+  const read = trackerAddress(text)
+  if (typeof read === 'string') ctx.addIssue({ code: 'custom', message: read })
+})
+
+/** Optional without a default, so that the digests of recipes without trackers stay. */
+export const trackersSection = z.array(address).optional()
