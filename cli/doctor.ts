@@ -126,7 +126,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
   ],
 ]
 
-/** Runs `import numpy, sympy` inside, twice: the first call waits for the zygote that imports them. */
+/** Runs `import numpy, sympy` in the sandbox, twice: the first call waits for the zygote that imports them. */
 async function importTime(sandbox: Sandbox): Promise<string> {
   const { python, missing } = await environmentOf({})
   const lacks = missing.length === 0 ? '' : `; not installed: ${missing.join(', ')} (${setUpHint})`

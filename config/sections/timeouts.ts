@@ -10,27 +10,27 @@ export const longestTimerMs = 2 ** 31 - 1
 const timeout = positive.max(longestTimerMs).optional()
 
 export const timeoutsSection = z.strictObject({
-  /** Start of the trainer's processes, with the load of the model. */
+  /** Deadline for the start of the trainer's processes, with the load of the model. */
   trainerStartMs: timeout,
-  /** One optimizer step, all of its inner steps included. */
+  /** Deadline of one optimizer step, all of its inner steps included. */
   stepMs: timeout,
-  /** The whole cold start. */
+  /** Deadline of the whole cold start. */
   sftMs: timeout,
-  /** Writing of a checkpoint, or of weights to publish. */
+  /** Deadline for writing a checkpoint, or weights to publish. */
   saveMs: timeout,
-  /** Loading of a checkpoint. */
+  /** Deadline for loading a checkpoint. */
   loadMs: timeout,
-  /** Wait of one rank of the trainer for another, such as for the one that writes a checkpoint. */
+  /** Longest wait of one rank of the trainer for another, such as for the one that writes a checkpoint. */
   rankWaitMs: timeout,
-  /** Start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a launched server. */
+  /** Deadline for the start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a launched server. */
   engineStartMs: timeout,
-  /** Load of new weights into a running engine. */
+  /** Deadline for loading new weights into a running engine. */
   weightUpdateMs: timeout,
-  /** Wait of turns for an engine without new weights, from when another engine has loaded them; then that engine is removed. */
+  /** Longest wait of turns for an engine without new weights, from when another engine has loaded them; then that engine is removed. */
   weightsBehindMs: timeout,
   /** Time after the first attempt to fetch a file of weights over HTTP in which further attempts may begin. */
   fetchWeightsMs: timeout,
-  /** Wait of a turn at an inference server for its first token. */
+  /** Longest wait of a turn at an inference server for its first token. */
   firstTokenMs: timeout,
 })
 

@@ -49,7 +49,7 @@ export const lossDefaults = {
 type LossName = keyof typeof lossDefaults
 
 const fields = z.strictObject({
-  /** Number of optimizer steps; 0: the run only evaluates. */
+  /** Number of optimizer steps after the cold start; 0: the run makes its cold start, if it has one, and evaluates. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
   /** Number of steps of a fresh optimizer over which the learning rate rises linearly; afterwards it is constant. */

@@ -17,8 +17,8 @@ export interface GrowthOptions {
    */
   readonly quantile?: number | null
   /**
-   * Number of a group's members that must have finished before an estimate uses the group's lengths; until then it is
-   * the bound. Default 4.
+   * Number of a group's members that must have finished before an estimate uses the group's lengths; until then the
+   * estimate is the member's upper bound. Default 4.
    */
   readonly minFinished?: number
 }
