@@ -68,7 +68,10 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   let ids = 0
   let closed = false
 
-  /** Starts a process and keeps one in its place. Resolves as `ready` of the last one started. */
+  /**
+   * Starts a process, again if it is killed before it is ready; a ready process that ends is replaced. Resolves with
+   * undefined once a process is ready, or with the reason why none is.
+   */
   async function open(): Promise<string | undefined> {
     for (let starts = 1; ; starts++) {
       const lane = startRewardLane(options)

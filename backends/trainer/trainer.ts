@@ -71,9 +71,9 @@ export interface Saved {
 
 /** A checkpoint that is complete on disk. */
 export interface SavedCheckpoint {
-  /** sha256 of its manifest.json, in hex. */
+  /** sha256 of the checkpoint's manifest.json, in hex. */
   readonly manifest: string
-  /** Size of all its files in bytes. */
+  /** Size of all files of the checkpoint in bytes. */
   readonly bytes: number
 }
 

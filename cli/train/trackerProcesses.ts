@@ -2,8 +2,8 @@
  * Trackers of a recipe: a process of low priority for each (`troupe track`), so that a tracker takes no time from the run.
  *
  * in   the run's bus and name, addresses of trackers        out  points with the trackers; on stderr what fails
- * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times, and goes
- * on behind what the tracker has; at the run's end all have `endMs` together, then they are killed.
+ * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times, and
+ * continues after the points that the tracker has; at the run's end all have `endMs` together, then they are killed.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setPriority } from 'node:os'

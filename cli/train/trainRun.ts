@@ -68,7 +68,7 @@ function dashboardOf({ dashboard, ...options }: TrainOptions, run: string): (() 
   return startDashboard({ ...placeOf(options), run, port })
 }
 
-/** Where a process of its own finds the run. */
+/** Bus and directory by which another process finds the run. */
 const placeOf = ({ bus, dir }: Pick<TrainOptions, 'bus' | 'dir'>) => ({ bus, ...(dir === undefined ? {} : { dir }) })
 
 /** Runs the recipe `name`, which is loaded already, or takes a role in a run of it. Returns the exit code. */

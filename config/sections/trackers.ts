@@ -10,5 +10,5 @@ const address = z.string().superRefine((text, ctx) => {
   if (typeof read === 'string') ctx.addIssue({ code: 'custom', message: read })
 })
 
-/** Optional without a default, so that the digests of recipes without trackers stay. */
+/** It has no default, so that the digests of recipes without trackers stay the same. */
 export const trackersSection = z.array(address).optional()

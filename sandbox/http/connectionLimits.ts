@@ -58,7 +58,7 @@ export function limitConnections(server: Server, { maxConnections, headersMs }: 
     if (isFull || (counts.get(address) ?? 0) >= mostOfOne) {
       const victim = longestIdle(idle, isFull ? undefined : address)
       if (victim === undefined) {
-        socket.destroy() // Its request would be read by Node before an answer could be sent.
+        socket.destroy() // without an answer: before one could be sent, Node would read a request of the connection
         return
       }
       forget(victim)

@@ -117,7 +117,7 @@ const answers = (url: string, token: string, signal: AbortSignal): Promise<boole
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>
 
-/** True if a signal ended the guard, or SIGKILL the server: the guard then exits with 128 + 9. */
+/** True if a signal ended the guard, or if SIGKILL ended the server, after which the guard exits with 128 + 9. */
 const wasKilled = ({ signalCode, exitCode }: Child): boolean => signalCode !== null || exitCode === 137
 
 function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
