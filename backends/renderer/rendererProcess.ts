@@ -32,8 +32,11 @@ const conversationsPerCall = 256
 // responses costs, so turns that wait are batched.
 const toolResponsesPerCall = 128
 
-// Upper bound on the decodes and encodes that the process has at once.
-const callsAtOnce = 64
+// Upper bounds on the prompts, and on the decodes or encodes, of one call. A prompt may have 100,000 tokens.
+const promptsPerCall = 16
+const textsPerCall = 64
+// Upper bound on the calls for decodes and encodes that the process has at once: one of each.
+const callsAtOnce = 2
 // Upper bound on the attempts at a call that is late each time.
 const mostTries = 5
 
@@ -70,25 +73,35 @@ export async function startRenderer(
     return rendered
   }
 
+  const isOfOne = (error: Error) => error instanceof TroupeError && error.code === 'render.refused'
   const toolResponses = batchCalls<readonly string[], Rendered>(
     async lists => {
       const items = lists.map(responses => ({ responses }))
       return (await call<{ items: Reply[] }>('ToolResponsesList', { items })).items.map(renderedOf)
     },
-    {
-      most: toolResponsesPerCall,
-      isOfOne: error => error instanceof TroupeError && error.code === 'render.refused',
-    },
+    { most: toolResponsesPerCall, isOfOne },
+  )
+  const prompts = batchCalls<object, Rendered>(
+    async items => (await call<{ items: Reply[] }>('PromptList', { items })).items.map(renderedOf),
+    { most: promptsPerCall, isOfOne },
+  )
+  const decode = batchCalls<Int32Array, string>(
+    async lists => (await single<{ texts: string[] }>('DecodeList', { items: lists.map(bytesOfTokens) })).texts,
+    { most: textsPerCall, isOfOne },
+  )
+  const encode = batchCalls<string, Int32Array>(
+    async texts => (await single<{ items: Buffer[] }>('EncodeList', { texts })).items.map(tokensOfBytes),
+    { most: textsPerCall, isOfOne },
   )
 
   return {
     pid,
     lost,
-    prompt: async (messages, tools) => renderedOf(await call<Reply>('Prompt', { messages, toolsJson: json(tools) })),
+    prompt: (messages, tools) => prompts({ messages, toolsJson: json(tools) }),
     toolResponses,
     conversations,
-    decode: async tokens => (await single<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
-    encode: async text => tokensOfBytes((await single<{ tokens: Buffer }>('Encode', { text })).tokens),
+    decode,
+    encode,
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }
       const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})

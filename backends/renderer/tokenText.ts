@@ -23,8 +23,10 @@ export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give:
   async function catchUp(isLast: boolean): Promise<void> {
     while (read < tokens.length) {
       const upTo = tokens.length
-      const before = await decode(Int32Array.from(tokens.slice(from, read)))
-      const all = await decode(Int32Array.from(tokens.slice(from, upTo)))
+      const [before, all] = await Promise.all([
+        from === read ? '' : decode(Int32Array.from(tokens.slice(from, read))),
+        decode(Int32Array.from(tokens.slice(from, upTo))),
+      ])
       if (all.endsWith(incomplete) && !(isLast && upTo === tokens.length)) {
         if (upTo === tokens.length) return // the rest of the character comes with the next token
         continue

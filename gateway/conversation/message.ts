@@ -5,7 +5,7 @@
  * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls, and
  * headers that a client changes with every request do not make two messages different.
  */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 
 export interface ToolUse {
   /** Id by which the client's tool result names the call. */
@@ -35,10 +35,14 @@ export type Message = { readonly role: 'system' | 'user'; readonly content: stri
 
 /** Writes plain data as JSON with sorted keys and without white space. */
 export function canonicalJson(data: unknown): string {
-  return JSON.stringify(data, (_key, value: unknown) => {
-    if (value === null || typeof value !== 'object' || Array.isArray(value)) return value
-    return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)))
-  })
+  if (data === null || typeof data !== 'object') return JSON.stringify(data) ?? 'null'
+  if (Array.isArray(data)) return `[${data.map(canonicalJson).join(',')}]`
+  const fields = data as Readonly<Record<string, unknown>>
+  const names = Object.keys(fields).filter(name => fields[name] !== undefined)
+  return `{${names
+    .sort()
+    .map(name => `${JSON.stringify(name)}:${canonicalJson(fields[name])}`)
+    .join(',')}}`
 }
 
 /** Returns JSON text in canonical form; any other text unchanged. Empty text stands for no arguments. */
@@ -77,4 +81,4 @@ export const strippedKey = (message: AssistantMessage): string => messageKey({ .
 
 /** Digest of a conversation that is extended by one message; `before` is '' for the first. */
 export const chained = (before: string, key: string): string =>
-  createHash('sha256').update(before).update('\0').update(key).digest('base64url').slice(0, 24)
+  hash('sha256', `${before}\0${key}`, 'base64url').slice(0, 24)

@@ -37,6 +37,15 @@ const body = z.looseObject({
   tool_choice: z.unknown().optional(),
 })
 
+const toolCallList = z
+  .array(
+    z.looseObject({
+      id: z.string().optional(),
+      function: z.looseObject({ name: z.string(), arguments: z.string().optional() }),
+    }),
+  )
+  .nullish()
+
 const recorded = [
   'temperature',
   'top_p',
@@ -80,17 +89,7 @@ function messageOf(raw: Readonly<Record<string, unknown>>, i: number): Message {
 }
 
 function assistantOf(raw: Readonly<Record<string, unknown>>, i: number): AssistantMessage {
-  const uses = checked(
-    z
-      .array(
-        z.looseObject({
-          id: z.string().optional(),
-          function: z.looseObject({ name: z.string(), arguments: z.string().optional() }),
-        }),
-      )
-      .nullish(),
-    raw.tool_calls,
-  )
+  const uses = raw.tool_calls == null ? [] : checked(toolCallList, raw.tool_calls)
   const thinking = raw.reasoning_content ?? raw.reasoning
   return {
     role: 'assistant',

@@ -3,7 +3,7 @@
  *
  * in   a dialect's reading of a body        out  the request, and the digest by which its retries are known
  */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { ToolSchema } from '../../config/toolSchema'
 import type { Dialect } from '../../messages/facts'
 import type { LabelHints } from '../conversation/label'
@@ -25,8 +25,5 @@ export interface CallRequest {
 
 /** @param tools canonical JSON of the request's tools */
 export function digestOf({ dialect, model, messages, maxTokens }: CallRequest, tools: string): string {
-  return createHash('sha256')
-    .update(canonicalJson([dialect, model, messages, maxTokens ?? null]))
-    .update(tools)
-    .digest('hex')
+  return hash('sha256', canonicalJson([dialect, model, messages, maxTokens ?? null]) + tools, 'hex')
 }

@@ -45,11 +45,9 @@ export async function place(
   const { parent, held, branch } = session.index.place({ tools, messages: request.messages })
   if (parent !== null) {
     const tail = request.messages.slice(held)
-    const node = session.calls.tree.nodes.get(parent)!
-    const before = concatArrays(Int32Array, [contextOf(session, node.started), node.finished!.tokens])
-    const tokens = await tailOf(renderer, session, request, parent, tail, before)
+    const tokens = await tailOf(renderer, session, request, parent, tail)
     if (tokens !== undefined)
-      return { parent, branch, messages: tail, tokens, context: concatArrays(Int32Array, [before, tokens]) }
+      return { parent, branch, messages: tail, tokens, context: contextAfter(session, parent, tokens) }
   }
   const { tokens } = await renderer.whole(request.messages.map(chatMessage), request.tools)
   return {
@@ -68,7 +66,6 @@ async function tailOf(
   request: CallRequest,
   parent: number,
   tail: readonly Message[],
-  before: Int32Array,
 ): Promise<Int32Array | undefined> {
   const node = session.calls.tree.nodes.get(parent)!
   if (renderer.keepsHistory && !tail.some(one => one.role === 'assistant' || one.role === 'system')) {
@@ -81,13 +78,16 @@ async function tailOf(
     { role: 'assistant', content: withoutEnd(finished!.text) },
   ])
   const whole = await renderer.whole([...recorded, ...tail.map(chatMessage)], request.tools)
-  return renderer.tailOfWhole(whole, before)
+  return renderer.tailOfWhole(whole, contextAfter(session, parent, new Int32Array()))
 }
 
 /** Context of a call, as its path in the tree has it. */
 export function contextOf(session: SessionState, started: CallStarted): Int32Array {
-  if (started.parent === null) return started.tokens
-  const path = pathTo(session.calls.tree, started.parent)
-  const parts = path.flatMap(node => [node.started.tokens, node.finished!.tokens])
-  return concatArrays(Int32Array, [...parts, started.tokens])
+  return started.parent === null ? started.tokens : contextAfter(session, started.parent, started.tokens)
+}
+
+/** Context of a recorded call, its answer, and further tokens. */
+function contextAfter(session: SessionState, call: number, more: Int32Array): Int32Array {
+  const path = pathTo(session.calls.tree, call)
+  return concatArrays(Int32Array, [...path.flatMap(node => [node.started.tokens, node.finished!.tokens]), more])
 }

@@ -29,13 +29,13 @@ beforeAll(() => makeTinyModel(modelDirectory, { chatTemplate: '{{ messages[0].co
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
 test('16,384 decodes at once are all answered, although together they take longer than the deadline of one', async () => {
-  const renderer = await startRenderer({ modelDirectory, timeoutMs: 2_000 })
+  const renderer = await startRenderer({ modelDirectory, timeoutMs: 250 })
   try {
     const begun = performance.now()
     const asked = Array.from({ length: 16_384 }, (_, n) => renderer.decode(Int32Array.of(20 + (n % 50), 21)))
     const failed = (await Promise.allSettled(asked)).filter(({ status }) => status === 'rejected')
     expect(failed).toHaveLength(0)
-    expect(performance.now() - begun).toBeGreaterThan(2_000)
+    expect(performance.now() - begun).toBeGreaterThan(250)
   } finally {
     await renderer.close()
   }

@@ -132,7 +132,7 @@ def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
     renderer = Renderer(directory)
     text = "<|im_start|>assistant\n<tool_call>ü  x</tool_call><|im_end|>"
     assert renderer.decode(renderer.tokens.encode(text)) == text
-    assert renderer.encode(text) == renderer.tokens.encode(text)
+    assert renderer.encode([text, "12"]) == [renderer.tokens.encode(text), renderer.tokens.encode("12")]
 
 
 def test_a_conversation_of_several_questions_is_learned_from_whole(directory: Path) -> None:

@@ -38,7 +38,12 @@ class Tokens:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text. Texts of special tokens in it become those tokens."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, as `encode` gives them."""
+        # The fast form keeps no offsets, which nobody reads, and takes two thirds of the time.
+        return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens, with special tokens kept; bytes that are not UTF-8 become U+FFFD."""

@@ -91,7 +91,11 @@ class Renderer:
 
     def prompt(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
         """Renders messages and the generation prompt; mask 0."""
-        return self._context(self._template.render(messages, tools or None, True))
+        return self.prompts([(messages, tools)])[0]
+
+    def prompts(self, asked: Sequence[tuple[Sequence[dict[str, str]], list | None]]) -> list[Piece]:
+        """Renders several prompts, each of messages and tools, as `prompt` does."""
+        return self._contexts([self._template.render(messages, tools or None, True) for messages, tools in asked])
 
     def tool_responses(self, responses: Sequence[str]) -> Piece:
         """Renders tool responses and the next generation prompt, which follow the model's stop token; mask 0."""
@@ -143,13 +147,16 @@ class Renderer:
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokens.decode(ids)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, for engines that return no ids. They may differ from the ids that were sampled."""
-        return self.tokens.encode(text)
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts, for engines that return no ids. They may differ from the ids that were sampled."""
+        return self.tokens.encode_all(texts)
 
     def _context(self, text: str) -> Piece:
-        ids = self.tokens.encode(text)
-        return Piece(text, ids, [0] * len(ids))
+        return self._contexts([text])[0]
+
+    def _contexts(self, texts: Sequence[str]) -> list[Piece]:
+        encoded = self.tokens.encode_all(texts)
+        return [Piece(text, ids, [0] * len(ids)) for text, ids in zip(texts, encoded, strict=True)]
 
     def _forced(self) -> str:
         """Text that the generation prompt puts after the header of the model's turn, such as `<reason>`; '' for most

@@ -7,6 +7,7 @@ Invariant: a request that cannot be rendered is answered with INVALID_ARGUMENT a
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 import grpc
 import numpy as np
@@ -26,15 +27,17 @@ class RenderService(rpc.RenderServicer):
             stop_tokens=renderer.stop_tokens, digest=renderer.digest, vocabulary=renderer.tokens.vocabulary
         )
 
-    async def Prompt(self, request, context):
-        return await self._rendered(
-            context, lambda: _rendered(self._renderer.prompt(_messages(request.messages), _tools(request.tools_json)))
-        )
+    async def PromptList(self, request, context):
+        def render():
+            asked = [(_messages(item.messages), _tools(item.tools_json)) for item in request.items]
+            return pb.RenderedList(items=[_context(piece) for piece in self._renderer.prompts(asked)])
+
+        return await self._rendered(context, render)
 
     async def ToolResponsesList(self, request, context):
         def render():
             items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]
-            return pb.RenderedList(items=[_rendered(item) for item in items])
+            return pb.RenderedList(items=[_context(item) for item in items])
 
         return await self._rendered(context, render)
 
@@ -42,19 +45,21 @@ class RenderService(rpc.RenderServicer):
         def render():
             tools = _tools(request.tools_json)
             items = [self._renderer.conversation(_messages(c.messages), tools) for c in request.conversations]
-            return pb.RenderedList(items=[_rendered(item) for item in items])
+            return pb.RenderedList(items=[_masked(item) for item in items])
 
         return await self._rendered(context, render)
 
-    async def Decode(self, request, context):
-        return await self._rendered(
-            context, lambda: pb.DecodeReply(text=self._renderer.decode(np.frombuffer(request.tokens, "<i4").tolist()))
-        )
+    async def DecodeList(self, request, context):
+        def decode():
+            return pb.DecodeListReply(texts=[self._renderer.decode(_ids(item)) for item in request.items])
 
-    async def Encode(self, request, context):
-        return await self._rendered(
-            context, lambda: pb.EncodeReply(tokens=np.asarray(self._renderer.encode(request.text), "<i4").tobytes())
-        )
+        return await self._rendered(context, decode)
+
+    async def EncodeList(self, request, context):
+        def encode():
+            return pb.EncodeListReply(items=[_bytes(ids) for ids in self._renderer.encode(request.texts)])
+
+        return await self._rendered(context, encode)
 
     async def _rendered(self, context, render):
         try:
@@ -67,13 +72,24 @@ def _messages(messages) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
+@lru_cache(maxsize=64)
 def _tools(text: str) -> list | None:
     """Tool schemas in the form that chat templates expect, {"type": "function", "function": …}; None without tools."""
     tools = json.loads(text) if text else []
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools] or None
 
 
-def _rendered(piece: Piece) -> pb.Rendered:
-    return pb.Rendered(
-        text=piece.text, tokens=np.array(piece.tokens, "<i4").tobytes(), mask=np.array(piece.mask, np.uint8).tobytes()
-    )
+def _ids(packed: bytes) -> list[int]:
+    return np.frombuffer(packed, "<i4").tolist()
+
+
+def _bytes(ids: list[int]) -> bytes:
+    return np.array(ids, "<i4").tobytes()
+
+
+def _context(piece: Piece) -> pb.Rendered:
+    return pb.Rendered(text=piece.text, tokens=_bytes(piece.tokens))
+
+
+def _masked(piece: Piece) -> pb.Rendered:
+    return pb.Rendered(text=piece.text, tokens=_bytes(piece.tokens), mask=np.array(piece.mask, np.uint8).tobytes())

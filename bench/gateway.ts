@@ -1,0 +1,181 @@
+/**
+ * What the gateway adds to a call: over HTTP, a real renderer and a durable log, with an engine that takes a known time.
+ *
+ * - First token: 64 calls in flight, which begin one after another; the client's time to the first text, less the engine's.
+ * - Calls: prompts of 1 K tokens, an engine that takes no time, answers of one token, 64 clients. CPU of each process too.
+ * - Turns: the last of 200 turns beside the first ones, at 100 K tokens (a token a character); without the renderer's process,
+ *   which renders new messages only.
+ * - Memory: an idle session's share of the heap.
+ */
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { startRenderer } from '../backends/renderer/rendererProcess'
+import { type Gateway, openGateway } from '../gateway/openGateway'
+import type { TextRenderer } from '../gateway/rendering/conversationRenderer'
+import { systemEffects } from '../runtime/effects'
+import { openTroupe } from '../runtime/embed'
+import { createLog } from '../runtime/log'
+import { charRenderer, decodeChars, encodeChars } from '../tests/support/gateway/charRenderer'
+import { makeTinyModel } from '../tests/support/tinyModel'
+import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
+import { type Answer, timedEngine } from './support/gateway/timedEngine'
+import { processTree } from './support/processTree'
+
+/** Time of the engine's only token: 64 calls in flight are 256 calls a second. */
+const engineMs = 250
+const flight = 64
+const measuredCalls = 2000
+const turns = 200
+const tokensPerTurn = 500
+const idleSessions = 400
+
+const limits = {
+  contextTokens: 200_000,
+  responseTokens: 64,
+  turns: 1,
+  callsPerTurn: 1,
+  toolTimeoutMs: 1,
+  toolResponseChars: 1,
+}
+
+async function withGateway<T>(
+  renderer: TextRenderer,
+  answer: Answer,
+  afterMs: number,
+  use: (gateway: Gateway) => Promise<T>,
+): Promise<T> {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-bench-gateway-'))
+  const log = createLog('bench', { level: 'warn' })
+  const troupe = await openTroupe({ bus: `lmdb:${directory}`, run: 'bench', log })
+  const gateway = await openGateway({
+    ...{ journal: troupe.journal, renderer, fx: systemEffects, log, host: '127.0.0.1', port: 0, seed: 1, limits },
+    engines: [timedEngine(answer, afterMs)],
+    sampling: { temperature: 1, topP: 1, topK: 0, minP: 0 },
+  })
+  try {
+    return await use(gateway)
+  } finally {
+    await gateway.close()
+    await troupe.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+interface Timed {
+  readonly firstMs: readonly number[]
+  readonly wallMs: number
+}
+
+function client(
+  { url }: Gateway,
+  calls: number,
+  mode: 'stream' | 'whole' | 'turns',
+  characters: number,
+  pacedMs = 0,
+): Promise<Timed> {
+  const args = ['-r', join(__dirname, '../cli/register.js'), join(__dirname, 'support/gateway/client.ts'), url]
+  const child = spawn(
+    process.execPath,
+    [...args, String(flight), String(calls), String(characters), String(pacedMs), mode],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  )
+  let out = ''
+  child.stdout.on('data', data => {
+    out += data
+  })
+  return new Promise((resolve, reject) => {
+    child.once('exit', code =>
+      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ended with ${code}`)),
+    )
+  })
+}
+
+const cpuMs = (pid: number) => processTree(pid)[0]?.cpuMs ?? 0
+
+const at = (values: readonly number[], share: number) =>
+  [...values].sort((a, b) => a - b)[Math.floor(share * (values.length - 1))]!
+const asleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms))
+
+setFlagsFromString('--expose-gc')
+const collectGarbage = runInNewContext('gc') as () => void
+
+async function bytesPerSession(gateway: Gateway): Promise<number> {
+  const used = () => {
+    collectGarbage()
+    const { heapUsed, arrayBuffers } = process.memoryUsage()
+    return heapUsed + arrayBuffers
+  }
+  const before = used()
+  for (let i = 0; i < idleSessions; i++) {
+    const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'x'.repeat(1000) }] })
+    const headers = { authorization: `Bearer idle-${i}` }
+    await (await fetch(`${gateway.url}/v1/chat/completions`, { method: 'POST', body, headers })).text()
+  }
+  await asleep(200)
+  return (used() - before) / idleSessions
+}
+
+export async function bench(): Promise<BenchReport> {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-bench-model-'))
+  const model = join(directory, 'model')
+  makeTinyModel(model)
+  const template = join(__dirname, '../recipes/templates/hermes.jinja')
+  const renderer = await startRenderer({ modelDirectory: model, template, log: createLog('bench', { level: 'warn' }) })
+  try {
+    const { stopTokens } = await renderer.describe()
+    const tokens = Int32Array.of(...(await renderer.encode('a')), stopTokens[0]!)
+    const answer = { tokens, text: await renderer.decode(tokens) }
+    const first = await withGateway(renderer, answer, engineMs, async gateway => {
+      await client(gateway, 4 * flight, 'stream', 200, engineMs)
+      return (await client(gateway, 20 * flight, 'stream', 200, engineMs)).firstMs.map(ms => ms - engineMs)
+    })
+    // The bench's tokenizer has a token for each character of this text.
+    const whole = await withGateway(renderer, answer, 0, async gateway => {
+      await client(gateway, 500, 'whole', 1000)
+      const before = cpuMs(renderer.pid)
+      const own = process.cpuUsage()
+      const { wallMs } = await client(gateway, measuredCalls, 'whole', 1000)
+      const { user, system } = process.cpuUsage(own)
+      return { wallMs, gateway: (user + system) / 1000, renderer: cpuMs(renderer.pid) - before }
+    })
+    const chars = encodeChars('a<|im_end|>')
+    const typed = { tokens: chars, text: decodeChars(chars) }
+    const times = (
+      await withGateway(charRenderer(), typed, 0, gateway => client(gateway, turns, 'turns', tokensPerTurn))
+    ).firstMs
+    const idle = await withGateway(charRenderer(), typed, 0, bytesPerSession)
+    const [early, late] = [median(times.slice(5, 15)), median(times.slice(-10))]
+    const perSecond = (1000 * measuredCalls) / whole.wallMs
+    return {
+      ...{ bench: 'gateway', machine: describeMachine() },
+      metrics: {
+        ...{ firstTokenAddedMsP50: at(first, 0.5), firstTokenAddedMsP99: at(first, 0.99), callsPerSecond: perSecond },
+        gatewayCpuMsPerCall: whole.gateway / measuredCalls,
+        rendererCpuMsPerCall: whole.renderer / measuredCalls,
+        ...{ turnMsEarly: early, turnMsLate: late, idleSessionKib: idle / 1024 },
+      },
+      budgets: [
+        atMost('first token, added, p50 ms', at(first, 0.5), 3),
+        atMost('first token, added, p99 ms', at(first, 0.99), 15),
+        atLeast('calls a second', perSecond, 1000),
+        atMost('turn 200 beside turn 10', late / early, 2),
+        atMost('idle session, KiB', idle / 1024, 64),
+      ],
+    }
+  } finally {
+    await renderer.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}
