@@ -160,7 +160,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     const key = factKey(fact)
     const about = aboutOf(fact)
     now = fact.at
-    // A new behaviour is asked, since a behaviour never repeats a request: a trial on `make`'s first one would affect
+    // The trial uses a new behaviour, since a behaviour never repeats a request: a trial on `make`'s first one would affect
     // the next.
     const ticked = attempt(() => make().decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)

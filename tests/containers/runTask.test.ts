@@ -50,8 +50,8 @@ test.each<[string, Readonly<Record<string, string>>, object | RegExp]>([
   ['JSON before text', { 'reward.json': '2', 'reward.txt': '0' }, { reward: 2 }],
   ['nothing', {}, /neither/],
   ['an empty file', { 'reward.txt': '' }, /holds no number/],
-  ['an infinite number', { 'reward.json': '{"reward": 1e999}' }, /no finite number/],
-  ['a text for a number', { 'reward.json': '{"reward": "1"}' }, /no finite number/],
+  ['an infinite number', { 'reward.json': '{"reward": 1e999}' }, /not a finite number/],
+  ['a text for a number', { 'reward.json': '{"reward": "1"}' }, /not a finite number/],
   ['a list', { 'reward.json': '[1]' }, /no object of numbers/],
 ])('a reward file with %s', (_title, content, expected) => {
   const read = () => readRewards(files({ unrelated: '', ...content }))
