@@ -37,10 +37,10 @@ test('a report has its text, its figures and its pictures, and no valid call cou
   const { data, machine, seconds } = JSON.parse(readFileSync(join(out, 'error-classification.json'), 'utf8'))
   expect(machine).toContain('GiB')
   expect(seconds).toBeGreaterThan(0)
-  for (const { fails, ours } of data.judged) expect(ours).toBe(fails)
+  for (const { fails, recorded } of data.judged) expect(recorded).toBe(fails)
   const byWord = data.judged.filter((one: { fails: boolean; release: boolean }) => one.release !== one.fails)
   expect(byWord.length).toBeGreaterThan(5)
-  expect(Math.abs(data.shares.ours - 0.5)).toBeLessThan(0.03)
+  expect(Math.abs(data.shares.recorded - 0.5)).toBeLessThan(0.03)
   expect(data.shares.release).toBeLessThan(0.1)
 }, 120_000)
 
