@@ -5,12 +5,13 @@
  * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; the
  * same four through one judge in its default configuration (`default`); a mixed load with spinners (`mixed`); a
  * burst of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts;
- * sleepers; memory. Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the
- * measured cores too.
+ * sleepers; memory; 2,000 sessions. Each part prints its budgets. `--only PART,…` runs some of them. The load generator
+ * runs on the measured cores too.
  */
 import { pythonPath } from '../runtime/python'
 import { type BenchReport, describeMachine, printReport } from './report'
 import { memory, sleepers, timeouts } from './support/sandbox/lanes'
+import { sessions } from './support/sandbox/manySessions'
 import { mixedRates } from './support/sandbox/mixed'
 import { oneJudgeRates, type Part, trivialRates, workloadRates } from './support/sandbox/rates'
 import { burst, latency, spinners, starvation } from './support/sandbox/service'
@@ -29,6 +30,7 @@ const parts: Readonly<Record<string, (python: string) => Promise<Part>>> = {
   timeouts,
   sleepers,
   memory,
+  sessions,
 }
 
 export async function bench({

@@ -92,6 +92,8 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['support/sandbox/lanes', /sleep 0\.5 s: seconds', seconds, 3\)/],
   ['support/sandbox/lanes', /idle zygote with numpy and sympy, MiB', sympy, 80\)/],
   ['support/sandbox/lanes', /sessionMiB, 8\)/],
+  ['support/sandbox/manySessions', /share of right answers', [^,]*, 1\)/],
+  ['support/sandbox/manySessions', /times one of 2 to 6', growth, 1\.2\)/],
 ]
 
 test.each(promised)('bench %s prints a budget for %s', (name, budget) => {
