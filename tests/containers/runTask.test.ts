@@ -115,13 +115,13 @@ describeLocal('the driver local', () => {
 
   test("an agent does not see the verifier's files, and no process of it outlives the agent", async () => {
     const { rewards } = await rewardsOf({
-      'tests/test.sh': judge('[ -s /app/began ] && ! grep -q secret /app/seen && ! ps ax | grep -q "[/]app/loop"'),
+      'tests/test.sh': judge('[ -e /app/began ] && ! grep -q secret /app/seen && ! ps ax | grep -q "[/]app/loop"'),
       'tests/secret': 'secret',
       'solution/solve.sh': `#!/bin/sh
 printf '#!/bin/sh\\nwhile :; do ls /tests >> /app/seen; echo 1 > /logs/verifier/reward.txt; echo x > /app/began; done\\n' > /app/loop
 chmod +x /app/loop
 setsid /app/loop > /dev/null 2>&1 &
-sleep 0.3
+until [ -e /app/began ]; do sleep 0.05; done
 `,
     })
     expect(rewards).toEqual({ reward: 1 })
