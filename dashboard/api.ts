@@ -6,8 +6,8 @@
  */
 
 /**
- * live: a record was written within the last 15 s. ended: it wrote `run.finished`. cut-off: neither, as after a
- * crash.
+ * live: a record was written within the last 15 s, or the writer of an lmdb log sent a heartbeat. ended: it wrote
+ * `run.finished`. cut-off: neither, as after a crash.
  */
 export type RunState = 'live' | 'done' | 'stopped' | 'failed' | 'cut-off'
 

@@ -10,14 +10,16 @@ import { configOf } from '../../replay/log/recordedConfig'
 import { openLog, type RecordedRun } from '../../replay/log/recordedRun'
 import { replayError } from '../../replay/replayError'
 import { type FollowedIndex, followIndex } from '../../replay/trajectoryIndex/followIndex'
+import { hasHeartbeat } from '../../runtime/bus/lmdb/holder'
 import { systemEffects } from '../../runtime/effects'
+import { directoryOf, runDirectory } from '../../runtime/runDirectory'
 import type { RunState } from '../api'
 import { RunFacts } from './runFacts'
 import { Telemetry } from './telemetry'
 
 /** Topics whose newest records tell whether a run is alive. */
 const watched = ['telemetry', 'trajectories', 'runs', 'learner'] as const
-/** A live run writes telemetry once a second; a run that wrote nothing for this long is cut off, or waits. */
+/** A run that wrote nothing for this long is cut off, unless the writer of its log still sends heartbeats. */
 const liveMs = 15_000
 /** Least time between two refreshes, ms. */
 const refreshMs = 400
@@ -100,7 +102,13 @@ export class OpenedRun {
   get state(): RunState {
     const { finished } = this.facts
     if (finished !== undefined) return finished.outcome
-    return systemEffects.now() - this.newest.at < liveMs ? 'live' : 'cut-off'
+    return systemEffects.now() - this.newest.at < liveMs || this.#hasWriter() ? 'live' : 'cut-off'
+  }
+
+  /** True while a process holds the log open for writing. Only an embedded bus tells this. */
+  #hasWriter(): boolean {
+    const { address, run } = this.recorded
+    return address.startsWith('lmdb:') && hasHeartbeat(runDirectory(directoryOf(address), run).log)
   }
 
   close(): Promise<void> {

@@ -17,8 +17,13 @@ import type {
   TrajectoryReport,
 } from '../../dashboard/api'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
+import { OpenedRun } from '../../dashboard/server/openedRun'
+import { runId } from '../../messages/ids'
 import { runProgress } from '../../replay/learning/runProgress'
 import { openLog } from '../../replay/log/recordedRun'
+import { beat } from '../../runtime/bus/lmdb/holder'
+import { systemEffects } from '../../runtime/effects'
+import { runDirectory } from '../../runtime/runDirectory'
 import { saveHistory } from '../support/histories'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
@@ -219,5 +224,25 @@ test('off loopback a token is demanded, at the start and for every answer', asyn
     expect((await fetch(guarded.url)).status).toBe(200)
   } finally {
     await guarded.close()
+  }
+})
+
+test('a run that writes nothing is cut off after 15 s, and is live while the writer of its log sends heartbeats', async () => {
+  const { log } = runDirectory(directory, runId(run))
+  const opened = await OpenedRun.open(`lmdb:${directory}`, run, undefined)
+  const now = jest.spyOn(systemEffects, 'now')
+  try {
+    const silentFor = (ms: number) => now.mockReturnValue(opened.newest.at + ms)
+    silentFor(14_000)
+    expect(opened.state).toBe('live')
+    silentFor(3_600_000)
+    expect(opened.state).toBe('cut-off')
+    beat(log)
+    expect(opened.state).toBe('live')
+    silentFor(3_616_000)
+    expect(opened.state).toBe('cut-off')
+  } finally {
+    now.mockRestore()
+    await opened.close()
   }
 })
