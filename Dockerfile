@@ -1,4 +1,4 @@
-# Image of Troupe. One stage builds it; the image itself has no compilers and no sources, and runs as a user other than root.
+# Image of Troupe. Two stages build it; the image itself has no compilers and no sources, and runs as a user other than root.
 #
 #   docker build -t troupe .        or, together with Kafka and the other roles: docker compose up
 #
@@ -8,15 +8,23 @@
 
 ARG NODE_IMAGE=node:22.15.0-bookworm-slim
 
-FROM ${NODE_IMAGE} AS build
+# The venv alone, from the files that decide what is in it: a change of the code does not fetch torch again.
+FROM ${NODE_IMAGE} AS venv
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN apt-get update \
   && apt-get install -y --no-install-recommends python3 python3-venv gcc libc6-dev \
   && rm -rf /var/lib/apt/lists/*
-ENV TROUPE_VENV=/opt/venv TROUPE_HOME=/tmp/home TROUPE_PIP_ARGS="--extra-index-url ${TORCH_INDEX}"
+ENV TROUPE_VENV=/opt/venv TROUPE_HOME=/tmp/home TROUPE_PIP_ARGS="--no-cache-dir --extra-index-url ${TORCH_INDEX}"
+WORKDIR /setup
+COPY cli/setup.js cli/
+COPY cli/setup cli/setup
+COPY policy/requirements.txt policy/requirements-sandbox.txt dist/policy/
+RUN node cli/setup.js --python-only
+
+FROM venv AS build
 WORKDIR /src
 COPY . .
-# Installs npm packages and the venv and generates the code of policy.proto; then unpacks the package where it will run.
+# Installs npm packages and generates the code of policy.proto; then unpacks the package where it will run.
 RUN node cli/setup.js && npm pack --pack-destination /tmp \
   && mkdir -p /opt/troupe && tar -xzf /tmp/troupe-*.tgz -C /opt/troupe --strip-components=1
 WORKDIR /opt/troupe
@@ -30,7 +38,9 @@ RUN apt-get update \
   && rm -rf /var/lib/apt/lists/* \
   && useradd --create-home --uid 10001 troupe \
   && install -d -o troupe -g troupe /runs
-COPY --from=build /opt /opt
+# Two layers: a change of the code replaces the small one.
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /opt/troupe /opt/troupe
 # Parts that the user installs later (`setup environments`, downloaded weights) go to /runs/home, in the volume that all
 # containers of a run share; the runs themselves are in /runs/runs.
 ENV NODE_ENV=production TROUPE_VENV=/opt/venv TROUPE_HOME=/runs/home PYTHONDONTWRITEBYTECODE=1

@@ -14,7 +14,8 @@ const { places } = require('../cli/setup/places')
 const environments = require('../cli/setup/environments')
 
 const { services, volumes, variables, required } = composeFile()
-const troupes = Object.entries(services).filter(([, service]) => service.image.startsWith('troupe:'))
+const { image: built, ...running } = services
+const troupes = Object.entries(running).filter(([, service]) => service.image.startsWith('troupe:'))
 
 test('every service of ours is a command line that the program takes, for one run on one bus, and every role is there', async () => {
   const found = new Set<string>()
@@ -25,7 +26,10 @@ test('every service of ours is a command line that the program takes, for one ru
     })
     expect(options).toMatchObject({ run: 'quickstart', dir: '/runs' })
     expect(service.volumes).toContain('runs:/runs')
-    expect(service.depends_on).toEqual({ kafka: { condition: 'service_healthy' } })
+    expect(service.depends_on).toEqual({
+      image: { condition: 'service_completed_successfully' },
+      kafka: { condition: 'service_healthy' },
+    })
     found.add(options.role!)
   }
   expect([...found].sort()).toEqual(roles.filter(role => role !== 'all').sort())
@@ -54,7 +58,8 @@ test('what is published is published on loopback alone, and every image of other
   for (const service of Object.values(services)) {
     for (const port of service.ports ?? []) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
     expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/)
-    expect(service.network_mode ?? 'service:learner').toBe('service:learner')
+    // A service in another's network loses it when the other is restarted.
+    expect(service.network_mode).toBeUndefined()
   }
 })
 
@@ -82,16 +87,21 @@ test('.env.example names every variable that the file reads, with the value that
 
 test('the metrics that Prometheus is told to fetch are those that the learner serves', async () => {
   const { options } = await trainCommand(services.learner!.command!)
-  const { scrape_configs } = parse(readFileSync(join(composeRoot, 'deploy/prometheus.yml'), 'utf8'))
-  expect(scrape_configs[0].static_configs[0].targets).toEqual([`127.0.0.1:${options.metrics}`])
-  expect(services.prometheus!.network_mode).toBe('service:learner')
+  const { scrape_configs } = parse(readFileSync(join(composeRoot, 'deploy/prometheus/prometheus.yml'), 'utf8'))
+  const { host, port } = options.metrics!
+  expect(host).toBe('0.0.0.0')
+  expect(scrape_configs[0].static_configs[0].targets).toEqual([`learner:${port}`])
+  const source = parse(readFileSync(join(composeRoot, 'deploy/grafana/datasource.yml'), 'utf8')).datasources[0]
+  expect(services.prometheus!.ports).toEqual([`127.0.0.1:9090:${new URL(source.url).port}`])
+  expect(new URL(source.url).hostname).toBe('prometheus')
 })
 
 test('the image runs as another user than root, from a pinned base, with what is built in a stage before', () => {
   const lines = readFileSync(join(composeRoot, 'Dockerfile'), 'utf8').split('\n')
   const stages = lines.filter(line => line.startsWith('FROM '))
   expect(stages.map(line => line.replace(/\$\{NODE_IMAGE\}/, 'node'))).toEqual([
-    'FROM node AS build',
+    'FROM node AS venv',
+    'FROM venv AS build',
     'FROM node AS runtime',
     'FROM runtime AS cuda',
     'FROM runtime AS cpu',
@@ -100,7 +110,16 @@ test('the image runs as another user than root, from a pinned base, with what is
   expect(lines.filter(line => line.startsWith('USER '))).toEqual(['USER troupe'])
   const entry = lines.findIndex(line => line.startsWith('ENTRYPOINT'))
   expect(lines.findIndex(line => line.startsWith('USER '))).toBeLessThan(entry)
-  for (const [, { build }] of troupes) expect(build!.target).toBe('cpu')
+})
+
+test('the image is built once, and whoever runs it waits for that and never asks a registry for it', () => {
+  expect(built!.build!.target).toBe('cpu')
+  for (const [name, service] of troupes) {
+    expect({ name, build: service.build, image: service.image }).toEqual({ name, image: built!.image })
+    expect(service.pull_policy).toBe('never')
+  }
+  const base = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(composeRoot, 'Dockerfile'), 'utf8'))![1]
+  expect(built!.build!.args.NODE_IMAGE).toBe(base)
 })
 
 test('what `setup environments` makes lies in a volume that its user may write and that every service sees', () => {

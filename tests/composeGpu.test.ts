@@ -58,7 +58,7 @@ describe.each(kinds)('with $kind', ({ kind, env, other }) => {
   test('one server generates, beside the same roles as without GPUs', () => {
     expect(server).toBeDefined()
     expect(services[other]).toBeUndefined()
-    const roles = ['coordinator', 'inference', 'kafka', 'learner', 'scheduler', 'tools', 'verifier']
+    const roles = ['coordinator', 'image', 'inference', 'kafka', 'learner', 'scheduler', 'tools', 'verifier']
     expect(Object.keys(services).sort()).toEqual([...roles, kind].sort())
   })
 

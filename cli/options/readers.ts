@@ -34,6 +34,19 @@ export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
   }
 }
 
+export interface ListenAddress {
+  readonly host: string
+  readonly port: number
+}
+
+/** Parses PORT, which listens on 127.0.0.1, or HOST:PORT; an IPv6 address stands in brackets. */
+export function listenAddress(text: string): ListenAddress {
+  const match = /^(?:(?:\[([\da-fA-F:]+)\]|([\w.-]+)):)?(\d{1,5})$/.exec(text)
+  const port = Number(match?.[3])
+  if (match !== null && port <= 65_535) return { host: match[1] ?? match[2] ?? '127.0.0.1', port }
+  throw new InvalidArgumentError('It must be a port from 0 to 65535, or HOST:PORT, such as 9464 or 0.0.0.0:9464.')
+}
+
 export const sandboxLevels = ['full', 'degraded', 'none'] as const satisfies readonly SandboxLevel[]
 
 export function sandboxLevel(text: string): SandboxLevel {

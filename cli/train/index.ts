@@ -14,7 +14,7 @@ import { TroupeError } from '../../runtime/errors'
 import { directoryOf } from '../../runtime/runDirectory'
 import type { Fault } from '../check/fault'
 import { withBus, withDirectory } from '../options/busOptions'
-import { wholeNumber } from '../options/readers'
+import { listenAddress, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
 import { stopOverrides } from './stopOn'
 import type { TrainOptions } from './trainOptions'
@@ -54,7 +54,7 @@ export function withRunOptions(command: Command): Command {
       'serve a page over the run on 127.0.0.1, and print its address (default port: 4173)',
       wholeNumber(0, 65_535),
     )
-    .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
+    .option('--metrics <[host:]port>', 'serve Prometheus metrics (default host: 127.0.0.1)', listenAddress)
 }
 
 export function registerTrain(program: Command): void {

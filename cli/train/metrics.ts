@@ -1,27 +1,32 @@
 /**
- * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own. It listens on loopback
- * only.
+ * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own.
  *
  * in   a run's facts, KV telemetry of engines and scheduler        out  `GET /metrics` in the text exposition format
+ * Invariant: it listens on loopback unless another host is named. It serves counts and names of engines and tools, no
+ * texts, so beyond loopback it asks for no token.
  */
 import { createServer } from 'node:http'
+import { knownAlarms } from '../../config'
 import type { EngineTelemetry } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { createMetrics, type MetricsRegistry } from '../../runtime/metrics'
 import { hostCheck } from '../../sandbox/http/hostHeader'
+import type { ListenAddress } from '../options/readers'
 
 export interface MetricsServer {
   readonly registry: MetricsRegistry
   close(): void
 }
 
-/** Starts the metrics server; without a port nothing is served. @throws TroupeError cli.port_taken */
-export async function serveMetrics(port: number | undefined): Promise<MetricsServer> {
+/** Starts the metrics server; without an address nothing is served. @throws TroupeError cli.port_taken */
+export async function serveMetrics(listen: ListenAddress | undefined): Promise<MetricsServer> {
   const registry = createMetrics()
-  if (port === undefined) return { registry, close: () => {} }
+  if (listen === undefined) return { registry, close: () => {} }
   registry.processMetrics()
-  const isOurs = hostCheck('127.0.0.1')
+  const { host, port } = listen
+  const isOurs = hostCheck(host)
+  const shown = host.includes(':') ? `[${host}]` : host
   const server = createServer((request, response) => {
     if (!isOurs(request.headers.host)) {
       response.writeHead(421).end()
@@ -42,17 +47,17 @@ export async function serveMetrics(port: number | undefined): Promise<MetricsSer
         new TroupeError('cli.port_taken', {
           boundary: 'cli',
           retriable: false,
-          message: `metrics cannot be served on 127.0.0.1:${port}: ${cause.message}`,
-          hint: 'choose another --metrics port; 0 takes a free one',
+          message: `metrics cannot be served on ${shown}:${port}: ${cause.message}`,
+          hint: 'choose another --metrics port (0 takes a free one), or an address of this host',
           cause,
         }),
       ),
     )
-    server.listen(port, '127.0.0.1', resolve)
+    server.listen(port, host, resolve)
   })
   const address = server.address()
   if (address !== null && typeof address === 'object') {
-    process.stderr.write(`metrics: http://127.0.0.1:${address.port}/metrics\n`)
+    process.stderr.write(`metrics: http://${shown}:${address.port}/metrics\n`)
   }
   return { registry, close: () => void server.close().closeAllConnections() }
 }
@@ -83,6 +88,12 @@ export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTe
   const rollouts = registry.counter('troupe_rollouts_total', 'Rollouts by outcome.', ['outcome'])
   const groups = registry.counter('troupe_groups_total', 'Groups by decision.', ['decision'])
   const step = registry.gauge('troupe_step', 'Steps completed.')
+  const solved = registry.gauge('troupe_evaluation_pass_at_1', 'Pass@1 of the last evaluation, by its name.', [
+    'evaluation',
+  ])
+  const alarms = registry.counter('troupe_alarms_total', 'Alarms of the run, by name.', ['alarm'])
+  // A series that begins at its first alarm has no increase; one that begins at 0 has.
+  for (const alarm of knownAlarms) alarms.add({ alarm }, 0)
   const training = registry.gauge('troupe_training', 'Metrics of the last training step.', ['metric'])
   return message => {
     switch (message.type) {
@@ -122,6 +133,12 @@ export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTe
       case 'step.completed':
         step.set({}, message.step)
         for (const [metric, value] of Object.entries(message.metrics)) training.set({ metric }, value)
+        return
+      case 'evaluation.completed':
+        if (message.n > 0) solved.set({ evaluation: message.name }, message.passAt1)
+        return
+      case 'alarm.raised':
+        alarms.add({ alarm: message.alarm })
         return
     }
   }

@@ -10,6 +10,7 @@ import { systemEffects } from '../../runtime/effects'
 import { createLog } from '../../runtime/log'
 import { openRun, type RunContext } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
+import type { ListenAddress } from '../options/readers'
 import { type MetricsServer, serveMetrics } from './metrics'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
@@ -21,7 +22,7 @@ export interface RoleOptions {
   readonly set: readonly string[]
   readonly json?: boolean
   readonly acceptCode?: boolean
-  readonly metrics?: number
+  readonly metrics?: ListenAddress
 }
 
 const say = (text: string) => process.stderr.write(`${text}\n`)

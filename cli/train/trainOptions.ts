@@ -1,5 +1,6 @@
 /** Options of `troupe train`, which `troupe rollout` and `troupe eval` share. */
 import type { Role } from '../../actors/run/run'
+import type { ListenAddress } from '../options/readers'
 import type { RunView, TrainViewOptions } from './view'
 
 export interface TrainOptions {
@@ -19,7 +20,7 @@ export interface TrainOptions {
   readonly dryRun?: boolean
   readonly estimateOnly?: boolean
   readonly acceptCode?: boolean
-  readonly metrics?: number
+  readonly metrics?: ListenAddress
   /** Port of the page over the run; true: the default port. */
   readonly dashboard?: number | true
   /** False for `troupe rollout` and `troupe eval`, which do not train. */

@@ -172,11 +172,13 @@ export async function trainRun(
     const usage = cpuUse()
     const measure = runMetrics(registry)
     let order: ControlObeyed | undefined
+    let startedAt: number | undefined
     const show: Take = (message, live) => {
       usage.take(message)
       measure(message)
       const report = state.take(message)
       if (message.type === 'control.obeyed') order = message
+      if (message.type === 'run.started') startedAt ??= message.at
       if (!live) return // the message was in the log already: an earlier process showed it
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
@@ -197,7 +199,8 @@ export async function trainRun(
     await run.close()
     const seconds = (systemEffects.elapsed() - begun) / 1000
     const [outcome, reason] = typeof ended === 'string' ? ['stopped', ended] : [ended.outcome, ended.reason]
-    view.end(summaryOf(state, id, outcome, reason, seconds), used)
+    const runSeconds = startedAt === undefined ? seconds : (systemEffects.now() - startedAt) / 1000
+    view.end(summaryOf(state, id, outcome, reason, seconds), used, runSeconds)
     if (typeof ended === 'string') return signals.exitCode()
     return ended.outcome === 'done' ? 0 : 1
   } finally {

@@ -205,11 +205,12 @@ export function trainView(options: TrainViewOptions) {
         `step ${(last?.step ?? 0) + 1}/${config.train.steps}  rollouts ${finished}/${asked}${before}  KV ${percent(kvShare, 0)}${left}`,
       )
     },
-    end(summary: ReturnType<typeof summaryOf>, cpu: CpuSplit) {
+    /** Prints the summary. @param runSeconds seconds since the run began, in an earlier process where it was resumed */
+    end(summary: ReturnType<typeof summaryOf>, cpu: CpuSplit, runSeconds = summary.wallSeconds) {
       if (json) {
         const rewardFailures = failures.size === 0 ? {} : { rewardFailures: [...failures.values()] }
         const peakMib = Math.round(cpu.peakMib)
-        out(JSON.stringify({ ...summary, ...rewardFailures, cpuSeconds: cpu.seconds, peakMib }))
+        out(JSON.stringify({ ...summary, runSeconds, ...rewardFailures, cpuSeconds: cpu.seconds, peakMib }))
         return
       }
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
@@ -238,11 +239,13 @@ export function trainView(options: TrainViewOptions) {
       )
       for (const { how, why, count } of [...failures.values()].sort((a, b) => b.count - a.count))
         out(`${paint('red', 'rewards failed'.padEnd(26))}${count} × ${escapeForTerminal(`${how}: ${why}`)}`)
-      // A process that resumed the run measured only the steps since.
-      const steps = stepCount === summary.steps ? summary.steps : `${stepCount} of ${summary.steps}`
-      out(`wall time                 ${duration(summary.wallSeconds)} for ${steps} steps`)
+      // A process that resumed the run measured only its own time and the steps since.
+      const isWhole = stepCount === summary.steps
+      const steps = isWhole ? summary.steps : `${stepCount} of ${summary.steps}`
+      const before = isWhole ? '' : ` in this process; the run began ${duration(runSeconds)} ago`
+      out(`wall time                 ${duration(summary.wallSeconds)} for ${steps} steps${before}`)
       out(
-        `CPU time                  ${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,
+        `${(isWhole ? 'CPU time' : 'CPU time of this process').padEnd(26)}${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,
       )
       out(`peak memory               ${Math.round(cpu.peakMib)} MiB`)
       out(`look at it                npx troupe replay ls --run ${summary.run}${place}`)

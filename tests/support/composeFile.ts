@@ -37,6 +37,7 @@ export interface ComposeService {
   readonly profiles?: readonly string[]
   readonly volumes?: readonly (string | ComposeBind)[]
   readonly network_mode?: string
+  readonly pull_policy?: string
   readonly healthcheck?: { readonly test: readonly string[] }
   readonly environment?: Readonly<Record<string, string | number>>
   readonly deploy?: {

@@ -87,10 +87,8 @@ function ending(
       if (step > 2 - shown) view.step(report as never)
     }
     written.length = 0
-    view.end(summaryOf(state, 'r', outcome, 'why it ended', 3), {
-      seconds: { engine: 0, tools: 0, trainer: 0, renderer: 0, node: 1 },
-      peakMib: 1,
-    })
+    const cpu = { seconds: { engine: 0, tools: 0, trainer: 0, renderer: 0, node: 1 }, peakMib: 1 }
+    view.end(summaryOf(state, 'r', outcome, 'why it ended', 3), cpu, 840)
   } finally {
     spy.mockRestore()
   }
@@ -131,9 +129,11 @@ test('a run without evaluations or tool calls prints no row of dashes', () => {
   ).toMatch(/pass@1 +0\.500 .* → 0\.750 ± 0\.010 \(n 8\)\n/)
 })
 
-test('a process that resumed a run says how many of its steps the time is for', () => {
-  expect(ending({ shown: 1 })).toMatch(/wall time +3s for 1 of 2 steps\n/)
-  expect(ending({})).toMatch(/wall time +3s for 2 steps\n/)
+test('a process that resumed a run says which times are its own, for how many steps, and how long ago the run began', () => {
+  const resumed = ending({ shown: 1 })
+  expect(resumed).toMatch(/wall time +3s for 1 of 2 steps in this process; the run began 14m ?0?0?s? ago\n/)
+  expect(resumed).toMatch(/CPU time of this process +engine 0 s/)
+  expect(ending({})).toMatch(/wall time +3s for 2 steps\nCPU time +engine 0 s/)
 })
 
 test('the summary says how many rewards failed and why, the most frequent reason first', () => {
