@@ -39,7 +39,7 @@ RUN apt-get update \
   && useradd --create-home --uid 10001 troupe \
   && install -d -o troupe -g troupe /runs
 # Two layers: a change of the code replaces the small one.
-COPY --from=build /opt/venv /opt/venv
+COPY --from=venv /opt/venv /opt/venv
 COPY --from=build /opt/troupe /opt/troupe
 # Parts that the user installs later (`setup environments`, downloaded weights) go to /runs/home, in the volume that all
 # containers of a run share; the runs themselves are in /runs/runs.

@@ -1,4 +1,6 @@
 /** Public surface of environments: Harbor tasks, and the drivers that run them (docs/tasks.md). */
+export { buildDockerImage } from './docker/buildImage'
+export { DockerDriver, dockerCapabilities, dockerDriver, dockerMissing } from './docker/dockerDriver'
 export type {
   DriverCapabilities,
   DriverName,

@@ -187,6 +187,7 @@ describe.each(kinds)('with $kind', ({ kind, env, other }) => {
     if (kind === 'vllm') expect(server.environment!.VLLM_SERVER_DEV_MODE).toBe('1')
     expect(gpusOf(server).length).toBe(Number(flags[kind === 'vllm' ? '--tensor-parallel-size' : '--tp-size']))
     expect(inference!.depends_on).toEqual({
+      image: { condition: 'service_completed_successfully' },
       kafka: { condition: 'service_healthy' },
       vllm: { condition: 'service_healthy', required: false },
       sglang: { condition: 'service_healthy', required: false },

@@ -64,6 +64,12 @@ const suites = {
     setup: () => [check('set-up of SGLang', process.execPath, ['cli/setup.js', '--sglang'])],
     commands: () => [jestSuite('sglang', '--runInBand')],
   },
+  // docker-compose.yml under a real engine (npm run test:compose). The first build of the image fetches torch.
+  compose: {
+    limitMinutes: 75,
+    onRequest: true,
+    commands: () => [jestSuite('compose', '--runInBand')],
+  },
 }
 
 /** Lanes run at once, the suites of a lane one after the other. Every suite that no lane names runs before them, alone. */

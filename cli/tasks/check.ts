@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import {
   type DriverCapabilities,
+  dockerCapabilities,
   loadTask,
   localCapabilities,
   type Need,
@@ -27,6 +28,7 @@ interface Options {
 export const knownDrivers: Readonly<Record<string, () => DriverCapabilities>> = {
   local: localCapabilities,
   oci: ociCapabilities,
+  docker: dockerCapabilities,
 }
 
 interface Checked {

@@ -9,7 +9,10 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import {
   type Agent,
+  buildDockerImage,
   buildImage,
+  DockerDriver,
+  dockerDriver,
   type ImageSource,
   type KeptDriver,
   loadTask,
@@ -43,7 +46,7 @@ export function registerRun(tasks: Command): void {
     .command('run')
     .description("run tasks with their oracle solution and their verifier; exit code 1 if one's reward is not 1")
     .argument('<directories...>', 'task directories, or directories of them')
-    .option('--driver <name>', 'local or oci; default: what fits the image')
+    .option('--driver <name>', 'local, oci or docker; default: local or oci, as fits the image')
     .option(
       '--agent <name>',
       `${agents.join(', ')}: what acts before the verifier; empty must not be rewarded`,
@@ -68,7 +71,7 @@ async function runAll(directories: readonly string[], options: Options): Promise
   const signals = stopSignals()
   const abort = new AbortController()
   void signals.stopped.then(() => abort.abort())
-  const drivers = new Map<string, KeptDriver>()
+  const drivers = new Map<string, KeptDriver | DockerDriver>()
   let wrong = 0
   try {
     for (const directory of directories) {
@@ -88,7 +91,7 @@ async function runAll(directories: readonly string[], options: Options): Promise
 async function runOne(
   directory: string,
   options: Options,
-  drivers: Map<string, KeptDriver>,
+  drivers: Map<string, KeptDriver | DockerDriver>,
   signal: AbortSignal,
 ): Promise<boolean> {
   const began = performance.now()
@@ -105,9 +108,9 @@ async function runOne(
     const imageOf = async (source: ImageSource, context: string) => {
       if (source.kind === 'image') return source.name
       const folder = source.kind === 'dockerfile' ? join(source.file, '..') : context
-      return source.kind === 'dockerfile'
-        ? buildImage(driver, { file: source.file, context: folder, timeoutMs, signal })
-        : undefined
+      if (source.kind !== 'dockerfile') return undefined
+      const build = { file: source.file, context: folder, timeoutMs, signal }
+      return driver instanceof DockerDriver ? buildDockerImage(driver, build) : buildImage(driver, build)
     }
     const allowed = Object.fromEntries(options.env.map(variable => [variable, process.env[variable]]))
     const result = await runTask(task, { driver, agent, allowed, imageOf, signal })
@@ -124,8 +127,12 @@ async function runOne(
   }
 }
 
-function driverOf(name: string, { store }: Options, drivers: Map<string, KeptDriver>): KeptDriver {
-  const open = name === 'local' ? localDriver : ociDriver
+function driverOf(
+  name: string,
+  { store }: Options,
+  drivers: Map<string, KeptDriver | DockerDriver>,
+): KeptDriver | DockerDriver {
+  const open = name === 'local' ? localDriver : name === 'docker' ? dockerDriver : ociDriver
   const driver =
     drivers.get(name) ?? open({ run: 'tasks', fx: systemEffects, ...(store === undefined ? {} : { directory: store }) })
   drivers.set(name, driver)

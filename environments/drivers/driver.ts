@@ -27,6 +27,8 @@ export interface EnvironmentLimits {
   readonly cpus?: number
   readonly memoryMb: number
   readonly processes: number
+  /** Space for what the environment changes. */
+  readonly storageMb?: number
 }
 
 export interface EnvironmentSpec {
@@ -34,6 +36,8 @@ export interface EnvironmentSpec {
   readonly image?: string
   readonly limits: EnvironmentLimits
   readonly network: NetworkMode
+  /** With the network `allowlist`: hosts, `*.domain`, addresses and ranges of addresses (network/allowlist.ts). */
+  readonly allowedHosts?: readonly string[]
   /** Variables of every command, below those of the command itself. */
   readonly env?: Readonly<Record<string, string>>
   /** Directory of commands that name none; default: the image's, else `/`. */

@@ -12,6 +12,7 @@ import { join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { sandboxPythonPath } from '../../runtime/python'
 import { within } from '../../runtime/within'
+import type { EnvironmentLimits } from './driver'
 import { environmentError } from './errors'
 
 export interface KeeperConfig {
@@ -23,7 +24,9 @@ export interface KeeperConfig {
   readonly lower: readonly string[]
   /** Directory of layers and objects. */
   readonly store: string
-  readonly limits: { readonly cpus?: number; readonly memoryMb: number; readonly processes: number }
+  readonly limits: EnvironmentLimits
+  /** True: the socket `proxy` in the directory is the environment's only way out (keeper/forward.py). */
+  readonly proxy?: boolean
   readonly runc?: string
   /** State directory of runc. */
   readonly state?: string

@@ -8,6 +8,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
+import { AllowlistProxy, proxyVariables } from '../network/allowlist'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
 import { Keeper, type KeeperConfig } from './keeper'
@@ -80,6 +81,8 @@ export class KeptDriver implements EnvironmentDriver {
     const { lower, layer, defaults, keeper: own } = this.kind.prepare(spec, this.store, { directory, name })
     const top = spec.snapshot ?? layer
     const layers = top === undefined ? [] : [findLayer(this.store, top)]
+    const isListed = spec.network === 'allowlist'
+    const proxy = isListed ? await AllowlistProxy.open(directory, spec.allowedHosts ?? []) : undefined
     const keeper = await Keeper.start({
       kind: this.kind.name,
       name,
@@ -87,10 +90,17 @@ export class KeptDriver implements EnvironmentDriver {
       lower: [...layers, lower],
       store: this.store.root,
       limits: spec.limits,
+      proxy: isListed,
       ...own,
+    }).catch(thrown => {
+      proxy?.close()
+      throw thrown
     })
     writeFileSync(join(directory, 'keeper.pid'), `${keeper.pid} ${processStart(keeper.pid)}`)
-    const environment: Environment = new KeptEnvironment(id, spec, keeper, defaults, () => {
+    const env = isListed ? { ...proxyVariables(), ...spec.env } : spec.env
+    const withProxy = env === undefined ? spec : { ...spec, env }
+    const environment: Environment = new KeptEnvironment(id, withProxy, keeper, defaults, () => {
+      proxy?.close()
       this.environments.delete(environment)
       removeEmpty(this.store, this.me.run, this.me.epoch)
     })

@@ -8,6 +8,7 @@
  */
 import { existsSync, lstatSync, mkdirSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
 import { type DriverOptions, KeptDriver } from './keptDriver'
 import type { Store } from './store'
@@ -17,8 +18,11 @@ const isRoot = () => process.geteuid?.() === 0
 export const localCapabilities = (): DriverCapabilities => ({
   driver: 'local',
   images: ['none'],
-  networks: ['no-network'],
-  limits: isRoot() && existsSync('/sys/fs/cgroup') ? ['cpus', 'memoryMb', 'processes'] : [],
+  networks: ['no-network', 'allowlist'],
+  limits: [
+    ...(isRoot() && existsSync('/sys/fs/cgroup') ? (['cpus', 'memoryMb', 'processes'] as const) : []),
+    ...(canLimitDisk() ? (['storageMb'] as const) : []),
+  ],
   users: isRoot(),
   snapshots: true,
 })

@@ -8,6 +8,7 @@
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
 import { environmentError } from './errors'
 import { type DriverOptions, KeptDriver } from './keptDriver'
@@ -24,8 +25,8 @@ export function ociMissing(runc = findRunc()): string | undefined {
 export const ociCapabilities = (): DriverCapabilities => ({
   driver: 'oci',
   images: ['image', 'dockerfile'],
-  networks: ['no-network'],
-  limits: ['cpus', 'memoryMb', 'processes'],
+  networks: ['no-network', 'allowlist'],
+  limits: ['cpus', 'memoryMb', 'processes', ...(canLimitDisk() ? ['storageMb' as const] : [])],
   users: true,
   snapshots: true,
 })

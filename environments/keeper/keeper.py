@@ -35,6 +35,7 @@ class Keeper:
         self.host_proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.install_filter = kernel.load_filter()
         self.inside = None
+        self.forwarder = None
         self.handlers = set()
 
     def mount(self):
@@ -45,8 +46,15 @@ class Keeper:
         for name in ("upper", "work", "merged"):
             os.makedirs(name, exist_ok=True)
         os.chmod("upper", 0o755)
+        upper, work = "upper", "work"
+        if self.config["limits"].get("storageMb"):
+            # late: most environments have no such limit
+            import disk
+
+            upper, work = disk.limit(self.config["limits"]["storageMb"])
+            os.chmod("upper", 0o755)
         lower = ":".join(path.replace(":", "\\:") for path in self.config["lower"])
-        options = f"lowerdir={lower},upperdir=upper,workdir=work,index=off,metacopy=off,redirect_dir=off"
+        options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off,redirect_dir=off"
         flags = kernel.MS_NODEV
         try:
             # Without `volatile` each umount waits until everything is on the disk; nobody mounts these files again.
@@ -66,6 +74,19 @@ class Keeper:
             for fd in (self.inside.pidfd, *self.inside.cgroups):
                 os.close(fd)
         self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
+        if self.config.get("proxy"):
+            # late: most environments have no network at all
+            import forward
+
+            self.end_forwarder()
+            self.forwarder = forward.start(self.inside)
+
+    def end_forwarder(self):
+        """Ends the forwarder of the network namespace before this one, if there is one."""
+        if self.forwarder is not None:
+            pid, self.forwarder = self.forwarder, None
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def kill(self):
         """Kills every process of the environment; its files stay."""
@@ -140,6 +161,8 @@ class Keeper:
             if pid == 0:
                 return
             self.handlers.discard(pid)
+            if pid == self.forwarder:
+                self.forwarder = None
 
     def end_handlers(self):
         """Waits until requests in flight have ended, which they do when the environment's processes die."""
@@ -160,13 +183,15 @@ class Keeper:
     def remove(self):
         """Removes everything of the environment."""
         self.end_handlers()
+        self.end_forwarder()
         self.kill()
         cgroup.remove(self.config.get("cgroups", []))
         os.chdir("/")
-        try:
-            kernel.unmount(f"{self.directory}/merged")
-        except OSError:
-            pass  # It was never mounted.
+        for name in ("merged", "upper", "disk"):
+            try:
+                kernel.unmount(f"{self.directory}/{name}")
+            except OSError:
+                pass  # It was never mounted.
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

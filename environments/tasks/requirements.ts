@@ -76,7 +76,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
         add(
           `${prefix}${phase}.network_mode`,
           `${network_mode} for the ${phase}`,
-          !driver.networks.includes(network_mode) && networkRefusal(driver),
+          `the whole task has one network, ${environment.saysNetwork ? environment.network_mode : 'no-network'}`,
         )
     if (step.isSeparate)
       add(

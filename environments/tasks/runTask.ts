@@ -72,12 +72,25 @@ export function environmentSpec(
   image: string | undefined,
   allowed: AllowedVariables,
 ): EnvironmentSpec {
-  const { cpus, memory_mb = usual.memoryMb, workdir, network_mode, saysNetwork } = environment
+  const {
+    cpus,
+    memory_mb = usual.memoryMb,
+    storage_mb,
+    workdir,
+    network_mode,
+    allowed_hosts,
+    saysNetwork,
+  } = environment
   return {
     ...(image === undefined ? {} : { image }),
     ...(workdir === undefined ? {} : { workdir }),
     network: saysNetwork ? network_mode : 'no-network',
-    limits: { memoryMb: memory_mb, processes: usual.processes, ...(cpus === undefined ? {} : { cpus }) },
+    ...(allowed_hosts === undefined ? {} : { allowedHosts: allowed_hosts }),
+    limits: {
+      ...{ memoryMb: memory_mb, processes: usual.processes },
+      ...(cpus === undefined ? {} : { cpus }),
+      ...(storage_mb === undefined ? {} : { storageMb: storage_mb }),
+    },
     env: resolveVariables(environment.env, allowed),
   }
 }

@@ -1,11 +1,12 @@
 /**
  * An unpacked image of a few megabytes, made of this machine's own shell and tools with the libraries that they load.
  *
- * in   a store's directory        out  the image `minimal` in it
+ * in   a store's directory        out  the image `minimal` in it, and in a Docker engine
  */
-import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs'
+import { execFileSync, spawn } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, readdirSync, realpathSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import type { Engine } from '../../environments/docker/engine'
 import { imageDirectory, openStore } from '../../environments/drivers/store'
 
 const tools = [
@@ -76,4 +77,19 @@ export function makeMinimalImage(directory: string): string {
   writeFileSync(join(root, 'etc/group'), 'root:x:0:\nagent:x:1000:\nstaff:x:50:agent\n')
   writeFileSync(join(image, 'image.json'), JSON.stringify({ env: { FROM_IMAGE: 'yes' }, workdir: '/app' }))
   return 'minimal'
+}
+
+/** Gives the image that `makeMinimalImage` made in `directory` to a Docker engine. */
+export async function importMinimal(engine: Engine, directory: string): Promise<void> {
+  const words = ['-C', join(directory, 'images/minimal/rootfs'), '--create', '.']
+  const tar = spawn('tar', words, { stdio: ['ignore', 'pipe', 'inherit'] })
+  const query = { fromSrc: '-', repo: 'minimal', changes: 'WORKDIR /app' }
+  await engine.call('POST', '/images/create', { query, stream: tar.stdout })
+}
+
+/** Removes the image `minimal` from a Docker engine, and the snapshots that drivers with `directory` made. */
+export async function removeImages(engine: Engine, directory: string): Promise<void> {
+  const snapshots = readdirSync(join(directory, 'docker')).map(file => `troupe-snapshot:${file.replace('.json', '')}`)
+  for (const image of [...snapshots, 'minimal'])
+    await engine.call('DELETE', `/images/${image}`, { query: { force: 1 } })
 }

@@ -1,0 +1,50 @@
+/**
+ * Builds an image from a Dockerfile with the engine's own builder, which knows every instruction and has a network.
+ *
+ * in   a Dockerfile, its context        out  the id of an image of the engine
+ * Invariant: equal inputs are built once, by the engine's cache. The engine may fetch the base image, as `docker build` does.
+ */
+import { spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { relative } from 'node:path'
+import type { Readable } from 'node:stream'
+import { environmentError } from '../drivers/errors'
+import type { BuildOptions } from '../images/buildImage'
+import type { DockerDriver } from './dockerDriver'
+
+/** @throws TroupeError environment.no_image: the engine's own message, and the end of what the build printed */
+export async function buildDockerImage({ engine }: DockerDriver, options: BuildOptions): Promise<string> {
+  const { file, context, timeoutMs, signal } = options
+  const name = `troupe-build:${createHash('sha256').update(file).digest('hex').slice(0, 32)}`
+  const tar = spawn('tar', ['-C', context, '--create', '.'], { stdio: ['ignore', 'pipe', 'ignore'] })
+  const query = { t: name, dockerfile: relative(context, file), forcerm: 1 }
+  try {
+    const answer = await engine.raw('POST', '/build', {
+      ...{ query, stream: tar.stdout, deadlineMs: timeoutMs },
+      signal: AbortSignal.any([AbortSignal.timeout(timeoutMs), ...(signal === undefined ? [] : [signal])]),
+    })
+    const { error, log } = await outcome(answer)
+    if (error !== undefined) throw new Error(`${error}\n${log.slice(-2000)}`)
+  } catch (thrown) {
+    signal?.throwIfAborted()
+    const why = thrown instanceof Error ? thrown.message : String(thrown)
+    throw environmentError('environment.no_image', `${file} was not built: ${why}`)
+  }
+  return (await engine.call<{ Id: string }>('GET', `/images/${name}/json`)).Id
+}
+
+/** Reads the build's progress, a JSON object a line. */
+async function outcome(answer: Readable): Promise<{ readonly error?: string; readonly log: string }> {
+  let [rest, log] = ['', '']
+  let error: string | undefined
+  for await (const part of answer) {
+    const lines = (rest + part).split('\n')
+    rest = lines.pop() ?? ''
+    for (const line of lines.filter(text => text.trim() !== '')) {
+      const said = JSON.parse(line) as { readonly stream?: string; readonly error?: string }
+      log = (log + (said.stream ?? '')).slice(-16_384)
+      error ??= said.error
+    }
+  }
+  return { log, ...(error === undefined ? {} : { error }) }
+}

@@ -1,0 +1,196 @@
+/**
+ * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
+ *
+ * in   specifications with an image that the engine has        out  environments
+ * Invariant: an image is never fetched here. A container has no more capabilities than one of the driver `oci`, Docker's own
+ * seccomp profile, and labels that name the run, the epoch and the process that owns it.
+ */
+import { readFileSync } from 'node:fs'
+import { hostname } from 'node:os'
+import type { DriverCapabilities, Environment, EnvironmentDriver, EnvironmentSpec } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import type { DriverOptions } from '../drivers/keptDriver'
+import { processStart } from '../drivers/sweep'
+import { DockerEnvironment, removeContainer, waits } from './dockerEnvironment'
+import { Engine, EngineError, engineAddress } from './engine'
+import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
+
+/** As in keeper/kernel.py: Docker's own, without those that are of use only with a network, or to make devices. */
+const capabilities = [
+  ...['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'SETGID', 'SETUID', 'SETPCAP', 'NET_BIND_SERVICE'],
+  ...['SYS_CHROOT', 'SETFCAP'],
+]
+const label = 'troupe.environment'
+
+/** Says why there is no engine to use; undefined: there is an address, which may still not answer. */
+export const dockerMissing = (address = engineAddress()): string | undefined =>
+  address === undefined ? 'no Docker engine: DOCKER_HOST is not set and /var/run/docker.sock is not there' : undefined
+
+export const dockerCapabilities = (): DriverCapabilities => ({
+  driver: 'docker',
+  images: ['image', 'dockerfile'],
+  networks: ['no-network', 'public'],
+  limits: ['cpus', 'memoryMb', 'processes'],
+  users: true,
+  snapshots: true,
+})
+
+/** @throws TroupeError environment.unavailable */
+export function dockerDriver(options: DriverOptions): DockerDriver {
+  const address = engineAddress()
+  if (address === undefined)
+    throw environmentError('environment.unavailable', `the driver docker cannot run here: ${dockerMissing(address)}`, {
+      hint: 'start Docker, or give its address: DOCKER_HOST=unix:///PATH',
+    })
+  return new DockerDriver(new Engine(address), options)
+}
+
+export class DockerDriver implements EnvironmentDriver {
+  readonly name = 'docker'
+  private readonly environments = new Set<Environment>()
+  private readonly snapshots: SnapshotStore
+  private readonly owner: Readonly<Record<string, string>>
+  private count = 0
+
+  constructor(
+    readonly engine: Engine,
+    private readonly options: DriverOptions,
+  ) {
+    this.snapshots = new SnapshotStore(engine, options.directory)
+    const { run, epoch = 0 } = options
+    this.owner = {
+      ...{ 'troupe.run': run, 'troupe.epoch': String(epoch), 'troupe.pid': String(process.pid) },
+      ...{ 'troupe.started': processStart(process.pid) ?? '', 'troupe.boot': bootId() },
+    }
+  }
+
+  async capabilities(): Promise<DriverCapabilities> {
+    return dockerCapabilities()
+  }
+
+  async start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment> {
+    signal?.throwIfAborted()
+    const { networks } = dockerCapabilities()
+    if (!networks.includes(spec.network))
+      throw environmentError(
+        'environment.refused',
+        `the driver docker offers only ${networks.join(', ')}, not ${spec.network}`,
+      )
+    const { engine, snapshots } = this
+    const kept = spec.snapshot === undefined ? undefined : await snapshots.find(spec.snapshot)
+    const image = kept?.image ?? (await this.image(spec.image))
+    const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
+    const { cpus, memoryMb, processes } = spec.limits
+    const bytes = memoryMb * 1024 * 1024
+    let container: string | undefined
+    try {
+      const created = await engine.call<{ Id: string }>('POST', '/containers/create', {
+        query: { name: `troupe-${id}` },
+        json: {
+          Image: spec.snapshot === undefined ? image.id : snapshotImage(spec.snapshot),
+          ...{ Hostname: 'environment', User: '0:0', WorkingDir: '/', Entrypoint: ['/bin/sh', '-c', waits], Cmd: [] },
+          ...{ OpenStdin: true, StdinOnce: true, AttachStdin: true, Healthcheck: { Test: ['NONE'] } },
+          Labels: { ...this.owner, [label]: id },
+          HostConfig: {
+            AutoRemove: true,
+            NetworkMode: spec.network === 'public' ? 'bridge' : 'none',
+            ...{ Memory: bytes, MemorySwap: bytes, PidsLimit: processes + firstProcesses },
+            ...(cpus === undefined ? {} : { NanoCpus: Math.round(cpus * 1e9) }),
+            ...{ CapDrop: ['ALL'], CapAdd: capabilities, ShmSize: 64 * 1024 * 1024 },
+          },
+        },
+        signal,
+      })
+      container = created.Id
+      const lifeline = await engine.hijack(`/containers/${container}/attach`, { query: { stream: 1, stdin: 1 } })
+      await engine.call('POST', `/containers/${container}/start`)
+      const onStop = () => this.environments.delete(environment)
+      const environment: Environment = new DockerEnvironment(id, spec, {
+        ...{ engine, container, lifeline, image, snapshots, onStop },
+        below: kept?.manifest ?? new Map(),
+      })
+      this.environments.add(environment)
+      return environment
+    } catch (thrown) {
+      if (container !== undefined) await removeContainer(engine, container).catch(() => {})
+      throw failed(thrown, id)
+    }
+  }
+
+  /** The image's id and defaults. @throws TroupeError environment.no_image */
+  private async image(name: string | undefined): Promise<DockerImage> {
+    if (name === undefined)
+      throw environmentError('environment.no_image', 'the driver docker needs an image, and the task names none')
+    try {
+      const { Id, Config } = await this.engine.call<{
+        Id: string
+        Config: { User?: string; WorkingDir?: string; Volumes?: object | null } | null
+      }>('GET', `/images/${name}/json`)
+      const volumes = Object.keys(Config?.Volumes ?? {})
+      if (volumes.length > 0)
+        throw environmentError(
+          'environment.no_image',
+          `the image '${name}' declares volumes (${volumes.join(', ')}), whose files no snapshot would hold`,
+          { hint: 'build it without VOLUME' },
+        )
+      return { id: Id, user: Config?.User ?? '', workdir: Config?.WorkingDir || '/' }
+    } catch (thrown) {
+      if (!(thrown instanceof EngineError) || thrown.status !== 404) throw failed(thrown, name)
+      throw environmentError('environment.no_image', `the Docker engine has no image '${name}'`, {
+        hint: `docker pull ${name}; nothing is fetched by itself, so that the image is the one that you chose`,
+      })
+    }
+  }
+
+  async fork(environment: Environment): Promise<Environment> {
+    if (!(environment instanceof DockerEnvironment))
+      throw environmentError('environment.refused', 'the driver docker can fork only environments that it started')
+    const { digest } = await environment.snapshot()
+    return this.start({ ...environment.spec, snapshot: digest })
+  }
+
+  /** Processes of other hosts are not known here: their containers are left alone, unless this run has replaced them. */
+  async sweep(): Promise<readonly string[]> {
+    const found = await this.engine.call<{ Id: string; Labels: Record<string, string> }[]>('GET', '/containers/json', {
+      query: { all: 1, filters: JSON.stringify({ label: [label] }) },
+    })
+    const { run, epoch = 0 } = this.options
+    const removed: string[] = []
+    for (const { Id, Labels } of found) {
+      const isReplaced = Labels['troupe.run'] === run && Number(Labels['troupe.epoch']) < epoch
+      const isDead =
+        Labels['troupe.boot'] === bootId() && processStart(Number(Labels['troupe.pid'])) !== Labels['troupe.started']
+      if (!isReplaced && !isDead) continue
+      await removeContainer(this.engine, Id)
+      removed.push(Labels[label] as string)
+    }
+    return removed
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.environments].map(environment => environment.stop()))
+    this.engine.close()
+  }
+}
+
+/** The shell and `cat` that keep the container alive. */
+const firstProcesses = 2
+
+/** Names this boot of this machine: a pid means nothing elsewhere. */
+function bootId(): string {
+  try {
+    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  } catch {
+    return hostname()
+  }
+}
+
+function failed(thrown: unknown, what: string) {
+  if (thrown instanceof EngineError)
+    return environmentError('environment.start_failed', `${what}: the Docker engine says: ${thrown.message}`)
+  if (thrown instanceof Error && 'syscall' in thrown)
+    return environmentError('environment.unavailable', `the Docker engine does not answer: ${thrown.message}`, {
+      ...{ cause: thrown, retriable: true },
+    })
+  return thrown
+}

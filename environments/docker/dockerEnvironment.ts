@@ -1,0 +1,173 @@
+/**
+ * An environment that is a container of a Docker engine.
+ *
+ * in   calls of the Environment interface        out  requests to the engine
+ * Invariant: the container's first process reads its standard input, to which this process alone is attached (StdinOnce): when
+ * this process dies, however it dies, the input ends, the first process ends, and the engine removes the container.
+ */
+import { statSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import { posix } from 'node:path'
+import { asError } from '../../runtime/errors'
+import type { Environment, EnvironmentSpec, ExecRequest, ExecResult, Snapshot } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import { changesOf, digestOf, type Manifest } from './changes'
+import { runCommand } from './command'
+import { type Engine, EngineError } from './engine'
+import { download, upload } from './files'
+import type { DockerImage, SnapshotStore } from './snapshotStore'
+
+/**
+ * First process: waits for the end of its input, and reaps. `cat` is started again when it is killed, so that `kill -9 -1`
+ * ends every other process and the environment goes on.
+ */
+export const waits = 'exec 3<&0; while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done'
+
+const usualOutputBytes = 64 * 1024
+const mostOutputBytes = 16 * 1024 * 1024
+const snapshotMs = 600_000
+
+export interface ContainerParts {
+  readonly engine: Engine
+  readonly container: string
+  readonly lifeline: Socket
+  /** The image below every snapshot. */
+  readonly image: DockerImage
+  /** Changes of the snapshot that the environment began with. */
+  readonly below: Manifest
+  readonly snapshots: SnapshotStore
+  readonly onStop: () => void
+}
+
+export class DockerEnvironment implements Environment {
+  private stopped: Promise<void> | undefined
+  private isKilled = false
+  /** Rises with each kill: a command that began before it is lost. */
+  private life = 0
+
+  constructor(
+    readonly id: string,
+    readonly spec: EnvironmentSpec,
+    private readonly parts: ContainerParts,
+  ) {
+    parts.lifeline.on('error', () => {}) // the container has died; commands say so
+    parts.lifeline.resume().unref()
+  }
+
+  async exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult> {
+    const { engine, container, image } = this.parts
+    const { life } = this
+    const user = request.user ?? (image.user || undefined)
+    const result = this.isKilled
+      ? undefined
+      : await runCommand(
+          engine,
+          container,
+          {
+            ...request,
+            ...(user === undefined ? {} : { user }),
+            cwd: request.cwd ?? this.spec.workdir ?? image.workdir,
+            env: { ...this.spec.env, ...request.env },
+            maxOutputBytes: Math.min(request.maxOutputBytes ?? usualOutputBytes, mostOutputBytes),
+          },
+          signal,
+        )
+    if (result !== undefined && (life === this.life || result.status === 'ok')) return result
+    return lost(result)
+  }
+
+  async upload(source: string, target: string): Promise<void> {
+    const { engine, container } = this.parts
+    // The engine unpacks only into a directory that is there.
+    const directory = statSync(source).isDirectory() ? target : posix.dirname(target)
+    const request = { command: ['mkdir', '-p', '--', directory], user: 0, cwd: '/', timeoutMs: 60_000 }
+    const made = await this.exec(request)
+    if (made.status !== 'ok' && made.status !== 'lost') {
+      const said = made.reason ?? made.stderr.toString().trim()
+      throw environmentError('environment.transfer_failed', `${this.id}:${directory} cannot be made: ${said}`)
+    }
+    return upload(engine, container, source, target)
+  }
+
+  download(source: string, target: string): Promise<void> {
+    return download(this.parts.engine, this.parts.container, source, target)
+  }
+
+  async snapshot(): Promise<Snapshot> {
+    const { engine, container, image, below, snapshots } = this.parts
+    const { life } = this
+    try {
+      // Paused, so that what is hashed is what is committed.
+      if (!this.isKilled) await engine.call('POST', `/containers/${container}/pause`)
+      try {
+        const manifest = await changesOf(engine, container, below)
+        const digest = digestOf(image.id, manifest)
+        await snapshots.keep(container, digest, image, manifest, snapshotMs)
+        const files = [...manifest.values()].filter(({ bytes }) => bytes > 0)
+        return { digest, files: manifest.size, bytes: files.reduce((sum, { bytes }) => sum + bytes, 0) }
+      } finally {
+        if (!this.isKilled && life === this.life) await engine.call('POST', `/containers/${container}/unpause`)
+      }
+    } catch (thrown) {
+      const cause = asError(thrown)
+      throw environmentError('environment.snapshot_failed', `environment ${this.id}: ${cause.message}`, {
+        ...{ cause, retriable: true },
+      })
+    }
+  }
+
+  async kill(): Promise<void> {
+    this.life++
+    this.isKilled = true
+    const { engine, container } = this.parts
+    // The kernel sends the signal to every process but the sender and the first one, in one go: none forks away from it.
+    const command = ['/bin/sh', '-c', 'kill -9 -1']
+    const { status, reason } = await runCommand(engine, container, {
+      ...{ command, user: 0, cwd: '/', timeoutMs: 30_000, maxOutputBytes: 1000 },
+    })
+    if (status === 'timeout' || status === 'rejected')
+      throw environmentError(
+        'environment.refused',
+        `environment ${this.id}: its processes were not killed: ${reason}`,
+        {
+          retriable: true,
+        },
+      )
+  }
+
+  async restart(): Promise<void> {
+    await this.kill()
+    const { engine, container } = this.parts
+    const { State } = await engine.call<{ State: { Running: boolean } }>('GET', `/containers/${container}/json`)
+    if (!State.Running) throw environmentError('environment.ended', `environment ${this.id} has ended`)
+    this.isKilled = false
+  }
+
+  stop(): Promise<void> {
+    this.stopped ??= this.remove().finally(this.parts.onStop)
+    return this.stopped
+  }
+
+  private async remove(): Promise<void> {
+    this.life++
+    await removeContainer(this.parts.engine, this.parts.container)
+    this.parts.lifeline.destroy()
+  }
+}
+
+/** Removes a container with its processes and volumes; one that is gone or on its way is left to the engine. */
+export async function removeContainer(engine: Engine, container: string): Promise<void> {
+  try {
+    await engine.call('DELETE', `/containers/${container}`, { query: { force: 1, v: 1 } })
+  } catch (thrown) {
+    if (!(thrown instanceof EngineError) || (thrown.status !== 404 && thrown.status !== 409)) throw thrown
+  }
+}
+
+const empty = Buffer.alloc(0)
+
+const lost = (result: ExecResult | undefined): ExecResult => ({
+  ...{ stdout: empty, stderr: empty, stdoutBytes: 0, stderrBytes: 0, wallMs: 0 },
+  ...result,
+  ...{ status: 'lost', exitCode: null, signal: null },
+})

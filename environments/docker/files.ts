@@ -1,0 +1,157 @@
+/**
+ * Files in and out of a container, as tar streams that the engine packs and unpacks inside the container's root.
+ *
+ * in   paths of this machine and of the container        out  TroupeError environment.transfer_failed
+ * Invariant: the engine looks paths up with the container's files as the root, and a link is followed there alone; here only
+ * files, directories and links are made, never devices or pipes.
+ */
+import { spawn } from 'node:child_process'
+import { createWriteStream, type Dirent, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { basename, dirname, posix } from 'node:path'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { asError } from '../../runtime/errors'
+import { environmentError } from '../drivers/errors'
+import { type Engine, EngineError } from './engine'
+
+interface PathStat {
+  readonly name: string
+  readonly size: number
+  /** Go's file mode: the kind in the upper bits, the permissions in the lower nine. */
+  readonly mode: number
+  readonly linkTarget: string
+}
+
+const transferMs = 600_000
+const isDirectory = ({ mode }: PathStat) => Math.floor(mode / 2 ** 31) % 2 === 1
+const isLink = ({ mode }: PathStat) => Math.floor(mode / 2 ** 27) % 2 === 1
+const isPlain = ({ mode }: PathStat) => Math.floor(mode / 2 ** 18) === 0
+
+/** Copies a file, or the contents of a directory. Links of this machine are followed: the container lacks their targets. */
+export async function upload(engine: Engine, container: string, source: string, target: string): Promise<void> {
+  const from = statSync(source)
+  const [directory, names, rename] = from.isDirectory()
+    ? [source, readdirSync(source, { encoding: 'buffer' }), []]
+    : [
+        dirname(source),
+        [Buffer.from(basename(source))],
+        [`--transform=flags=r;s|.*|${quoted(posix.basename(target))}|`],
+      ]
+  const where = from.isDirectory() ? target : posix.dirname(target)
+  const list = Buffer.concat(names.flatMap(name => [Buffer.from('./'), name, Buffer.from([0])]))
+  const words = [
+    ...['-C', directory, '--create', '--dereference', '--format=pax', '--owner=0', '--group=0', '--numeric-owner'],
+    ...[...rename, '--null', '--verbatim-files-from', '--files-from=-'],
+  ]
+  const tar = spawn('tar', words, { stdio: ['pipe', 'pipe', 'pipe'] })
+  tar.stdin.on('error', () => {}) // tar's exit code says why
+  tar.stdin.end(list)
+  const request = { query: { path: where }, stream: tar.stdout as Readable, deadlineMs: transferMs }
+  try {
+    const sent = engine.call('PUT', `/containers/${container}/archive`, request)
+    await Promise.all([sent, ended(tar)])
+  } catch (thrown) {
+    throw notCopied(source, `${container.slice(0, 12)}:${target}`, thrown)
+  }
+}
+
+/** Copies a file or a directory to a path of this machine that does not exist yet. */
+export async function download(engine: Engine, container: string, source: string, target: string): Promise<void> {
+  if (existsSync(target))
+    throw environmentError('environment.transfer_failed', `${target} exists already; a download makes its target`)
+  try {
+    const [path, stat] = await resolved(engine, container, source)
+    const stream = await engine.raw('GET', `/containers/${container}/archive`, {
+      query: { path },
+      deadlineMs: transferMs,
+    })
+    mkdirSync(dirname(target), { recursive: true })
+    if (isDirectory(stat)) return await unpack(stream, target)
+    if (!isPlain(stat)) throw new Error(`${source} is neither a file nor a directory`)
+    const tar = spawn('tar', ['--extract', '--to-stdout'], { stdio: ['pipe', 'pipe', 'pipe'] })
+    const written = pipeline(tar.stdout, createWriteStream(target, { mode: 0o600, flags: 'wx' }))
+    await Promise.all([fed(stream, tar), written, ended(tar)])
+    const { size } = statSync(target)
+    if (size !== stat.size) throw new Error(`only ${size} of ${stat.size} bytes arrived`)
+  } catch (thrown) {
+    rmSync(target, { recursive: true, force: true })
+    throw notCopied(`${container.slice(0, 12)}:${source}`, target, thrown)
+  }
+}
+
+/** Follows links inside the container, at most 40, as the kernel does. */
+async function resolved(engine: Engine, container: string, path: string): Promise<readonly [string, PathStat]> {
+  let at = path
+  for (let links = 0; links < 40; links++) {
+    const stat = await statOf(engine, container, at)
+    if (!isLink(stat)) return [at, stat]
+    at = posix.resolve(posix.dirname(at), stat.linkTarget)
+  }
+  throw new Error(`${path}: too many links`)
+}
+
+async function statOf(engine: Engine, container: string, path: string): Promise<PathStat> {
+  let answer: Awaited<ReturnType<Engine['raw']>>
+  try {
+    answer = await engine.raw('HEAD', `/containers/${container}/archive`, { query: { path } })
+  } catch (thrown) {
+    // A HEAD has no body, so the engine's reason is lost.
+    if (thrown instanceof EngineError && thrown.status === 404) throw new Error(`${path}: No such file or directory`)
+    throw thrown
+  }
+  answer.resume()
+  return JSON.parse(Buffer.from(String(answer.headers['x-docker-container-path-stat']), 'base64').toString())
+}
+
+async function unpack(stream: Readable, target: string): Promise<void> {
+  mkdirSync(target)
+  const words = ['-C', target, '--extract', '--strip-components=1', '--no-same-owner', '--no-same-permissions']
+  const tar = spawn('tar', [...words, '--delay-directory-restore'], { stdio: ['pipe', 'ignore', 'pipe'] })
+  await Promise.all([fed(stream, tar), ended(tar)])
+  removeSpecial(Buffer.from(target))
+}
+
+/** Removes what is neither file, directory nor link: whoever opened a pipe of the agent's would wait for ever. */
+function removeSpecial(directory: Buffer): void {
+  for (const { name, ...kind } of entriesOf(directory)) {
+    const path = Buffer.concat([directory, Buffer.from('/'), name])
+    if (kind.isDirectory) removeSpecial(path)
+    else if (kind.isSpecial) rmSync(path as never)
+  }
+}
+
+/** Names as bytes, which need not be UTF-8. */
+const entriesOf = (directory: Buffer) =>
+  readdirSync(directory, { withFileTypes: true, encoding: 'buffer' } as never).map((entry: never) => {
+    const { name } = entry as { readonly name: Buffer }
+    const one = entry as Dirent
+    return {
+      name,
+      isDirectory: one.isDirectory(),
+      isSpecial: !(one.isDirectory() || one.isFile() || one.isSymbolicLink()),
+    }
+  })
+
+/** tar may end before the padding after the archive's end is written; a stream that ends early makes tar fail. */
+const fed = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }) =>
+  pipeline(stream, tar.stdin).catch(() => {})
+
+function ended(child: ReturnType<typeof spawn>): Promise<void> {
+  let errors = ''
+  child.stderr?.setEncoding('utf8').on('data', text => {
+    errors = (errors + text).slice(-2048)
+  })
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', code =>
+      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
+    )
+  })
+}
+
+const quoted = (name: string) => name.replaceAll(/[\\|&]/g, word => `\\${word}`)
+
+function notCopied(from: string, to: string, thrown: unknown) {
+  const cause = asError(thrown)
+  return environmentError('environment.transfer_failed', `${from} was not copied to ${to}: ${cause.message}`, { cause })
+}

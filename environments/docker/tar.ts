@@ -1,0 +1,128 @@
+/**
+ * Reads a tar stream (ustar, GNU long names, pax headers) for what its entries are; contents are hashed, not kept.
+ *
+ * in   a tar stream        out  its entries in order
+ * Invariant: memory holds one block at a time, and one extended header of at most 1 MiB.
+ */
+import { createHash } from 'node:crypto'
+import type { Readable } from 'node:stream'
+
+export interface TarEntry {
+  /** Path in the archive, without a slash at its end. */
+  readonly name: string
+  readonly kind: 'file' | 'directory' | 'link' | 'hard' | 'other'
+  readonly mode: number
+  readonly uid: number
+  readonly gid: number
+  readonly size: number
+  readonly link: string
+  /** SHA-256 of a file's content. */
+  readonly digest: string
+  readonly device: string
+}
+
+const block = 512
+const mostHeader = 1 << 20
+const kinds: Readonly<Record<string, TarEntry['kind']>> = {
+  '0': 'file',
+  '\0': 'file',
+  '1': 'hard',
+  '2': 'link',
+  '5': 'directory',
+}
+
+export async function* readTar(stream: Readable): AsyncGenerator<TarEntry> {
+  const source = reader(stream)
+  let extended: Record<string, string> = {}
+  for (;;) {
+    const head = await source.exactly(block)
+    if (head === undefined || head.every(byte => byte === 0)) return
+    const type = String.fromCharCode(head[156] as number)
+    const size = Number(extended.size ?? numberIn(head, 124, 12))
+    if (type === 'x' || type === 'L' || type === 'K') {
+      if (size > mostHeader) throw new Error(`a header of ${size} bytes in a tar stream`)
+      const body = (await source.exactly(padded(size)))?.subarray(0, size)
+      if (body === undefined) throw new Error('a tar stream ended early')
+      if (type === 'x') extended = { ...extended, ...records(body) }
+      else extended = { ...extended, [type === 'L' ? 'path' : 'linkpath']: textIn(body, 0, size) }
+      continue
+    }
+    const sha = createHash('sha256')
+    let left = size
+    while (left > 0) {
+      const part = await source.some(left)
+      if (part === undefined) throw new Error('a tar stream ended early')
+      sha.update(part)
+      left -= part.length
+    }
+    if (padded(size) > size) await source.exactly(padded(size) - size)
+    const kind = kinds[type] ?? 'other'
+    const prefix = textIn(head, 345, 155)
+    const name = extended.path ?? `${prefix === '' ? '' : `${prefix}/`}${textIn(head, 0, 100)}`
+    yield {
+      ...{ name: name.replace(/\/+$/, ''), kind, mode: numberIn(head, 100, 8) & 0o7777, size },
+      uid: Number(extended.uid ?? numberIn(head, 108, 8)),
+      gid: Number(extended.gid ?? numberIn(head, 116, 8)),
+      link: extended.linkpath ?? textIn(head, 157, 100),
+      digest: kind === 'file' ? sha.digest('hex') : '',
+      device: kind === 'other' ? `${type} ${numberIn(head, 329, 8)} ${numberIn(head, 337, 8)}` : '',
+    }
+    extended = {}
+  }
+}
+
+const padded = (size: number) => Math.ceil(size / block) * block
+
+/** Names are bytes: latin1 keeps every one of them apart. */
+function textIn(bytes: Buffer, at: number, length: number): string {
+  const field = bytes.subarray(at, at + length)
+  const end = field.indexOf(0)
+  return field.subarray(0, end < 0 ? length : end).toString('latin1')
+}
+
+/** Octal text, or the base-256 form of numbers that do not fit. */
+function numberIn(bytes: Buffer, at: number, length: number): number {
+  if ((bytes[at] as number) & 0x80) return Number(bytes.subarray(at + 1, at + length).readUIntBE(length - 7, 6))
+  return Number.parseInt(textIn(bytes, at, length).trim() || '0', 8)
+}
+
+/** Records of a pax header: `LENGTH NAME=VALUE\n`. */
+function records(body: Buffer): Record<string, string> {
+  const found: Record<string, string> = {}
+  for (let at = 0; at < body.length; ) {
+    const space = body.indexOf(32, at)
+    const length = Number(body.subarray(at, space).toString())
+    if (!(length > 0)) break
+    const [, name = '', value = ''] =
+      /^([^=]*)=([\s\S]*)\n$/.exec(body.subarray(space + 1, at + length).toString('latin1')) ?? []
+    found[name] = value
+    at += length
+  }
+  return found
+}
+
+function reader(stream: Readable) {
+  const parts = stream[Symbol.asyncIterator]() as AsyncIterator<Buffer>
+  let rest: Buffer = Buffer.alloc(0)
+  const fill = async () => {
+    const { value, done } = await parts.next()
+    if (done) return false
+    rest = rest.length === 0 ? value : Buffer.concat([rest, value])
+    return true
+  }
+  return {
+    async exactly(size: number): Promise<Buffer | undefined> {
+      while (rest.length < size) if (!(await fill())) return undefined
+      const taken = rest.subarray(0, size)
+      rest = rest.subarray(size)
+      return taken
+    },
+    /** At least one byte and at most `most`. */
+    async some(most: number): Promise<Buffer | undefined> {
+      if (rest.length === 0 && !(await fill())) return undefined
+      const taken = rest.subarray(0, most)
+      rest = rest.subarray(taken.length)
+      return taken
+    },
+  }
+}

@@ -1,0 +1,12 @@
+/**
+ * Says whether this machine can limit the disk space of an environment of the drivers `oci` and `local` (keeper/disk.py).
+ */
+import { existsSync } from 'node:fs'
+
+const programs = ['mkfs.ext4', 'mount']
+
+/** True: root, loop devices, mkfs.ext4 and mount are there. */
+export const canLimitDisk = (): boolean =>
+  process.geteuid?.() === 0 &&
+  existsSync('/dev/loop-control') &&
+  programs.every(name => ['/usr/sbin', '/sbin', '/usr/bin', '/bin'].some(folder => existsSync(`${folder}/${name}`)))

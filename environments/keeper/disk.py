@@ -1,0 +1,34 @@
+"""Limit on an environment's disk space: its changes lie in a file system of that size, in a sparse file on a loop device.
+
+in   a size in MiB; the environment's directory is the working directory        out  `disk`, mounted; `upper` shows its part
+Invariant: the mount is in the keeper's own mount namespace, and the device is freed with it (autoclear), also after
+`kill -9`. The file takes the space that is used, and is removed with the directory.
+"""
+
+import os
+import subprocess
+
+import kernel
+
+# No journal and no reserve: the file system never outlives its environment. A small one needs as many inodes as a large one.
+OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", "-i", "8192")
+
+
+def limit(size_mb):
+    """Mounts the file system; returns the overlay's upper and work directory in it."""
+    with open("disk.img", "wb") as file:
+        file.truncate(size_mb << 20)
+    os.makedirs("disk", exist_ok=True)
+    run("mkfs.ext4", *OPTIONS, "disk.img")
+    run("mount", "-t", "ext4", "-o", "loop,nodev,noatime", "disk.img", "disk")
+    for name in ("disk/upper", "disk/work"):
+        os.makedirs(name, exist_ok=True)
+    os.rmdir("disk/lost+found")
+    # Snapshots read `upper`. An overlay wants both of its directories under one mount, so it takes those below `disk`.
+    kernel.mount("disk/upper", "upper", None, kernel.MS_BIND)
+    return "disk/upper", "disk/work"
+
+
+def run(*command):
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True, timeout=60, env={"PATH": path, "LC_ALL": "C"})

@@ -1,0 +1,91 @@
+"""Forwarder from an environment's loopback to the proxy of its allowlist: the environment's only way out.
+
+in   connections to 127.0.0.1:3128 in the environment's network namespace        out  the same bytes on the socket `proxy`
+Invariant: this process is outside the environment's PID namespace and has its network namespace alone. It dies with the keeper.
+"""
+
+import os
+import selectors
+import signal
+import socket
+
+import kernel
+
+PORT = 3128
+MOST = 64
+READ = 65536
+
+
+def start(inside):
+    """Starts the forwarder. Returns its pid once it listens."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        with open(read, "rb") as file:
+            said = file.read()
+        if said != b"ready":
+            raise RuntimeError(f"the forwarder to the allowlist's proxy: {said.decode(errors='replace')}")
+        return pid
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        kernel.setns(inside.pidfd, kernel.NEWNET)
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", PORT))
+        listener.listen(MOST)
+        os.write(write, b"ready")
+        os.close(write)
+        os.closerange(0, 3)
+        serve(listener)
+    except BaseException as error:
+        try:
+            os.write(write, f"{type(error).__name__}: {error}".encode())
+        except OSError:
+            pass  # It was listening already.
+    finally:
+        os._exit(1)
+
+
+def serve(listener):
+    """Moves bytes both ways, at most one block of each direction in memory."""
+    loop = selectors.DefaultSelector()
+    loop.register(listener, selectors.EVENT_READ, None)
+    pairs = {}
+    while True:
+        for key, _ in loop.select():
+            if key.fileobj is listener:
+                near, _ = listener.accept()
+                if len(pairs) >= 2 * MOST:
+                    near.close()
+                    continue
+                far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+                try:
+                    far.connect("proxy")
+                except OSError:
+                    near.close()
+                    far.close()
+                    continue
+                for one, other in ((near, far), (far, near)):
+                    one.settimeout(30)
+                    pairs[one] = other
+                    loop.register(one, selectors.EVENT_READ, None)
+            elif key.fileobj in pairs:
+                move(loop, pairs, key.fileobj)
+
+
+def move(loop, pairs, source):
+    target = pairs[source]
+    try:
+        data = source.recv(READ)
+        if data:
+            target.sendall(data)
+            return
+    except OSError:
+        pass  # One side is gone, which ends both.
+    for one in (source, target):
+        loop.unregister(one)
+        del pairs[one]
+        one.close()

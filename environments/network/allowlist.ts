@@ -1,0 +1,184 @@
+/**
+ * HTTP proxy that reaches the hosts of an allowlist alone, for one environment without any other network.
+ *
+ * in   connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py)        out  HTTP and CONNECT
+ * Invariant: a host is reached only if an entry names it, and a name only at public addresses: a name that somebody lets lead
+ * to this machine or its network is refused. An address that is itself an entry is reached wherever it lies.
+ */
+import { lookup } from 'node:dns/promises'
+import { closeSync, constants, openSync } from 'node:fs'
+import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { BlockList, connect, isIP, type Socket } from 'node:net'
+
+/** Entry of an allowlist, as in Harbor: `host`, `*.host`, an address or a range of addresses; here also `host:port`. */
+interface Entry {
+  readonly host: string
+  readonly port: number | undefined
+  readonly range: BlockList | undefined
+}
+
+export const proxyPort = 3128
+/** Variables by which programs find the proxy. */
+export const proxyVariables = (): Readonly<Record<string, string>> => {
+  const url = `http://127.0.0.1:${proxyPort}`
+  const [here, names] = ['localhost,127.0.0.1,::1', ['http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY']]
+  return { ...Object.fromEntries(names.map(name => [name, url])), no_proxy: here, NO_PROXY: here }
+}
+
+const mostConnections = 128
+const connectMs = 30_000
+const idleMs = 600_000
+
+const own = new BlockList()
+for (const [network, bits] of [
+  ['0.0.0.0', 8],
+  ['10.0.0.0', 8],
+  ['100.64.0.0', 10],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['172.16.0.0', 12],
+  ['192.168.0.0', 16],
+  ['224.0.0.0', 3],
+] as const)
+  own.addSubnet(network, bits, 'ipv4')
+for (const [network, bits] of [
+  ['::', 127],
+  ['fc00::', 7],
+  ['fe80::', 10],
+  ['ff00::', 8],
+] as const)
+  own.addSubnet(network, bits, 'ipv6')
+
+const familyOf = (address: string) => (isIP(address) === 6 ? 'ipv6' : 'ipv4')
+
+export function parseEntry(text: string): Entry {
+  const [network = '', bits] = text.split('/')
+  if (bits !== undefined) {
+    const range = new BlockList()
+    range.addSubnet(network, Number(bits), familyOf(network))
+    return { host: '', port: undefined, range }
+  }
+  const [, host = text, port] = /^(\[[^\]]+\]|[^:]+)(?::(\d+))?$/.exec(text) ?? []
+  return {
+    host: host.toLowerCase().replace(/^\[|\]$/g, ''),
+    port: port === undefined ? undefined : Number(port),
+    range: undefined,
+  }
+}
+
+export function isAllowed(entries: readonly Entry[], name: string, port: number): boolean {
+  const host = name.toLowerCase().replace(/\.$/, '')
+  return entries.some(
+    entry =>
+      (entry.port === undefined || entry.port === port) &&
+      (entry.host.startsWith('*.') ? host.endsWith(entry.host.slice(1)) : host === entry.host),
+  )
+}
+
+const isInRange = (entries: readonly Entry[], address: string) =>
+  entries.some(({ range }) => range?.check(address, familyOf(address)))
+
+/** Returns the address to connect to, or why there is none. */
+async function addressOf(
+  entries: readonly Entry[],
+  host: string,
+  port: number,
+): Promise<{ to: string } | { no: string }> {
+  const isNamed = isAllowed(entries, host, port)
+  const unlisted = { no: `${host}:${port} is not among the allowed hosts of this task` }
+  if (isIP(host) !== 0) return isNamed || isInRange(entries, host) ? { to: host } : unlisted
+  if (!isNamed && entries.every(({ range }) => range === undefined)) return unlisted
+  const found = await lookup(host).catch(() => undefined)
+  if (found === undefined) return isNamed ? { no: `${host} has no address` } : unlisted
+  if (isInRange(entries, found.address)) return { to: found.address }
+  if (!isNamed) return unlisted
+  if (!own.check(found.address, familyOf(found.address))) return { to: found.address }
+  return { no: `${host} leads to ${found.address}, which is not public` }
+}
+
+export class AllowlistProxy {
+  private constructor(
+    private readonly server: Server,
+    private readonly folder: number,
+  ) {}
+
+  /** Listens on `<directory>/proxy`. */
+  static async open(directory: string, hosts: readonly string[]): Promise<AllowlistProxy> {
+    const entries = hosts.map(parseEntry)
+    const server = createServer((request, response) => void forward(entries, request, response))
+    server.maxConnections = mostConnections
+    server.on('connect', (request, socket, head) => void tunnel(entries, request, socket as Socket, head))
+    server.on('clientError', (_, socket) => socket.destroy())
+    // A path through a descriptor is short, wherever the directory lies: socket paths have at most 107 bytes.
+    const folder = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY)
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject).listen(`/proc/self/fd/${folder}/proxy`, resolve)
+    })
+    server.unref()
+    return new AllowlistProxy(server, folder)
+  }
+
+  close(): void {
+    this.server.close()
+    this.server.closeAllConnections()
+    closeSync(this.folder)
+  }
+}
+
+async function tunnel(
+  entries: readonly Entry[],
+  request: IncomingMessage,
+  socket: Socket,
+  head: Buffer,
+): Promise<void> {
+  socket.on('error', () => socket.destroy())
+  const { host, port } = parseEntry(request.url ?? '')
+  const place = await addressOf(entries, host, port ?? 443)
+  if ('no' in place)
+    return void socket.end(`HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nx-reason: ${place.no}\r\n\r\n`)
+  const far = connect({ host: place.to, port: port ?? 443, timeout: connectMs })
+  far.once('connect', () => {
+    far.setTimeout(idleMs)
+    socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+    if (head.length > 0) far.write(head)
+    far.pipe(socket).pipe(far)
+  })
+  far.on('timeout', () => far.destroy())
+  far.on('error', () => socket.destroy()).on('close', () => socket.destroy())
+  socket.on('close', () => far.destroy())
+}
+
+async function forward(entries: readonly Entry[], request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const refuse = (status: number, why: string) => void response.writeHead(status).end(`${why}\n`)
+  let url: URL
+  try {
+    url = new URL(request.url ?? '')
+  } catch {
+    return refuse(400, 'this is a proxy: ask for a whole URL')
+  }
+  if (url.protocol !== 'http:') return refuse(400, 'only http is forwarded; https goes through CONNECT')
+  const host = url.hostname.replace(/^\[|\]$/g, '')
+  const place = await addressOf(entries, host, Number(url.port || 80))
+  if ('no' in place) return refuse(403, place.no)
+  const headers = Object.fromEntries(
+    Object.entries(request.headers).filter(([name]) => !/^proxy-|^connection$/.test(name)),
+  )
+  const far = httpRequest(
+    {
+      host: place.to,
+      port: url.port || 80,
+      path: url.pathname + url.search,
+      method: request.method,
+      headers,
+      timeout: idleMs,
+    },
+    answer => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers)
+      answer.pipe(response)
+    },
+  )
+  far.on('timeout', () => far.destroy())
+  far.on('error', error => (response.headersSent ? response.destroy() : refuse(502, error.message)))
+  response.on('close', () => far.destroy())
+  request.pipe(far)
+}

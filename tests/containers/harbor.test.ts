@@ -1,0 +1,108 @@
+/**
+ * Task directories as Harbor's own loader reads them, beside ours: the same settings, and the same directories refused.
+ * It needs a Python with the package harbor (3.12 or newer), which TROUPE_HARBOR_PYTHON names; without it, it is skipped.
+ */
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { loadTask } from '../../environments'
+
+jest.setTimeout(120_000)
+
+const python = process.env.TROUPE_HARBOR_PYTHON
+type Files = Readonly<Record<string, string>>
+const base: Files = {
+  'task.toml': '',
+  'instruction.md': 'Do it.\n',
+  'environment/Dockerfile': 'FROM debian\n',
+  'tests/test.sh': 'true\n',
+}
+const toml = (text: string): Files => ({ ...base, 'task.toml': text })
+
+const good: Readonly<Record<string, Files>> = {
+  'nothing said': base,
+  'a name and deadlines': toml(
+    '[task]\nname = "a/b"\n[agent]\ntimeout_sec = 5\nuser = "agent"\n[verifier]\ntimeout_sec = 7.5\n',
+  ),
+  'sizes as numbers': toml('[environment]\nmemory_mb = 100\nstorage_mb = 200\ncpus = 1.5\nbuild_timeout_sec = 9\n'),
+  'sizes as texts': toml('[environment]\nmemory = "1.5G"\nstorage = "512M"\ncpus = 2.0\n'),
+  'no internet': toml('[environment]\nallow_internet = false\n'),
+  internet: toml('[environment]\nallow_internet = true\n'),
+  'an allowlist': toml('[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["pypi.org", "*.debian.org"]\n'),
+  'a network for the agent': toml('[environment]\nnetwork_mode = "public"\n[agent]\nnetwork_mode = "no-network"\n'),
+  'an image': toml('[environment]\ndocker_image = "debian:12"\nworkdir = "/srv"\n[environment.env]\nA = "c"\n'),
+  'a health check': toml('[environment.healthcheck]\ncommand = "true"\nretries = 7\n'),
+  'a version': toml('version = "1.0"\n[metadata]\nx = 1\n'),
+  'an unknown field': toml('[environment]\nmemry_mb = 5\n'),
+  'a canary': { ...base, 'instruction.md': '<!-- harbor canary 1 -->\n# a CANARY\n\nDo it.\n' },
+  steps: {
+    ...toml(
+      '[agent]\ntimeout_sec = 5\n[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n[steps.agent]\ntimeout_sec = 9\n',
+    ),
+    'steps/one/instruction.md': 'first',
+    'steps/one/tests/test.sh': 'true',
+    'steps/two/instruction.md': 'second',
+    'steps/two/tests/test.sh': 'true',
+  },
+}
+
+const bad: Readonly<Record<string, Files>> = {
+  'no TOML': toml('a = ['),
+  'a deadline that is a text': toml('[agent]\ntimeout_sec = "soon"\n'),
+  'sizes that contradict': toml('[environment]\nmemory = "1G"\nmemory_mb = 5\n'),
+  'hosts without an allowlist': toml('[environment]\nallowed_hosts = ["a.b"]\n'),
+  'an unknown network': toml('[environment]\nnetwork_mode = "some"\n'),
+  'a name without organization': toml('[task]\nname = "b"\n'),
+  'a step twice': { ...good.steps!, 'task.toml': '[[steps]]\nname = "one"\n[[steps]]\nname = "one"\n' },
+  'a step without its files': toml('[[steps]]\nname = "three"\n'),
+  'no test script': Object.fromEntries(Object.entries(base).filter(([name]) => name !== 'tests/test.sh')),
+  'no environment': Object.fromEntries(Object.entries(base).filter(([name]) => !name.startsWith('environment'))),
+}
+
+if (python === undefined) {
+  console.warn("Harbor's own loader is not compared: TROUPE_HARBOR_PYTHON names no Python with the package harbor")
+  test.skip("Harbor's own loader: TROUPE_HARBOR_PYTHON is not set", () => {})
+} else {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-harbor-'))
+  afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+  const written = (files: Files): string => {
+    const root = join(mkdtempSync(join(directory, 'x')), 'task')
+    for (const [name, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(root, name)), { recursive: true })
+      writeFileSync(join(root, name), text)
+    }
+    return root
+  }
+  const harbor = (
+    all: Readonly<Record<string, Files>>,
+  ): readonly (readonly [string, Files, Record<string, unknown>])[] => {
+    const program = readFileSync(join(__dirname, '../support/harborFacts.py'), 'utf8')
+    const input = JSON.stringify(Object.values(all))
+    const found = JSON.parse(execFileSync(python, ['-c', program], { input, encoding: 'utf8' }))
+    return Object.entries(all).map(([title, files], n) => [title, files, found[n]])
+  }
+
+  test('what Harbor reads in a task, we read too', () => {
+    for (const [title, files, theirs] of harbor(good)) {
+      const { name, config, steps } = loadTask(written(files))
+      const { agent, environment, verifier } = JSON.parse(JSON.stringify(config))
+      // A task that says nothing about the network gets none here: docs/tasks.md.
+      const { saysNetwork, ...own } = environment
+      const ours = {
+        ...{ name, agent, verifier, instruction: config.steps?.length ? '' : steps[0]!.instruction },
+        environment: saysNetwork ? own : { ...own, network_mode: 'public' },
+        steps: config.steps?.length ? steps.map(step => ({ name: step.name, instruction: step.instruction })) : [],
+      }
+      expect({ title, ...theirs }).toMatchObject({ title, ...ours })
+    }
+  })
+
+  test('what Harbor refuses, we refuse too', () => {
+    for (const [title, files, theirs] of harbor(bad)) {
+      expect({ title, theirs }).toMatchObject({ title, theirs: { refused: expect.any(String) } })
+      expect(() => loadTask(written(files))).toThrow()
+    }
+  })
+}
