@@ -29,7 +29,7 @@ function exported(): ReadonlyMap<string, { readonly kind: string; readonly label
   const real = createMetrics()
   const noting =
     (kind: 'counter' | 'gauge' | 'histogram') =>
-    (name: string, help: string, labels: readonly string[] = [], more?: never) => {
+    (name: string, help: string, labels: readonly string[] = [], more?: unknown) => {
       found.set(name, { kind, labels })
       return real[kind](name, help, labels, more as never) as never
     }

@@ -155,7 +155,7 @@ interface Frames {
   readonly ended: Promise<void>
   total(): number
   taken(): {
-    readonly reason?: string
+    readonly reason: string | undefined
     readonly bytes: Pick<ExecResult, 'stdout' | 'stderr' | 'stdoutBytes' | 'stderrBytes'>
   }
 }
@@ -205,8 +205,7 @@ function readFrames(socket: Socket, limit: number): Frames {
     total: () => count[1] + count[2],
     taken: () => ({
       // Without its first line the wrapper never ran: the engine says why on one of the streams.
-      ...(first === undefined ? {} : { reason: `${first}${Buffer.concat(kept[2])}`.trim() || undefined }),
-      ...(reason === undefined ? {} : { reason }),
+      reason: reason ?? (first === undefined ? undefined : `${first}${Buffer.concat(kept[2])}`.trim() || undefined),
       bytes: {
         ...{ stdout: Buffer.concat(kept[1]), stderr: Buffer.concat(kept[2]) },
         ...{ stdoutBytes: count[1], stderrBytes: count[2] },

@@ -120,17 +120,16 @@ function removeSpecial(directory: Buffer): void {
   }
 }
 
-/** Names as bytes, which need not be UTF-8. */
-const entriesOf = (directory: Buffer) =>
-  readdirSync(directory, { withFileTypes: true, encoding: 'buffer' } as never).map((entry: never) => {
-    const { name } = entry as { readonly name: Buffer }
-    const one = entry as Dirent
-    return {
-      name,
-      isDirectory: one.isDirectory(),
-      isSpecial: !(one.isDirectory() || one.isFile() || one.isSymbolicLink()),
-    }
-  })
+/** Names as bytes, which need not be UTF-8; Node's types know such entries only in part. */
+function entriesOf(directory: Buffer) {
+  const options = { withFileTypes: true, encoding: 'buffer' } as never
+  const entries = readdirSync(directory, options) as unknown as readonly (Omit<Dirent, 'name'> & { name: Buffer })[]
+  return entries.map(entry => ({
+    name: entry.name,
+    isDirectory: entry.isDirectory(),
+    isSpecial: !(entry.isDirectory() || entry.isFile() || entry.isSymbolicLink()),
+  }))
+}
 
 /** tar may end before the padding after the archive's end is written; a stream that ends early makes tar fail. */
 const fed = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }) =>
