@@ -37,8 +37,9 @@ def start(inside):
         listener.bind(("127.0.0.1", PORT))
         listener.listen(MOST)
         os.write(write, b"ready")
-        os.close(write)
-        os.closerange(0, 3)
+        # The keeper's descriptors too: a request that this process held open would never seem answered.
+        os.closerange(0, listener.fileno())
+        os.closerange(listener.fileno() + 1, 4096)
         serve(listener)
     except BaseException as error:
         try:

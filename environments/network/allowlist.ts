@@ -160,9 +160,7 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const place = await addressOf(entries, host, Number(url.port || 80))
   if ('no' in place) return refuse(403, place.no)
-  const headers = Object.fromEntries(
-    Object.entries(request.headers).filter(([name]) => !/^proxy-|^connection$/.test(name)),
-  )
+  const headers = endToEnd(request.headers)
   const far = httpRequest(
     {
       host: place.to,
@@ -173,7 +171,7 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
       timeout: idleMs,
     },
     answer => {
-      response.writeHead(answer.statusCode ?? 502, answer.headers)
+      response.writeHead(answer.statusCode ?? 502, endToEnd(answer.headers))
       answer.pipe(response)
     },
   )
@@ -182,3 +180,9 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
   response.on('close', () => far.destroy())
   request.pipe(far)
 }
+
+/** Without the headers that are about one connection: the two sides of the proxy are not the same one. */
+const endToEnd = (headers: IncomingMessage['headers']) =>
+  Object.fromEntries(
+    Object.entries(headers).filter(([name]) => !/^(proxy-.*|connection|keep-alive|te|trailer|upgrade)$/.test(name)),
+  )
