@@ -3,7 +3,7 @@
  * image's user, without capabilities, under the profile that the compose file names. Without an engine they are skipped.
  */
 import { composeFile, composeRoot } from '../support/composeFile'
-import { docker, dockerMissing, dockerOutput, endEngine } from '../support/dockerCompose'
+import { buildsImage, docker, dockerMissing, dockerOutput, endEngine } from '../support/dockerCompose'
 
 jest.setTimeout(3_600_000)
 
@@ -15,7 +15,7 @@ if (missing !== undefined) {
   console.warn(`attacks in a container are not tested: ${missing}`)
   test.skip(`attacks in a container: ${missing}`, () => {})
 } else {
-  beforeAll(() => dockerOutput(['compose', 'build']))
+  beforeAll(async () => void (buildsImage && (await dockerOutput(['compose', 'build']))))
   afterAll(endEngine)
 
   test('every attack is contained at full and at degraded inside a container, as on the machine', async () => {

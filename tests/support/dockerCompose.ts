@@ -11,6 +11,9 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { composeRoot } from './composeFile'
 
+/** False with TROUPE_TEST_BUILD=no: the image is taken as it is. */
+export const buildsImage = process.env.TROUPE_TEST_BUILD !== 'no'
+
 let started: ChildProcess | undefined
 const env: NodeJS.ProcessEnv = { ...process.env }
 
