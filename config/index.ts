@@ -17,6 +17,7 @@ export {
   withoutUsual,
 } from './sections/alarms'
 export { correctionOf } from './sections/correction'
+export { type EnvironmentSettings, environmentSettings } from './sections/environments'
 export type { HardwareConfig } from './sections/hardware'
 export { builtInRewards, type RewardConfig } from './sections/reward'
 export type { McpServerConfig } from './sections/tools'

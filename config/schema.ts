@@ -10,6 +10,7 @@ import { contextFaults, positionsOf } from './positions'
 import { alarmSection } from './sections/alarms'
 import { coldStartSection } from './sections/coldStart'
 import { engineFaults, engineSection, isLaunched, isServer, schedulerSection } from './sections/engine'
+import { environmentsSection } from './sections/environments'
 import { evaluationSection } from './sections/evaluation'
 import { hardwareSection } from './sections/hardware'
 import { logSection } from './sections/log'
@@ -45,6 +46,7 @@ const fields = z.strictObject({
   timeouts: timeoutsSection.optional(),
   log: logSection.prefault({}),
   trackers: trackersSection,
+  environments: environmentsSection,
 })
 
 type Fields = z.output<typeof fields>

@@ -209,6 +209,8 @@ export type Part =
       readonly wallMs: number
       readonly waitedMs: number | null
       readonly executor: string | null
+      /** Files that the call changed in its environment; null if none. */
+      readonly files: ShownText | null
       readonly place: PlaceText
       readonly at: number
     }

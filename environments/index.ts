@@ -17,9 +17,22 @@ export type {
 export { type DriverOptions, KeptDriver } from './drivers/keptDriver'
 export { localCapabilities, localDriver } from './drivers/local'
 export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
-export { openStore, type Store } from './drivers/store'
+export { openStore, type Store, snapshotsRoot } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'
-export { type Need, needsOf } from './tasks/requirements'
-export { type Agent, type RunTaskOptions, runTask, type StepResult, type TaskResult } from './tasks/runTask'
+export { directoryDigest, imageOf, type PreparedTask } from './rollouts/prepareTask'
+export { RolloutEnvironments, type RolloutEnvironmentsOptions } from './rollouts/rolloutEnvironments'
+export { boundSnapshots } from './snapshots/bound'
+export { hasSnapshot, type Manifest, type ManifestEntry, readManifest } from './snapshots/manifest'
+export { type Need, needsOf, rolloutRefusals } from './tasks/requirements'
+export {
+  type Agent,
+  environmentSpec,
+  type RunTaskOptions,
+  runTask,
+  type StepResult,
+  type TaskResult,
+} from './tasks/runTask'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
+export { verifyStep } from './tasks/verify'
+export { bashTool, editorTool, environmentTools, submitTool } from './tools/schemas'

@@ -4,6 +4,7 @@
  * actor rebuilds its state from the facts) the request is made again if it has no answer. A request for a turn, a tool
  * call or a reward carries an attempt, which its answer repeats. Each interface names sender, receiver, topic.
  */
+import type { EnvironmentAt } from './facts/files'
 import type { Sampling, Task } from './facts/request'
 import type { ControlOrder, ToolEnvironment } from './facts/run'
 import type { Outcome } from './facts/trajectory'
@@ -86,6 +87,8 @@ export interface ExecuteTool {
   readonly responseChars: number
   /** Code of each earlier notebook cell of the trajectory, in order; absent for other tools. */
   readonly cells?: readonly string[]
+  /** Files that the call finds; absent for tools that act in no environment. */
+  readonly environment?: EnvironmentAt
 }
 
 /** Coordinator → dispatcher (`tool-calls`): the trajectory ended; drop its waiting calls. */
@@ -184,6 +187,8 @@ export interface VerifyAnswer {
   readonly response: string
   /** The whole task, for rewards that need more than the reference answer. */
   readonly task?: Task
+  /** Files that the rollout left; absent for a task without an environment. */
+  readonly environment?: EnvironmentAt
 }
 
 /**

@@ -6,6 +6,7 @@ import { oneGpu } from './oneGpu'
 import { quickstart } from './quickstart'
 import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
+import { terminal } from './terminal'
 
 export { z } from 'zod'
 export { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../backends/trainer/recipeOptions'
@@ -33,4 +34,5 @@ export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ...rstar2,
   ['smollm2', smollm2],
   ['environment', environment],
+  ['terminal', terminal],
 ])

@@ -7,7 +7,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 /** Folders that `codeDigest` covers: their code takes the decisions of a run. */
-const deciding = ['messages', 'kernels', 'policy', 'runtime', 'config', 'backends', 'actors']
+const deciding = ['messages', 'kernels', 'policy', 'runtime', 'config', 'environments', 'backends', 'actors']
 
 /**
  * Computes sha256 over the .ts, .js, .py and .proto files of the deciding folders (or of their build), without

@@ -9,13 +9,22 @@
  * itself.
  */
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
-import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
+import type { EnvironmentAt, Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
 import type { Epoch, TrajectoryId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
-import { answerTags, type Call, cellsOf, type Ending, type Rollout, responseTokens, tokensLeft } from './rollout'
+import {
+  actsOnFiles,
+  answerTags,
+  type Call,
+  cellsOf,
+  type Ending,
+  type Rollout,
+  responseTokens,
+  tokensLeft,
+} from './rollout'
 
 /**
  * Asks the renderer for the tokens of tool responses, which are appended to the context; `context.appended` answers it.
@@ -59,6 +68,7 @@ export function addNextActions(
       for (const [index, call] of rollout.calls.entries()) {
         if (call.response !== null) continue
         if (call.refused === null && isDue !== undefined && !isDue(call)) continue
+        if (waitsForFiles(rollout, index)) continue
         const tool = toolAsked(rollout, index, at, fx)
         out.facts.push('refused' in tool ? tool.refused : tool.asked)
         if (!('refused' in tool)) out.commands.push(tool.execute)
@@ -76,6 +86,18 @@ export function addNextActions(
     case 'finished':
       if (awaitsReward(rollout)) out.commands.push(answerVerify(rollout))
   }
+}
+
+/** A call that acts on files is asked when the earlier calls of its turn have ended: it finds the files that they left. */
+const waitsForFiles = (rollout: Rollout, index: number): boolean =>
+  actsOnFiles(rollout, rollout.calls[index]!) &&
+  rollout.calls.slice(0, index).some(earlier => earlier.response === null && actsOnFiles(rollout, earlier))
+
+/** The files that a call, or the verifier, finds; an empty object for a task without an environment. */
+function filesOf({ request, past }: Rollout): { readonly environment?: EnvironmentAt } {
+  const { environment: task } = request.task
+  if (task === undefined) return {}
+  return { environment: { task, calls: past, timeoutMs: request.limits.toolTimeoutMs } }
 }
 
 export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
@@ -155,6 +177,7 @@ export function toolAsked(
       timeoutMs: limits.toolTimeoutMs,
       responseChars: limits.toolResponseChars,
       ...(isNotebook ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] } : {}),
+      ...(actsOnFiles(rollout, call) ? filesOf(rollout) : {}),
     },
   }
 }
@@ -187,6 +210,7 @@ export const answerVerify = (rollout: Rollout): VerifyAnswer => ({
   truth: rollout.request.task.truth,
   response: rollout.texts.join('\n'),
   task: rollout.request.task,
+  ...filesOf(rollout),
 })
 
 function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: NextActions): void {

@@ -5,8 +5,10 @@
  * Invariant: an answer counts only for the attempt asked last, and a decision of a coordinator only under the current
  * epoch (offset of the latest claim of the partition). A fact that does not count returns the same state object.
  */
+
+import { environmentTools, submitTool } from '../../environments/tools/schemas'
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
-import type { Fact, Outcome, RolloutRequested } from '../../messages/facts'
+import type { Fact, Outcome, PastCall, RolloutRequested } from '../../messages/facts'
 import type { EngineId, Epoch } from '../../messages/ids'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 
@@ -58,6 +60,10 @@ export interface Rollout {
   readonly calls: readonly Call[]
   /** Code of the notebook cells in calls of earlier turns, oldest first. */
   readonly cells: readonly string[]
+  /** Calls that have run in the task's environment, oldest first; none for a task without one. */
+  readonly past: readonly PastCall[]
+  /** True once a call of `submit` in the current turn has succeeded. */
+  readonly submitted: boolean
   readonly toolCalls: number
   readonly toolErrors: number
   readonly ending: Ending | null
@@ -87,6 +93,8 @@ export function newRollout(request: RolloutRequested): Rollout {
     sampledTokens: 0,
     calls: [],
     cells: [],
+    past: [],
+    submitted: false,
     toolCalls: 0,
     toolErrors: 0,
     ending: null,
@@ -196,12 +204,17 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
       if (rollout.phase !== 'tools' || fact.turn !== rollout.turn || call?.response !== null) return rollout
       if (call.refused === null && fact.attempt !== call.attempt) return rollout
       const answered = withCall(rollout, fact.call, { response: fact.text })
-      return {
+      const next: Rollout = {
         ...answered,
+        past: actsOnFiles(rollout, call)
+          ? [...rollout.past, { tool: call.tool, arguments: call.arguments, snapshot: fact.files?.snapshot ?? null }]
+          : rollout.past,
+        submitted: rollout.submitted || (isSubmit(rollout, call) && fact.status === 'ok'),
         toolCalls: rollout.toolCalls + 1,
         toolErrors: rollout.toolErrors + (fact.status === 'ok' ? 0 : 1),
-        phase: answered.calls.every(c => c.response !== null) ? 'append' : 'tools',
       }
+      if (next.calls.some(({ response }) => response === null)) return next
+      return next.submitted ? end(next, 'answered', submitTool.name) : { ...next, phase: 'append' }
     }
     case 'context.appended': {
       if (rollout.phase !== 'append' || fact.turn !== rollout.turn || fact.epoch !== epoch) return rollout
@@ -244,5 +257,12 @@ export const cellsOf = (calls: readonly Call[]): readonly string[] =>
   calls.flatMap(({ tool, refused, arguments: { code } }) =>
     tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],
   )
+
+/** Returns true for a call that runs in the task's environment. Such calls of a turn run one after the other. */
+export const actsOnFiles = ({ request }: Pick<Rollout, 'request'>, { tool, refused }: Call): boolean =>
+  request.task.environment !== undefined && refused === null && environmentTools.has(tool)
+
+const isSubmit = ({ request }: Rollout, { tool, refused }: Call): boolean =>
+  request.task.environment !== undefined && refused === null && tool === submitTool.name
 
 export const answerTags = (rollout: Rollout): number => countAnswerTags(rollout.texts.join('\n'))

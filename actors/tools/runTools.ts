@@ -7,6 +7,8 @@
 
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
+import type { RolloutEnvironments } from '../../environments'
+import { bashTool, editorTool, submitTool } from '../../environments/tools/schemas'
 import { toolOutcome } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
@@ -15,6 +17,7 @@ import type { Sandbox } from '../../sandbox/sandbox'
 import { notebookTool, runNotebookCell } from '../../sandbox/tools/notebookTool'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { environmentOf } from './codeEnvironment'
+import { environmentTool } from './environmentTool'
 import { functionTool } from './functionTool'
 import type { McpServer } from './mcpServer'
 import { functionSchemas, pythonFunction } from './pythonFunctions'
@@ -25,6 +28,8 @@ export interface RunToolsOptions {
   readonly config: Pick<RecipeConfig, 'tools'>
   readonly recipe: Pick<Recipe, 'tools' | 'toolFunctions'>
   readonly log?: Pick<Log, 'warn'>
+  /** Opens the environments that tools act in, at the first call of one. Absent: such tools refuse every call. */
+  readonly environments?: () => Promise<RolloutEnvironments>
 }
 
 export interface RunTools {
@@ -33,7 +38,8 @@ export interface RunTools {
   close(): Promise<void>
 }
 
-const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
+const onFiles: readonly ToolSchema[] = [bashTool, editorTool, submitTool]
+const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool, ...onFiles]
 
 /**
  * Lists the schemas that prompts describe. Starts the MCP servers, reads their schemas, and closes them again.
@@ -60,6 +66,8 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
   for (const schema of own) {
     const run = toolFunctions[schema.name]
     if (run !== undefined) tools.set(schema.name, functionTool(schema, run))
+    else if (actsInEnvironment(schema.name))
+      tools.set(schema.name, environmentTool(schema.name, options.environments ?? noEnvironments))
     else if (schema.name === notebookTool.name) tools.set(schema.name, notebookIn(sandbox, memoryMb))
     // A schema without a function is the Python tool if it takes `code`: a recipe may give that tool its own name and
     // description.
@@ -87,6 +95,9 @@ export const runsCode = (options: RunToolsOptions): boolean =>
 
 const isCode = ({ recipe: { toolFunctions = {} } }: RunToolsOptions, schema: ToolSchema) =>
   toolFunctions[schema.name] === undefined && takesCode(schema)
+
+/** True for the tools on files, which need no function: `bash`, `str_replace_editor`, `submit`. */
+export const actsInEnvironment = (name: string): boolean => onFiles.some(tool => tool.name === name)
 
 /** True if a tool without a function is the Python tool under a name of the recipe. */
 export const takesCode = ({ parameters }: ToolSchema) =>
@@ -181,6 +192,10 @@ function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
     const result = await runNotebookCell(sandbox, cell, { timeoutMs, memoryMb, signal })
     return { ...result, timeoutMs }
   }
+}
+
+const noEnvironments = async (): Promise<never> => {
+  throw bad('config.no_environments', 'this process opens no environments for the tools of tasks on files')
 }
 
 const bad = (code: string, message: string) =>

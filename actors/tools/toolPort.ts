@@ -7,7 +7,7 @@
  */
 import { type ToolOutcome, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
-import type { ToolStatus } from '../../messages/facts'
+import type { EnvironmentAt, ToolStatus } from '../../messages/facts'
 import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
@@ -27,6 +27,8 @@ interface ToolLimits {
   readonly idempotencyKey?: string
   /** Code of the trajectory's earlier notebook cells, oldest first; only for calls of the notebook tool. */
   readonly cells?: readonly string[]
+  /** Files that the call finds; only for tools that act in an environment. */
+  readonly environment?: EnvironmentAt
 }
 
 /**
@@ -56,7 +58,8 @@ export function toolPort(
     const tool = tools.get(name)
     const cells = ask.cells === undefined ? {} : { cells: ask.cells }
     const idempotencyKey = `${run === undefined ? '' : `${run}/`}${trajectory}#${turn}#${call}`
-    const limits = { timeoutMs: ask.timeoutMs, trajectory, idempotencyKey, ...cells }
+    const environment = ask.environment === undefined ? {} : { environment: ask.environment }
+    const limits = { timeoutMs: ask.timeoutMs, trajectory, idempotencyKey, ...cells, ...environment }
     const outcome = await tool?.(ask.arguments, limits, signal)
     const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
     const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)
@@ -64,7 +67,8 @@ export function toolPort(
     const text = truncateMiddle(whole, ask.responseChars)
     const place = { trajectory, turn, call, attempt, tool: name, executor }
     const killed = outcome?.status === 'killed' && outcome.signal !== null ? { signal: outcome.signal } : {}
-    const ending = { status, text, stdout, stderr, exitCode, ...killed, wallMs, cpuMs }
+    const files = outcome?.files === undefined ? {} : { files: outcome.files }
+    const ending = { status, text, stdout, stderr, exitCode, ...killed, wallMs, cpuMs, ...files }
     return { facts: [{ type: 'tool.completed', at: fx.now(), ...place, ...ending }], commands: [] }
   }
 }

@@ -29,6 +29,8 @@ export interface GradersOptions {
   readonly rewards?: Recipe['rewards']
   readonly sandbox: GraderSandbox
   readonly log?: Pick<Log, 'warn' | 'debug'>
+  /** Judges the files of rollouts that act in environments. */
+  readonly verifier?: Grader
 }
 
 export interface Graders {
@@ -37,7 +39,7 @@ export interface Graders {
 }
 
 /** Opens the graders. @throws TroupeError config.unknown_reward, config.reward_not_loaded (a Python reward) */
-export async function openGraders({ config, rewards = {}, sandbox, log }: GradersOptions): Promise<Graders> {
+export async function openGraders({ config, rewards = {}, sandbox, log, verifier }: GradersOptions): Promise<Graders> {
   const { reward } = config
   const { place, timeoutMs, weights, literal } = reward
   const named = [reward.name, ...Object.keys(weights ?? {})]
@@ -48,6 +50,7 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
     ['choice', choiceGrader(place)],
     ['exact', exactGrader(place)],
     ['format', formatGrader],
+    ['verifier', verifier ?? noVerifier],
   ])
   for (const [name, judge] of Object.entries(rewards)) byName.set(name, functionGrader(name, judge, config, sandbox))
   let processes: RewardProcesses | undefined
@@ -61,6 +64,12 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
   byName.set('', byName.get(reward.name)!)
   return { byName, close: async () => processes?.close() }
 }
+
+const noVerifier: Grader = async ({ task }) => ({
+  reward: null,
+  how: 'no-environment',
+  why: `task ${task.id} asks for a verifier, and this process opens no environments`,
+})
 
 /**
  * Starts the processes of a Python reward. `rewardProcess` is loaded only here, since most runs have no Python reward.

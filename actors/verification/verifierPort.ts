@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { type Task, taskId } from '../../messages'
 import type { VerifyAnswer } from '../../messages/commands'
+import type { EnvironmentAt } from '../../messages/facts'
 import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host/host'
@@ -37,6 +38,8 @@ export interface GraderAsk {
   readonly response: string
   readonly truth: string
   readonly task: Task
+  /** Files that the rollout left; only for tasks with an environment. */
+  readonly environment?: EnvironmentAt
 }
 
 /** Judges a response. If the call rejects, the port repeats it up to twice. */
@@ -56,7 +59,8 @@ export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects):
     if (grader === undefined) throw unknownReward(ask, [...graders.keys()])
     const { trajectory, attempt, response, truth } = ask
     const task = ask.task ?? { id: taskId(''), messages: [], truth, reward: ask.reward }
-    const grade = await withRetries(() => grader({ response, truth, task }, signal), signal)
+    const files = ask.environment === undefined ? {} : { environment: ask.environment }
+    const grade = await withRetries(() => grader({ response, truth, task, ...files }, signal), signal)
     if (grade === undefined) return undefined
     const common = { at: fx.now(), trajectory, attempt }
     if (grade.reward === null) {

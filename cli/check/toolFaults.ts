@@ -9,7 +9,7 @@ import { delimiter, join } from 'node:path'
 import { codeOptions } from '../../actors/tools/codeEnvironment'
 import { functionTool } from '../../actors/tools/functionTool'
 import { functionSchemas } from '../../actors/tools/pythonFunctions'
-import { namedTools, takesCode } from '../../actors/tools/runTools'
+import { actsInEnvironment, namedTools, takesCode } from '../../actors/tools/runTools'
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
@@ -50,7 +50,7 @@ export async function toolFaults(
     if (at >= own) continue
     const run = toolFunctions[name]
     if (run !== undefined) faults.push(...faultsOf(`tool ${name}`, () => functionTool(schema, run)))
-    else if (name !== notebookTool.name && !takesCode(schema))
+    else if (name !== notebookTool.name && !actsInEnvironment(name) && !takesCode(schema))
       faults.push(
         error(
           'config.no_tool',

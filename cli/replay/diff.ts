@@ -2,6 +2,8 @@
  * `troupe replay diff A B`: prints the first token at which two trajectories differ; exits with 1 when they differ.
  */
 import type { Command } from 'commander'
+import { snapshotsRoot } from '../../environments'
+import { diffSnapshots, type FileDifference, snapshotAfter } from '../../replay/files/trajectoryFiles'
 import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import {
@@ -11,7 +13,7 @@ import {
   type TokenSide,
   windowTokens,
 } from '../../replay/trajectories/diffTrajectories'
-import { readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
+import { factsIn, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { type ReadOptions, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
@@ -24,7 +26,9 @@ interface DiffOptions extends ReadOptions {
 export function registerDiff(replay: Command): void {
   const command = replay
     .command('diff <a> <b>')
-    .description('print the first token at which two trajectories differ, and how each ended')
+    .description(
+      'print the first token at which two trajectories differ, how each ended, and which files they left differ',
+    )
     .option('--other-run <id>', 'run that trajectory B belongs to, on the same bus (default: the run of A)')
     .option('--json', 'print one JSON object; exit 0 when nothing differs, else 1')
   withRun(command).action(diff)
@@ -43,17 +47,50 @@ async function diff(askedA: string, askedB: string, options: DiffOptions): Promi
 
 async function print(recorded: RecordedRun, a: Trajectory, b: Trajectory, { json }: DiffOptions): Promise<void> {
   const difference = diffTrajectories(a, b)
-  process.exitCode = difference === null ? 0 : 1
+  const files = filesOf(a, b)
+  process.exitCode = difference === null && (files?.same ?? true) ? 0 : 1
   if (json) {
     const sides = { a: endingOf(a), b: endingOf(b) }
-    process.stdout.write(`${jsonText({ same: difference === null, difference, ...sides })}\n`)
+    process.stdout.write(
+      `${jsonText({ same: difference === null, difference, ...sides, ...(files === undefined ? {} : { files }) })}\n`,
+    )
     return
   }
   const texts = tokenTexts(await modelDirectories(recorded))
-  process.stdout.write(`${lines(a, b, difference, texts).join('\n')}\n`)
+  const all = [...lines(a, b, difference, texts), ...(files === undefined ? [] : filesLines(files))]
+  process.stdout.write(`${all.join('\n')}\n`)
 }
 
 const paint = painter(process.stdout)
+
+/** Compares the files that the trajectories left; undefined for tasks without an environment. */
+function filesOf(a: Trajectory, b: Trajectory) {
+  if (a.request.task.environment === undefined || b.request.task.environment === undefined) return undefined
+  const [left, right] = [snapshotAfter(factsIn(a)) ?? null, snapshotAfter(factsIn(b)) ?? null]
+  const same = left === right
+  const store = { root: snapshotsRoot() }
+  const differences = same || left === null || right === null ? undefined : diffSnapshots(store, left, right)
+  return { same, a: left, b: right, ...(differences === undefined ? {} : { differences }) }
+}
+
+function filesLines({ same, a, b, differences }: NonNullable<ReturnType<typeof filesOf>>): string[] {
+  if (same) return ['every file is the same']
+  const name = (snapshot: string | null) => (snapshot === null ? "the task's own" : snapshot.slice(0, 12))
+  const head = `files differ: A ${name(a)}, B ${name(b)}`
+  if (differences === undefined)
+    return [`${head}; ${a === null || b === null ? 'one has changed none' : 'this machine has not both snapshots'}`]
+  const marks = ({ a: left, b: right }: FileDifference) =>
+    left === 'absent' ? 'B alone' : right === 'absent' ? 'A alone' : 'both'
+  return [
+    head,
+    ...differences.flatMap(file => [
+      `  ${escapeForTerminal(file.path)}  ${marks(file)}`,
+      ...(file.lines ?? [])
+        .flatMap(line => escapeForTerminal(line).split('\n'))
+        .map(line => paint('dim', `    │ ${line}`)),
+    ]),
+  ]
+}
 
 function lines(a: Trajectory, b: Trajectory, difference: TokenDifference | null, texts: TokenTexts): string[] {
   const row = (name: string, trajectory: Trajectory) => {

@@ -9,6 +9,7 @@ type Register = (replay: Command) => void
 const commands: Readonly<Record<string, () => Register>> = {
   ls: () => (require('./ls') as typeof import('./ls')).registerLs,
   show: () => (require('./show') as typeof import('./show')).registerShow,
+  files: () => (require('./files') as typeof import('./files')).registerFiles,
   follow: () => (require('./follow') as typeof import('./follow')).registerFollow,
   steps: () => (require('./steps') as typeof import('./steps')).registerSteps,
   run: () => (require('./run') as typeof import('./run')).registerRun,

@@ -3,6 +3,7 @@
  * Everything that a model or a tool wrote is escaped before it reaches the terminal.
  */
 import { type Command, InvalidArgumentError } from 'commander'
+import { snapshotsRoot } from '../../environments'
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import { placeText } from '../../replay/log/place'
@@ -91,6 +92,8 @@ async function textLines(
     logprobs,
     ...(texts ? { texts } : {}),
     ...(leastSure ? { leastSure } : {}),
+    // Reading a store makes no directory: a log is often read where no environment ever ran.
+    store: { root: snapshotsRoot() },
   }
   return trajectoryText(trajectory, facts, decision, printing)
 }

@@ -10,8 +10,8 @@ import { positive } from './numbers'
 
 export const rewardSection = z.strictObject({
   /**
-   * Name of the reward: math, choice, exact, format, python, weighted, or one that the recipe defines. A task may name
-   * another.
+   * Name of the reward: math, choice, exact, format, python, weighted, verifier (the verifier of a Harbor task), or one that the
+   * recipe defines. A task may name another.
    */
   name: z.string().default('math'),
   /**
@@ -42,7 +42,7 @@ export const rewardSection = z.strictObject({
 })
 
 /** Names of the rewards that are built in. */
-export const builtInRewards = ['math', 'choice', 'exact', 'format', 'python', 'weighted'] as const
+export const builtInRewards = ['math', 'choice', 'exact', 'format', 'python', 'weighted', 'verifier'] as const
 
 export type RewardConfig = z.output<typeof rewardSection>
 

@@ -5,7 +5,7 @@
  * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), a snapshot's layer
  * over it, and what the environment has changed, in this order. Two environments never share a directory they can write.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
 import { AllowlistProxy, proxyVariables } from '../network/allowlist'
@@ -106,6 +106,12 @@ export class KeptDriver implements EnvironmentDriver {
     })
     this.environments.add(environment)
     return environment
+  }
+
+  /** Returns a function that says whether the image of an environment has a path, whatever snapshots lie over it. */
+  inImage(environment: Environment): (path: string) => boolean {
+    const root = environment instanceof KeptEnvironment ? environment.imageRoot : undefined
+    return path => root !== undefined && lstatSync(join(root, path), { throwIfNoEntry: false }) !== undefined
   }
 
   async fork(environment: Environment): Promise<Environment> {

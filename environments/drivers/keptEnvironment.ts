@@ -41,6 +41,11 @@ export class KeptEnvironment implements Environment {
     private readonly onStop: () => void,
   ) {}
 
+  /** Directory of the image's files on this machine. */
+  get imageRoot(): string | undefined {
+    return this.keeper.config.lower.at(-1)
+  }
+
   async exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult> {
     const { timeoutMs, maxOutputBytes = usualOutputBytes } = request
     const stdin = Buffer.from(request.stdin ?? '')

@@ -1,8 +1,8 @@
 /**
  * Driver `local`: the machine's own programs, read-only, over a directory of the task, in namespaces of their own. For tasks
- * that need no image.
+ * that need no image, or whose Dockerfile can be built over the machine's programs in place of those of its FROM.
  *
- * in   specifications without an image        out  environments with /usr and parts of /etc of this machine
+ * in   specifications without an image, or with one that was built here        out  environments with /usr and parts of /etc of this machine
  * Invariant: commands see nothing else of this machine: no home, no /etc/shadow, no network. Where Troupe does not run as
  * root, commands run as root of a user namespace, and no cgroup limits memory and processes.
  */
@@ -11,13 +11,13 @@ import { join } from 'node:path'
 import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
 import { type DriverOptions, KeptDriver } from './keptDriver'
-import type { Store } from './store'
+import { findImage, localDefaults, type Store } from './store'
 
 const isRoot = () => process.geteuid?.() === 0
 
 export const localCapabilities = (): DriverCapabilities => ({
   driver: 'local',
-  images: ['none'],
+  images: ['none', 'dockerfile'],
   networks: ['no-network', 'allowlist'],
   limits: [
     ...(isRoot() && existsSync('/sys/fs/cgroup') ? (['cpus', 'memoryMb', 'processes'] as const) : []),
@@ -32,11 +32,15 @@ export const localDriver = (options: DriverOptions) =>
     {
       name: 'local',
       capabilities: async () => localCapabilities(),
-      prepare: (_spec, store) => ({
-        lower: skeleton(store),
-        defaults: { env: { LANG: 'C.UTF-8' }, workdir: '/app' },
-        keeper: {},
-      }),
+      prepare: ({ image }, store) => {
+        const found = image === undefined ? undefined : findImage(store, image)
+        return {
+          lower: skeleton(store),
+          ...(found?.layer === undefined ? {} : { layer: found.layer }),
+          defaults: found?.defaults ?? localDefaults,
+          keeper: {},
+        }
+      },
     },
     options,
   )

@@ -21,7 +21,10 @@ export interface Store {
   readonly state: string
 }
 
-export function openStore(directory = join(troupeHome(), 'environments')): Store {
+/** Directory of the store that rollouts use. */
+export const snapshotsRoot = (): string => join(troupeHome(), 'environments')
+
+export function openStore(directory = snapshotsRoot()): Store {
   const store = {
     root: directory,
     images: join(directory, 'images'),
@@ -52,6 +55,14 @@ export interface Image {
   readonly defaults: ImageDefaults
 }
 
+/** True if the store has an unpacked image of this name. */
+export const hasImage = (store: Store, name: string): boolean =>
+  name !== '' && existsSync(join(imageDirectory(store, name), 'image.json'))
+
+/** Base of an image that was built for the driver `local`: the machine's own programs. No image's name has a space. */
+export const localBase = 'local programs'
+export const localDefaults: ImageDefaults = { env: { LANG: 'C.UTF-8' }, workdir: '/app' }
+
 /** @throws TroupeError environment.no_image */
 export function findImage(store: Store, name: string): Image {
   const directory = imageDirectory(store, name)
@@ -68,6 +79,7 @@ export function findImage(store: Store, name: string): Image {
     user,
   } = JSON.parse(readFileSync(join(directory, 'image.json'), 'utf8'))
   const defaults = { env, workdir, ...(user ? { user } : {}) }
+  if (base === localBase) return { id: `${localBase} ${layer}`, rootfs: '', layer, defaults }
   if (base === undefined) return { id: archive ?? name, rootfs: join(directory, 'rootfs'), defaults }
   const below = findImage(store, base)
   return { id: `${below.id} ${layer}`, rootfs: below.rootfs, layer, defaults }

@@ -3,7 +3,7 @@
  *
  * in   a Dockerfile, its context, a base image in the store        out  the name of an image in the store
  * Invariant: the name is a digest of the base, the Dockerfile and the context, so that equal inputs are built once. The
- * image is its base and one layer over it.
+ * image is its base and one layer over it. For the driver `local` the base is the machine's own programs, whatever FROM names.
  */
 import { createHash } from 'node:crypto'
 import {
@@ -21,7 +21,7 @@ import { basename, join, posix, resolve, sep } from 'node:path'
 import type { Environment } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { KeptDriver } from '../drivers/keptDriver'
-import { findImage, imageDirectory } from '../drivers/store'
+import { findImage, imageDirectory, localBase, localDefaults } from '../drivers/store'
 import { type Instruction, readDockerfile } from './dockerfile'
 
 export interface BuildOptions {
@@ -40,17 +40,19 @@ export async function buildImage(driver: KeptDriver, options: BuildOptions): Pro
   const [from, ...instructions] = readDockerfile(text, file)
   if (from?.kind !== 'from') throw environmentError('environment.no_image', `${file}: no FROM`)
   const { store } = driver
-  const base = findImage(store, from.image)
+  const isLocal = driver.name === 'local'
+  const base = isLocal ? { id: localBase, defaults: localDefaults } : findImage(store, from.image)
   const name = `build-${digestOf(base.id, text, context)}`
   if (existsSync(join(imageDirectory(store, name), 'image.json'))) return name
-  const environment = await driver.start({ image: from.image, network: 'no-network', limits }, signal)
+  const below = isLocal ? {} : { image: from.image }
+  const environment = await driver.start({ ...below, network: 'no-network', limits }, signal)
   try {
     const state: State = { env: { ...base.defaults.env }, workdir: base.defaults.workdir, user: base.defaults.user }
     for (const instruction of instructions) await apply(environment, instruction, state, options)
     const { digest } = await environment.snapshot()
     const image = {
       name,
-      base: from.image,
+      base: isLocal ? localBase : from.image,
       layer: digest,
       env: state.env,
       workdir: state.workdir,

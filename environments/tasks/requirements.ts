@@ -26,7 +26,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
 
   add(
     `environment${task.image.kind === 'dockerfile' ? '/Dockerfile' : ''}`,
-    imageText(task.image),
+    imageText(task.image, driver),
     imageFault(task.image, driver),
   )
   add('environment.network_mode', networkText(environment), networkFault(environment, driver))
@@ -81,7 +81,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
     if (step.isSeparate)
       add(
         `${prefix}verifier.environment_mode`,
-        `a separate environment for the verifier, from ${imageText(step.verifierImage)}`,
+        `a separate environment for the verifier, from ${imageText(step.verifierImage, driver)}`,
         imageFault(step.verifierImage, driver),
       )
     const services = [...step.verifier.collect, ...task.config.artifacts].map(one =>
@@ -98,12 +98,14 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   return needs
 }
 
-function imageText(image: ImageSource): string {
+function imageText(image: ImageSource, { driver }: DriverCapabilities): string {
   switch (image.kind) {
     case 'image':
       return `the image ${image.name}`
     case 'dockerfile':
-      return 'an image built from environment/Dockerfile'
+      return driver === 'local'
+        ? "files of environment/Dockerfile over this machine's programs, in place of those of FROM"
+        : 'an image built from environment/Dockerfile'
     case 'compose':
       return 'services of a compose file'
     case 'none':
@@ -124,3 +126,14 @@ const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
 /** A task that says nothing about the network gets none: Harbor's default (public) is not a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
+
+/** Limit that rollouts hold by themselves: an environment's files are measured after every call (rolloutEnvironments.ts). */
+const heldByRollouts = 'environment.storage_mb'
+
+/** What a driver cannot give to a rollout of the task, in words. */
+export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {
+  const refused = needsOf(task, driver)
+    .filter(({ where, refused }) => refused !== undefined && where !== heldByRollouts)
+    .map(({ what, refused }) => `${what}: ${refused}`)
+  return task.steps.length > 1 ? [...refused, `${task.steps.length} steps: rollouts run tasks of one step`] : refused
+}

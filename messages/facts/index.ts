@@ -10,6 +10,7 @@ import type { TrajectoryFact } from './trajectory'
 
 export * from './calls'
 export * from './claims'
+export * from './files'
 export * from './learner'
 export * from './request'
 export * from './run'

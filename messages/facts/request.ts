@@ -3,6 +3,7 @@
  * `rollout.started`: its first turn went to an engine.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
+import type { TaskEnvironment } from './files'
 
 /**
  * The use of a rollout. eval: an evaluation, or a measurement before a stage. fork: continues a recorded trajectory.
@@ -59,6 +60,8 @@ export interface Task {
   readonly reward: string
   /** Further data about the task, for a reward or a person: plain data, as in JSON. */
   readonly metadata?: Readonly<Record<string, unknown>>
+  /** Environment that the rollout's tools act in; absent: the task has no files. */
+  readonly environment?: TaskEnvironment
 }
 
 /**

@@ -9,6 +9,7 @@
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { CurriculumClaimed, PartitionClaimed, SchedulerClaimed } from './claims'
+import type { FilesChanged } from './files'
 import type { RolloutRequested, RolloutStarted, Sampling } from './request'
 
 /**
@@ -144,6 +145,8 @@ export interface ToolCompleted {
   readonly cpuMs: number
   /** Executor that answered the call; null when the call was not sent to one. */
   readonly executor: ExecutorId | null
+  /** Files of the rollout's environment after the call; absent if the call left them as they were, or there is none. */
+  readonly files?: FilesChanged
 }
 
 /** Tool responses and the next generation prompt were rendered, once, and appended to the context. */

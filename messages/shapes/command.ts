@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of commands and of telemetry. */
 import type { Command } from '../commands'
-import { controlOrder, environment, outcome, type ShapesOf, sampling, task } from './parts'
+import { controlOrder, environment, environmentAt, outcome, type ShapesOf, sampling, task } from './parts'
 
 const generate = {
   trajectory: 'string',
@@ -30,6 +30,7 @@ const execute = {
   timeoutMs: 'number',
   responseChars: 'int',
   cells: { optional: { each: 'string' } },
+  environment: { optional: { fields: environmentAt } },
 } as const
 
 export const commandShapes = {
@@ -87,6 +88,7 @@ export const commandShapes = {
       truth: 'string',
       response: 'string',
       task: { optional: { fields: task } },
+      environment: { optional: { fields: environmentAt } },
     },
   },
   'run.control': {

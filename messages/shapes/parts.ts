@@ -1,5 +1,5 @@
 /** Shapes (field tables for checking) that several messages share. */
-import type { Outcome, Sampling, Task } from '../facts'
+import type { EnvironmentAt, FilesChanged, Outcome, Sampling, Task, TaskEnvironment } from '../facts'
 import type { FieldsOf, ShapeOf } from '../shape'
 import type { Message, MessageType } from '../topics'
 
@@ -17,6 +17,32 @@ export const sampling = {
   stopTokens: { each: 'int' },
 } as const satisfies FieldsOf<Sampling>
 
+const taskEnvironment = {
+  directory: 'string',
+  digest: 'string',
+  driver: { oneOf: { local: true, oci: true } },
+} as const satisfies FieldsOf<TaskEnvironment>
+
+export const environmentAt = {
+  task: { fields: taskEnvironment },
+  calls: { each: { fields: { tool: 'string', arguments: { map: 'unknown' }, snapshot: { nullable: 'string' } } } },
+  timeoutMs: 'number',
+} as const satisfies FieldsOf<EnvironmentAt>
+
+export const filesChanged = {
+  snapshot: 'string',
+  before: 'string',
+  files: 'int',
+  bytes: 'int',
+  changed: {
+    each: {
+      fields: { path: 'string', change: { oneOf: { added: true, changed: true, removed: true } }, bytes: 'int' },
+    },
+  },
+  changes: 'int',
+  restored: { optional: { oneOf: { snapshot: true, calls: true, 'other-files': true } } },
+} as const satisfies FieldsOf<FilesChanged>
+
 export const task = {
   id: 'string',
   messages: {
@@ -27,6 +53,7 @@ export const task = {
   truth: 'string',
   reward: 'string',
   metadata: { optional: { map: 'unknown' } },
+  environment: { optional: { fields: taskEnvironment } },
 } as const satisfies FieldsOf<Task>
 
 export const controlOrder = { oneOf: { pause: true, resume: true, drain: true, abort: true } } as const

@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of the facts of the `trajectories` topic. */
 import type { TrajectoryFact } from '../facts'
-import { outcome, type ShapesOf, sampling, task } from './parts'
+import { filesChanged, outcome, type ShapesOf, sampling, task } from './parts'
 
 const segments = {
   each: { fields: { policyVersion: 'int', start: 'int', end: 'int' } },
@@ -133,6 +133,7 @@ export const trajectoryShapes = {
       wallMs: 'number',
       cpuMs: 'number',
       executor: { nullable: 'string' },
+      files: { optional: { fields: filesChanged } },
     },
   },
   'context.appended': {

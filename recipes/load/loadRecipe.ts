@@ -21,10 +21,19 @@ export interface LoadedRecipe {
   readonly config: Resolved<RecipeConfig>
 }
 
+/** Short name of `data.tasks`, the directory of a recipe's Harbor tasks. */
+const tasksField = 'tasks'
+
 /** Maps the flags of the paper's released code to recipe fields, so that `--set` and YAML accept both names. */
 export const recipeNames = {
-  one: (name: string, value: unknown) => mapFlag(name, value, '--set'),
-  all: mapFlags,
+  one: (name: string, value: unknown) =>
+    name === tasksField ? { path: `data.${tasksField}`, value } : mapFlag(name, value, '--set'),
+  all: (data: Parameters<typeof mapFlags>[0], what: string) => {
+    const { [tasksField]: directory, ...rest } = data
+    const mapped = mapFlags(rest, what)
+    if (directory === undefined) return mapped
+    return { ...mapped, named: [...mapped.named, { path: `data.${tasksField}`, value: directory, flag: tasksField }] }
+  },
 } as const
 
 /**

@@ -12,6 +12,7 @@ import { type JoinedExecutor, joinExecutor } from '../../tools/joinExecutor'
 import { openRunTools } from '../../tools/runTools'
 import { processActor } from '../processActor'
 import { embeddedUnder } from '../supervisor'
+import { lazyEnvironments } from './environments'
 import type { Branch, Scope } from './scope'
 
 /** Milliseconds that running tool calls get to end and be recorded when the executor leaves the run. */
@@ -46,12 +47,17 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
 const isRetriable = (error: Error): boolean =>
   (error instanceof TroupeError || error instanceof SandboxError) && error.retriable
 
-async function openTools({ options }: Branch) {
+async function openTools(branch: Branch) {
+  const { options } = branch
   const { config, recipe, log } = options
+  const environments = lazyEnvironments(branch)
   const { lanes } = config.tools
   const sandbox = await openSandbox({ ...codeOptions(config.tools), ...(lanes === undefined ? {} : { lanes }) })
   try {
-    const opened = options.tools === undefined ? await openRunTools({ config, recipe, log }, sandbox) : undefined
+    const opened =
+      options.tools === undefined
+        ? await openRunTools({ config, recipe, log, environments: environments.open }, sandbox)
+        : undefined
     return {
       tools: options.tools ?? opened!.tools,
       // Tools passed in by an embedding program may share no resource that we know of, so practically all their calls
@@ -60,6 +66,7 @@ async function openTools({ options }: Branch) {
       lost: new Promise<Error>(() => {}), // the sandbox itself restarts a worker that dies
       async close() {
         await opened?.close()
+        await environments.close()
         await sandbox.close()
       },
     }

@@ -3,10 +3,12 @@
  *
  * in   answers to judge        out  rewards, or the reason why an answer has none
  */
+import { environmentGrader } from '../../verification/environmentGrader'
 import { graderSandbox } from '../../verification/graderSandbox'
 import { openGraders } from '../../verification/graders'
 import { verifier } from '../../verification/verifier'
 import { verifierKey, verifierPort } from '../../verification/verifierPort'
+import { lazyEnvironments } from './environments'
 import type { Scope } from './scope'
 
 export async function startVerification(scope: Scope): Promise<void> {
@@ -14,7 +16,16 @@ export async function startVerification(scope: Scope): Promise<void> {
   const branch = await scope.under('coordination')
   const sandbox = graderSandbox()
   branch.onClose(() => sandbox.close())
-  const graders = await openGraders({ config, sandbox, log, ...(recipe.rewards ? { rewards: recipe.rewards } : {}) })
+  const environments = lazyEnvironments(branch)
+  branch.onClose(() => environments.close())
+  const judge = environmentGrader(environments.open, environments.allowed)
+  const graders = await openGraders({
+    config,
+    sandbox,
+    log,
+    verifier: judge,
+    ...(recipe.rewards ? { rewards: recipe.rewards } : {}),
+  })
   branch.onClose(() => graders.close())
   await branch.host({
     behaviour: verifier(),

@@ -4,11 +4,13 @@
  * in   the facts of the trajectory that the coordinator accepted, the decision about its group        out  lines
  * Invariant: everything that a model or a tool wrote is escaped.
  */
+import type { Store } from '../../../environments'
 import type { CallFact, GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
 import type { TrajectoryId } from '../../../messages/ids'
 import type { TokenTexts } from '../../../replay/tokens/tokenTexts'
 import { escapeForTerminal, painter } from '../../io/terminal'
 import { callLines } from './callLines'
+import { filesText } from './filesText'
 
 /** Number of lines of one text that are shown without `full`. */
 export const foldedLines = 40
@@ -23,6 +25,8 @@ export interface Printing {
   readonly texts?: TokenTexts
   /** Logprob at and below which a token is marked with ▲; undefined: no token is marked. */
   readonly leastSure?: number
+  /** Store of snapshots, for the text of changed files. */
+  readonly store?: Pick<Store, 'root'>
 }
 
 function indentedBy({ full }: Printing) {
@@ -126,6 +130,7 @@ export function trajectoryText(
             `  tool ${escapeForTerminal(fact.tool) || '(unreadable call)'}  ${fact.status}${fact.executor === null ? '' : `, ${fact.wallMs.toFixed(0)} ms`}`,
           ),
           ...indented(fact.text, paint(fact.status === 'ok' ? 'green' : 'red', '  │')),
+          ...(fact.files === undefined ? [] : filesText(fact.files, printing.store, indented)),
         )
         break
       case 'rollout.finished':

@@ -118,4 +118,4 @@ const Call = ({ run, part }: { readonly run: string; readonly part: CallPart }) 
       ${part.exitCode === null || part.exitCode === 0 ? null : html`<span>exit ${part.exitCode}</span>`}${part.signal === null ? null : html`<span>${part.signal}</span>`}
       ${part.executor === null ? html`<span>not sent to an executor</span>` : html`<span>${part.executor}</span>`}
       <a href=${placeLink(run, part.place)} title=${clock(part.at)}>${part.place}</a></header>
-    <div class="pair"><div><h3>call</h3><${Written} text=${part.arguments} /></div><div><h3>result</h3><${Written} text=${part.text} />${part.stderr.text === '' ? null : html`<h3>stderr</h3><${Written} text=${part.stderr} />`}</div></div></article>`
+    <div class="pair"><div><h3>call</h3><${Written} text=${part.arguments} /></div><div><h3>result</h3><${Written} text=${part.text} />${part.stderr.text === '' ? null : html`<h3>stderr</h3><${Written} text=${part.stderr} />`}${part.files === null ? null : html`<h3>files</h3><${Written} text=${part.files} />`}</div></div></article>`

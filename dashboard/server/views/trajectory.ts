@@ -5,8 +5,10 @@
  * Invariant: the parts are those that the coordinator's fold accepted; the raw events also list what it did not.
  */
 
+import { bashTool, snapshotsRoot } from '../../../environments'
 import type { ToolAsked, TurnCompleted, TurnInterrupted } from '../../../messages/facts'
 import { groupOf } from '../../../messages/ids'
+import { changeText } from '../../../replay/files/changeText'
 import { triedSteps } from '../../../replay/learning/learnerLog'
 import { placeText } from '../../../replay/log/place'
 import { listTrajectories } from '../../../replay/trajectories/filter'
@@ -74,7 +76,7 @@ function partsOf(one: Trajectory): readonly Part[] {
     if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, { fact, at: fact.at })
     if (fact.type !== 'tool.completed') return []
     const ask = asked.get(`${fact.turn}#${fact.call}`)
-    const code = ask?.fact.arguments.code
+    const { code = isBash(fact.tool) ? ask?.fact.arguments.command : undefined } = ask?.fact.arguments ?? {}
     return [
       {
         kind: 'call',
@@ -86,11 +88,14 @@ function partsOf(one: Trajectory): readonly Part[] {
         ...{ exitCode: fact.exitCode, signal: fact.signal ?? null, wallMs: fact.wallMs },
         waitedMs: ask === undefined ? null : Math.max(0, fact.at - ask.at - fact.wallMs),
         executor: fact.executor === null ? null : shownLine(fact.executor, 80),
+        files: fact.files === undefined ? null : shownText(changeText(fact.files, { root: snapshotsRoot() })),
         ...{ place: placeText(entry), at: fact.at },
       },
     ]
   })
 }
+
+const isBash = (tool: string) => tool === bashTool.name
 
 function turnPart(fact: TurnCompleted | TurnInterrupted, entry: Entry): Part {
   const isCompleted = fact.type === 'turn.completed'

@@ -1,0 +1,55 @@
+/**
+ * Reward `verifier`: the verifier of a Harbor task judges the files that the rollout left.
+ *
+ * in   the task, the calls of the rollout with their snapshots        out  the reward that the verifier wrote
+ * Invariant: the files are in an environment of their own, so no process of the agent is alive. A verifier that breaks, writes no
+ * reward or misses its deadline gives no reward, which is not a reward of 0.
+ */
+import type { RolloutEnvironments } from '../../environments'
+import { TroupeError } from '../../runtime/errors'
+import type { Grader } from './verifierPort'
+
+/** Number of characters of the verifier's output that the reward's explanation ends with. */
+const shownChars = 500
+
+export function environmentGrader(
+  environments: () => Promise<RolloutEnvironments>,
+  allowed: Readonly<Record<string, string | undefined>>,
+): Grader {
+  return async ({ task, environment: at }, signal) => {
+    if (at === undefined)
+      return { reward: null, how: 'no-environment', why: `task ${task.id} has no environment to verify` }
+    // Loaded here, because most runs have no environments.
+    const { environmentSpec, imageOf, verifyStep } =
+      require('../../environments') as typeof import('../../environments')
+    const { environment, prepared, from } = await (await environments()).start(at, signal)
+    try {
+      const { driver, step, task: harbor } = prepared
+      const separate = async () => {
+        const image = await imageOf(driver, harbor, step.verifierImage, signal)
+        return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+      }
+      const { rewards, log } = await verifyStep(harbor, step, environment, separate, allowed)
+      const { reward } = rewards
+      if (reward === undefined)
+        return {
+          reward: null,
+          how: 'task.no_reward',
+          why: `the verifier wrote ${Object.keys(rewards).join(', ')} alone`,
+        }
+      const others = Object.entries(rewards).filter(([name]) => name !== 'reward')
+      const said = [
+        ...others.map(([name, value]) => `${name} ${value}`),
+        ...(from === 'other-files' ? ['the files were made again by running the calls again, and differ'] : []),
+        log.trim().slice(-shownChars),
+      ].filter(text => text !== '')
+      return { reward, answer: '', how: 'verifier', ...(said.length === 0 ? {} : { why: said.join('; ') }) }
+    } catch (thrown) {
+      signal.throwIfAborted()
+      if (!(thrown instanceof TroupeError) || thrown.retriable) throw thrown
+      return { reward: null, how: thrown.code, why: thrown.message.slice(0, shownChars) }
+    } finally {
+      await environment.stop()
+    }
+  }
+}

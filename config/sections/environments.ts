@@ -1,0 +1,29 @@
+/**
+ * Environments of rollouts that act on files. The section has no default, so that the digests of recipes without it stay the
+ * same; `environmentSettings` fills in its fields.
+ */
+import { z } from 'zod'
+import { positive } from './numbers'
+
+const settings = z.strictObject({
+  /**
+   * Driver of the tasks' environments. auto: oci for a task with an image, where this machine can run it; local for one
+   * without an image, or with a Dockerfile that only copies files.
+   */
+  driver: z.enum(['auto', 'local', 'oci']).default('auto'),
+  /** Upper bound on the store of snapshots, MiB: the one that was used longest ago is removed first. */
+  snapshotMb: positive.default(4096),
+  /** Upper bound on the environments that one process keeps between calls. */
+  live: positive.max(1024).default(32),
+  /** An environment that was not used for this long is ended, ms; its files are in a snapshot. */
+  idleMs: positive.default(120_000),
+  /** Names of variables of Troupe's process that tasks may read. */
+  env: z.array(z.string()).default([]),
+})
+
+export const environmentsSection = settings.optional()
+
+export type EnvironmentSettings = z.output<typeof settings>
+
+export const environmentSettings = (given: EnvironmentSettings | undefined): EnvironmentSettings =>
+  given ?? settings.parse({})

@@ -1,0 +1,101 @@
+/**
+ * Prepares a task for rollouts: its image is built, its environment is set up once, and a snapshot of that is where every
+ * rollout begins.
+ *
+ * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
+ * Invariant: equal task directories give equal first snapshots. A directory that has changed since the rollout was requested
+ * is refused: a rollout and its verifier see the same task.
+ */
+import { createHash } from 'node:crypto'
+import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import type { TaskEnvironment } from '../../messages/facts'
+import type { EnvironmentDriver, EnvironmentSpec } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import type { KeptDriver } from '../drivers/keptDriver'
+import { buildImage } from '../images/buildImage'
+import { waitUntilHealthy } from '../tasks/healthcheck'
+import { rolloutRefusals } from '../tasks/requirements'
+import { environmentSpec } from '../tasks/runTask'
+import { type ImageSource, loadTask, type Task, type TaskStep } from '../tasks/task'
+import type { AllowedVariables } from '../tasks/variables'
+import { prepareLogs } from '../tasks/verify'
+
+export interface PreparedTask {
+  readonly task: Task
+  readonly step: TaskStep
+  readonly driver: KeptDriver
+  readonly spec: EnvironmentSpec
+  /** Snapshot of the environment before the first call. */
+  readonly base: string
+}
+
+export interface PrepareOptions {
+  readonly allowed: AllowedVariables
+  readonly signal?: AbortSignal
+}
+
+/** @throws TroupeError task.*, environment.* */
+export async function prepareTask(
+  { directory, digest }: TaskEnvironment,
+  driver: KeptDriver,
+  { allowed, signal }: PrepareOptions,
+): Promise<PreparedTask> {
+  const now = directoryDigest(directory)
+  if (now !== digest)
+    throw environmentError('environment.refused', `the task ${directory} has changed since the rollout was requested`, {
+      hint: 'restore its files, or start a new run',
+    })
+  const task = loadTask(directory)
+  await refuseUnmet(task, driver)
+  const step = task.steps[0]!
+  const image = await imageOf(driver, task, task.image, signal)
+  const spec = environmentSpec(task.config.environment, image, allowed)
+  const environment = await driver.start(spec, signal)
+  try {
+    await prepareLogs(environment)
+    await waitUntilHealthy(environment, task.config.environment.healthcheck)
+    const { digest: base } = await environment.snapshot()
+    return { task, step, driver, spec, base }
+  } finally {
+    await environment.stop()
+  }
+}
+
+/** @throws TroupeError environment.refused: the driver cannot give what the task needs, or it has several steps */
+async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabilities'>): Promise<void> {
+  const refused = rolloutRefusals(task, await driver.capabilities())
+  if (refused.length === 0) return
+  throw environmentError('environment.refused', `task ${task.name}: ${refused.join('; ')}`, {
+    hint: `troupe tasks check ${task.directory}`,
+  })
+}
+
+/** Name of the unpacked image of an image source; builds it where that is needed. */
+export async function imageOf(
+  driver: KeptDriver,
+  task: Task,
+  source: ImageSource,
+  signal?: AbortSignal,
+): Promise<string | undefined> {
+  if (source.kind === 'image') return source.name
+  if (source.kind !== 'dockerfile') return undefined
+  const timeoutMs = task.config.environment.build_timeout_sec * 1000
+  const more = signal === undefined ? {} : { signal }
+  return buildImage(driver, { file: source.file, context: dirname(source.file), timeoutMs, ...more })
+}
+
+/** Digest of a directory's files: names, modes, contents. */
+export function directoryDigest(directory: string): string {
+  const hash = createHash('sha256')
+  const visit = (path: string, name: string) => {
+    const info = lstatSync(path)
+    const content = info.isSymbolicLink() ? readlinkSync(path) : info.isFile() ? digestOf(path) : ''
+    hash.update(JSON.stringify([name, info.mode & 0o7777, content]))
+    if (info.isDirectory()) for (const inner of readdirSync(path).sort()) visit(join(path, inner), `${name}/${inner}`)
+  }
+  visit(directory, '')
+  return hash.digest('hex')
+}
+
+const digestOf = (file: string) => createHash('sha256').update(readFileSync(file)).digest('hex')

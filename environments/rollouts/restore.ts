@@ -1,0 +1,67 @@
+/**
+ * Starts an environment with the files that a rollout had after its calls.
+ *
+ * in   a prepared task, the rollout's calls with the snapshots after them        out  an environment with these files
+ * The latest snapshot is taken from the store. Where the store has it no longer, the environment starts from an earlier one, or
+ * from the task's own, and the calls since then run again.
+ * Invariant: files that were made again and differ from those recorded are reported, never passed off as the same.
+ */
+import type { EnvironmentAt, RestoredFrom } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
+import type { Environment } from '../drivers/driver'
+import { hasSnapshot } from '../snapshots/manifest'
+import { waitUntilHealthy } from '../tasks/healthcheck'
+import { runEnvironmentTool } from '../tools/runTool'
+import type { PreparedTask } from './prepareTask'
+
+export interface Restored {
+  readonly environment: Environment
+  /** Snapshot that the environment's files are equal to. */
+  readonly snapshot: string
+  /** Absent: no call has changed files yet. */
+  readonly from?: RestoredFrom
+}
+
+/** How often a start is tried, when snapshots are removed from the store meanwhile. */
+const tries = 3
+
+/** @throws TroupeError environment.* */
+export async function restore(
+  prepare: () => Promise<PreparedTask>,
+  { calls, timeoutMs }: Pick<EnvironmentAt, 'calls' | 'timeoutMs'>,
+  signal?: AbortSignal,
+): Promise<Restored> {
+  for (let attempt = 1; ; attempt++) {
+    const prepared = await prepare()
+    const { driver, spec, base, step, task } = prepared
+    const wanted = calls.findLast(({ snapshot }) => snapshot !== null)?.snapshot ?? base
+    // Index of the last call whose snapshot the store has; -1: the task's own files.
+    const last = calls.findLastIndex(({ snapshot }) => snapshot !== null && hasSnapshot(driver.store, snapshot))
+    const snapshot = calls[last]?.snapshot ?? base
+    let environment: Environment
+    try {
+      environment = await driver.start({ ...spec, snapshot }, signal)
+    } catch (thrown) {
+      if (attempt < tries && isGone(thrown)) continue
+      throw thrown
+    }
+    try {
+      await waitUntilHealthy(environment, task.config.environment.healthcheck)
+      if (snapshot === wanted)
+        return { environment, snapshot, ...(snapshot === base ? {} : { from: 'snapshot' as const }) }
+      const { user } = step.agent
+      const use = { timeoutMs, ...(user === undefined ? {} : { user }), ...(signal === undefined ? {} : { signal }) }
+      for (const call of calls.slice(last + 1)) await runEnvironmentTool(environment, call.tool, call.arguments, use)
+      const { digest } = await environment.snapshot()
+      return { environment, snapshot: digest, from: digest === wanted ? 'calls' : 'other-files' }
+    } catch (thrown) {
+      await environment.stop()
+      throw thrown
+    }
+  }
+}
+
+/** A snapshot was removed from the store between the look and the start. */
+const isGone = (thrown: unknown): boolean =>
+  thrown instanceof TroupeError &&
+  (thrown.code === 'environment.no_image' || thrown.code === 'environment.start_failed')

@@ -1,0 +1,233 @@
+/**
+ * Environments of rollouts in one process: each rollout has one of its own, which lives between its calls.
+ *
+ * in   a call, with the calls that have run before it        out  its outcome, and the snapshot after it if files changed
+ * Invariant: a call runs on exactly the files that its earlier calls left. An environment in another state (an attempt that
+ * was not counted, a fork, a restart of Troupe) is ended, and one with the right files is started. Calls of a rollout run one
+ * after the other. At most `live` environments are kept; the one that was used longest ago is ended first.
+ */
+import { type ToolOutcome, toolOutcome } from '../../kernels'
+import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'
+import type { Effects } from '../../runtime/effects'
+import type { Log } from '../../runtime/log'
+import type { Environment } from '../drivers/driver'
+import type { KeptDriver } from '../drivers/keptDriver'
+import { localDriver } from '../drivers/local'
+import { ociDriver } from '../drivers/oci'
+import { SnapshotBound, touchSnapshot } from '../snapshots/bound'
+import { changesBetween, hasSnapshot, readManifest } from '../snapshots/manifest'
+import type { AllowedVariables } from '../tasks/variables'
+import { runEnvironmentTool } from '../tools/runTool'
+import { type PreparedTask, prepareTask } from './prepareTask'
+import { type Restored, restore } from './restore'
+
+export interface RolloutEnvironmentsOptions {
+  /** Run and epoch that own the environments. */
+  readonly run: string
+  readonly epoch: number
+  readonly fx: Effects
+  /** Directory of images, snapshots and environments. Default: `<TROUPE_HOME>/environments`. */
+  readonly directory?: string
+  readonly live: number
+  /** An environment that was not used for this long is ended, ms. */
+  readonly idleMs: number
+  readonly snapshotMb: number
+  readonly allowed?: AllowedVariables
+  readonly log?: Pick<Log, 'warn'>
+}
+
+interface Live {
+  readonly environment: Environment
+  /** Number of calls that have run. */
+  position: number
+  snapshot: string
+  usedAt: number
+  /** True while a call runs, and after one that ended without an answer: the files are unknown. */
+  dirty: boolean
+}
+
+const mostListed = 100
+
+/** False if the environment's processes are dead: its next call needs another one, from the snapshot. */
+const isAlive = (environment: Environment): Promise<boolean> =>
+  environment.exec({ command: 'true', timeoutMs: 10_000 }).then(
+    ({ status }) => status !== 'lost',
+    () => false,
+  )
+
+/** The outcome of a call that left more files than the task allows; they are dropped. */
+const tooLarge = ({ stdout, stderr, wallMs }: ToolOutcome, bytes: number, storageMb: number): ToolOutcome =>
+  toolOutcome({
+    ...{ status: 'killed', stdout, stderr, wallMs },
+    reason: `the files take ${bytes} bytes, and the task allows ${storageMb} MiB: they are as they were before the call`,
+  })
+
+export class RolloutEnvironments {
+  private readonly drivers = new Map<string, Promise<KeptDriver>>()
+  private readonly prepared = new Map<string, Promise<PreparedTask>>()
+  private readonly live = new Map<string, Live>()
+  /** End of the latest call of each rollout. */
+  private readonly turns = new Map<string, Promise<unknown>>()
+  private readonly bound: SnapshotBound
+  private readonly timer: NodeJS.Timeout
+  private closed = false
+
+  constructor(private readonly options: RolloutEnvironmentsOptions) {
+    this.bound = new SnapshotBound(options.snapshotMb * 1024 * 1024)
+    this.timer = setInterval(() => void this.endIdle(), Math.min(options.idleMs, 10_000)).unref()
+  }
+
+  /** Runs a call of a tool in the rollout's environment. Rejects if it is aborted, or if no environment can be had. */
+  async call(
+    rollout: string,
+    at: EnvironmentAt,
+    call: { readonly tool: string; readonly arguments: Readonly<Record<string, unknown>>; readonly timeoutMs: number },
+    signal?: AbortSignal,
+  ): Promise<ToolOutcome> {
+    return this.inTurn(rollout, async () => {
+      signal?.throwIfAborted()
+      const { live, from } = await this.liveAt(rollout, at, signal)
+      live.dirty = true
+      const prepared = await this.prepare(at.task)
+      const { user } = prepared.step.agent
+      const use = {
+        timeoutMs: call.timeoutMs,
+        ...(user === undefined ? {} : { user }),
+        ...(signal === undefined ? {} : { signal }),
+      }
+      const outcome = await runEnvironmentTool(live.environment, call.tool, call.arguments, use)
+      const files = await this.filesAfter(live, prepared, from).catch(thrown => {
+        if (outcome.status !== 'killed' || signal?.aborted) throw thrown
+        return 'ended' as const
+      })
+      if (files === 'ended')
+        return toolOutcome({ ...outcome, reason: 'the environment ended; its files are as before' })
+      const { storage_mb: storageMb } = prepared.task.config.environment
+      // The environment stays dirty: the next call finds the files as they were before this one.
+      if (storageMb !== undefined && files !== undefined && files.bytes > storageMb * 1024 * 1024)
+        return tooLarge(outcome, files.bytes, storageMb)
+      live.position++
+      live.usedAt = this.options.fx.elapsed()
+      live.dirty = outcome.status === 'killed' && !(await isAlive(live.environment))
+      return files === undefined ? outcome : { ...outcome, files }
+    })
+  }
+
+  /** Starts an environment with the files that the rollout left, for its verifier. The caller stops it. */
+  async start(at: EnvironmentAt, signal?: AbortSignal): Promise<Restored & { readonly prepared: PreparedTask }> {
+    const restored = await restore(() => this.prepare(at.task), at, signal)
+    return { ...restored, prepared: await this.prepare(at.task) }
+  }
+
+  /** Ends the rollout's environment, if it is here. */
+  end(rollout: string): Promise<void> {
+    return this.inTurn(rollout, () => this.drop(rollout))
+  }
+
+  async close(): Promise<void> {
+    this.closed = true
+    clearInterval(this.timer)
+    this.live.clear()
+    for (const driver of this.drivers.values()) await driver.then(one => one.close()).catch(() => {})
+  }
+
+  /** The prepared task, made again if its first snapshot is no longer in the store. */
+  async prepare(task: TaskEnvironment): Promise<PreparedTask> {
+    const key = `${task.driver} ${task.digest} ${task.directory}`
+    const known = await this.prepared.get(key)
+    if (known !== undefined && hasSnapshot(known.driver.store, known.base)) return known
+    const preparing = this.driver(task.driver).then(driver =>
+      prepareTask(task, driver, { allowed: this.options.allowed ?? {} }),
+    )
+    this.prepared.set(key, preparing)
+    preparing.catch(() => this.prepared.delete(key))
+    return preparing
+  }
+
+  private driver(name: TaskEnvironment['driver']): Promise<KeptDriver> {
+    const open = async () => {
+      const { run, epoch, fx, directory } = this.options
+      const options = { run, epoch, fx, ...(directory === undefined ? {} : { directory }) }
+      const driver = name === 'local' ? localDriver(options) : ociDriver(options)
+      await driver.sweep()
+      return driver
+    }
+    const known = this.drivers.get(name) ?? open()
+    this.drivers.set(name, known)
+    known.catch(() => this.drivers.delete(name))
+    return known
+  }
+
+  private async liveAt(rollout: string, at: EnvironmentAt, signal?: AbortSignal) {
+    const known = this.live.get(rollout)
+    if (known !== undefined && !known.dirty && known.position === at.calls.length) return { live: known }
+    await this.drop(rollout)
+    await this.makeRoom()
+    const { environment, snapshot, from } = await restore(() => this.prepare(at.task), at, signal)
+    if (this.closed) await environment.stop()
+    touchSnapshot((await this.prepare(at.task)).driver.store, snapshot, this.options.fx.now())
+    if (from === 'other-files')
+      this.options.log?.warn(
+        { rollout },
+        "a rollout's earlier calls ran again, and left other files than were recorded",
+      )
+    const usedAt = this.options.fx.elapsed()
+    const live: Live = { environment, position: at.calls.length, snapshot, usedAt, dirty: false }
+    this.live.set(rollout, live)
+    return { live, ...(from === undefined ? {} : { from }) }
+  }
+
+  /** Takes the snapshot after a call; undefined if the files are as they were. */
+  private async filesAfter(
+    live: Live,
+    { driver }: PreparedTask,
+    restored: RestoredFrom | undefined,
+  ): Promise<FilesChanged | undefined> {
+    const { digest, files, bytes } = await live.environment.snapshot()
+    const before = live.snapshot
+    live.snapshot = digest
+    if (digest === before && restored !== 'other-files') return undefined
+    const [was, is] = [readManifest(driver.store, before), readManifest(driver.store, digest)]
+    const changed = was && is ? changesBetween(was, is, driver.inImage(live.environment)) : []
+    this.bound.added(driver.store, bytes, this.options.fx.now())
+    const listed = changed.slice(0, mostListed)
+    const made = restored === undefined ? {} : { restored }
+    return { snapshot: digest, before, files, bytes, changed: listed, changes: changed.length, ...made }
+  }
+
+  private async drop(rollout: string): Promise<void> {
+    const known = this.live.get(rollout)
+    this.live.delete(rollout)
+    await known?.environment.stop()
+  }
+
+  private async makeRoom(): Promise<void> {
+    while (this.live.size >= this.options.live) {
+      const idle = [...this.live].filter(([, { dirty }]) => !dirty).sort(([, a], [, b]) => a.usedAt - b.usedAt)
+      const oldest = idle[0]
+      if (oldest === undefined) return // all are at work: the number of workers bounds them
+      await this.drop(oldest[0])
+    }
+  }
+
+  private async endIdle(): Promise<void> {
+    const since = this.options.fx.elapsed() - this.options.idleMs
+    for (const [rollout, { dirty, usedAt }] of this.live)
+      if (!dirty && usedAt < since && !this.turns.has(rollout)) await this.end(rollout).catch(() => {})
+  }
+
+  private async inTurn<T>(rollout: string, work: () => Promise<T>): Promise<T> {
+    const before = this.turns.get(rollout) ?? Promise.resolve()
+    const mine = before.then(work, work)
+    const settled = mine.then(
+      () => {},
+      () => {},
+    )
+    this.turns.set(rollout, settled)
+    try {
+      return await mine
+    } finally {
+      if (this.turns.get(rollout) === settled) this.turns.delete(rollout)
+    }
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * Bounds the store of snapshots: the one that was used longest ago is removed first.
+ *
+ * in   the store, its largest size        out  a store of at most that size, but for snapshots in use
+ * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. One that is about to be
+ * mounted by another process may be: its start fails, and the caller makes the files again.
+ */
+import {
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  unlinkSync,
+  utimesSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import type { Store } from '../drivers/store'
+
+/** Share of the bound by which the store may grow until it is measured again. */
+const slack = 0.05
+/** Longest time in ms that a snapshot takes, from its first file to its last. */
+const settleMs = 60_000
+
+export class SnapshotBound {
+  private grown = Number.POSITIVE_INFINITY
+
+  constructor(private readonly maxBytes: number) {}
+
+  /** Tells that a snapshot with `bytes` of files was stored; measures the store once that may matter. */
+  added(store: Store, bytes: number, now: number): void {
+    // An upper bound: files that are in the store already count again.
+    this.grown += bytes
+    if (this.grown < this.maxBytes * slack) return
+    this.grown = 0
+    boundSnapshots(store, this.maxBytes, now - settleMs)
+  }
+}
+
+/** Marks a snapshot as used now. */
+export function touchSnapshot(store: Pick<Store, 'root'>, digest: string, now: number): void {
+  try {
+    utimesSync(join(store.root, 'layers', `${digest}.manifest`), now / 1000, now / 1000)
+  } catch {
+    // It has been removed meanwhile.
+  }
+}
+
+/**
+ * Removes snapshots until their files take at most `maxBytes`; returns the digests of those removed.
+ * @param settledBefore files that were stored later than this, ms since 1970, are left alone
+ */
+export function boundSnapshots(store: Store, maxBytes: number, settledBefore: number): readonly string[] {
+  const layers = join(store.root, 'layers')
+  const objects = join(store.root, 'objects')
+  let bytes = sizeOf(objects)
+  if (bytes <= maxBytes) return []
+  const kept = new Set([...imageLayers(store), ...mountedLayers(store)])
+  const oldest = readdirSync(layers)
+    .filter(name => /^[0-9a-f]{64}$/.test(name) && !kept.has(name))
+    .map(name => ({ name, usedAt: timeOf(join(layers, `${name}.manifest`)) }))
+    .sort((a, b) => a.usedAt - b.usedAt)
+  const removed: string[] = []
+  for (const { name } of oldest) {
+    if (bytes <= maxBytes) break
+    if (removeLayer(store, name)) removed.push(name)
+    bytes -= dropUnused(objects, settledBefore)
+  }
+  return removed
+}
+
+/** Takes a layer away under another name, looks whether somebody has mounted it meanwhile, and removes it. */
+function removeLayer(store: Store, name: string): boolean {
+  const layer = join(store.root, 'layers', name)
+  const aside = join(store.root, 'layers', `.removed-${process.pid}-${name}`)
+  try {
+    renameSync(layer, aside)
+  } catch {
+    return false // another process removes it
+  }
+  if (mountedLayers(store).has(name)) {
+    renameSync(aside, layer)
+    return false
+  }
+  rmSync(`${layer}.manifest`, { force: true })
+  rmSync(aside, { recursive: true, force: true })
+  return true
+}
+
+/** Removes objects that no layer has; returns their size. */
+function dropUnused(objects: string, settledBefore: number): number {
+  let bytes = 0
+  for (const name of readdirSync(objects)) {
+    const info = lstatSync(join(objects, name), { throwIfNoEntry: false })
+    // A young one may belong to a snapshot that is just being taken.
+    if (info === undefined || info.nlink > 1 || info.ctimeMs > settledBefore) continue
+    unlinkSync(join(objects, name))
+    bytes += info.size
+  }
+  return bytes
+}
+
+function sizeOf(objects: string): number {
+  let bytes = 0
+  for (const name of readdirSync(objects)) bytes += lstatSync(join(objects, name), { throwIfNoEntry: false })?.size ?? 0
+  return bytes
+}
+
+function imageLayers({ images }: Store): readonly string[] {
+  return readdirSync(images).flatMap(name => {
+    const file = join(images, name, 'image.json')
+    if (!existsSync(file)) return []
+    const { layer } = JSON.parse(readFileSync(file, 'utf8')) as { readonly layer?: string }
+    return layer === undefined ? [] : [layer]
+  })
+}
+
+/** Digests of the layers that live environments have, or are about to have, mounted. */
+function mountedLayers({ live }: Store): ReadonlySet<string> {
+  const found = new Set<string>()
+  for (const run of list(live))
+    for (const epoch of list(join(live, run)))
+      for (const id of list(join(live, run, epoch)))
+        try {
+          const file = join(live, run, epoch, id, 'keeper.json')
+          const { lower } = JSON.parse(readFileSync(file, 'utf8')) as { readonly lower: readonly string[] }
+          for (const path of lower) found.add(path.split('/').at(-1)!)
+        } catch {
+          // It is just being made, or removed.
+        }
+  return found
+}
+
+function list(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}
+
+function timeOf(file: string): number {
+  return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0
+}

@@ -1,0 +1,59 @@
+/**
+ * Manifests of snapshots: what differs from the image, and what differs between two snapshots.
+ *
+ * in   digests of snapshots in the store        out  their entries; the paths that one has otherwise than the other
+ * Invariant: a path that two snapshots have alike is not listed. Directories are listed only where they come or go.
+ */
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { ChangedFile } from '../../messages/facts'
+import type { Store } from '../drivers/store'
+import { shellState } from '../tools/bash'
+
+export interface ManifestEntry {
+  readonly path: string
+  readonly kind: 'file' | 'directory' | 'link' | 'fifo' | 'deleted'
+  readonly mode?: number
+  readonly bytes?: number
+  readonly sha256?: string
+  readonly to?: string
+}
+
+export type Manifest = ReadonlyMap<string, ManifestEntry>
+
+/** True if the store has the snapshot's files. */
+export const hasSnapshot = (store: Pick<Store, 'root'>, digest: string): boolean =>
+  /^[0-9a-f]{64}$/.test(digest) && existsSync(join(store.root, 'layers', digest))
+
+/** Entries of a snapshot by path; undefined if the store does not have it. */
+export function readManifest(store: Pick<Store, 'root'>, digest: string): Manifest | undefined {
+  if (!hasSnapshot(store, digest)) return undefined
+  try {
+    const text = readFileSync(join(store.root, 'layers', `${digest}.manifest`), 'utf8')
+    const entries = text
+      .split('\n')
+      .filter(line => line !== '')
+      .map(line => JSON.parse(line) as ManifestEntry)
+    return new Map(entries.map(entry => [entry.path, entry]))
+  } catch {
+    return undefined // removed meanwhile
+  }
+}
+
+/** Paths in which `after` differs from `before`, sorted. @param inImage whether the image has a path */
+export function changesBetween(before: Manifest, after: Manifest, inImage: (path: string) => boolean): ChangedFile[] {
+  const changed: ChangedFile[] = []
+  for (const path of [...new Set([...before.keys(), ...after.keys()])].sort()) {
+    if (path.startsWith(shellState)) continue
+    const [was, is] = [before.get(path), after.get(path)]
+    const existed = was === undefined ? inImage(path) : was.kind !== 'deleted'
+    const exists = is === undefined ? inImage(path) : is.kind !== 'deleted'
+    if (JSON.stringify(was) === JSON.stringify(is) || (!existed && !exists)) continue
+    const isDirectory = (is ?? was)?.kind === 'directory'
+    const change = !existed ? 'added' : !exists ? 'removed' : 'changed'
+    // Overlayfs copies the directories above a file that changes.
+    if (change === 'changed' && isDirectory && (was === undefined || was.mode === is?.mode)) continue
+    changed.push({ path, change, bytes: is?.bytes ?? 0 })
+  }
+  return changed
+}

@@ -1,0 +1,88 @@
+/**
+ * The tool `bash`: one process for each command, and a shell state that carries over.
+ *
+ * in   a command, an environment        out  the outcome of the call
+ * Directory, variables and functions are written to a file of the environment when they have changed, and read before the
+ * next command. So a snapshot holds them too, and a fork goes on with them. A command that misses its deadline, or that ends
+ * the shell with `exec` or an EXIT trap of its own, leaves the state as it was before.
+ */
+import { constants } from 'node:os'
+import { type ToolOutcome, toolOutcome } from '../../kernels'
+import type { Environment, ExecRequest, ExecResult } from '../drivers/driver'
+
+/** Path of the shell's state in the environment; each user has one. */
+export const shellState = '/tmp/.troupe-shell-'
+
+/** Longest argument that Linux passes to a program is 128 KiB. */
+const mostCommandBytes = 120 * 1024
+
+/** Variables that bash sets itself, or that differ in every process. */
+const own =
+  '_|PWD|OLDPWD|SHLVL|SHELLOPTS|BASHOPTS|BASH|BASH_*|BASHPID|COLUMNS|LINES|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HIST*|HOSTNAME|HOSTTYPE|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PIPESTATUS|PPID|PS4|RANDOM|SECONDS|SRANDOM|TERM|UID|__troupe*'
+
+/**
+ * One line, so that the line numbers in bash's messages are those of the command. `declare -p` prints readonly variables as
+ * readonly: a second declaration fails, which is silenced.
+ */
+const script = [
+  '__troupe_command=$1; shift',
+  `__troupe_file=${shellState}$UID`,
+  `__troupe_state() { local __troupe_name; printf 'cd %q\\n' "$PWD"; for __troupe_name in $(compgen -v); do case $__troupe_name in ${own}) ;; *) declare -p "$__troupe_name" | sed '1s/^declare /declare -g /';; esac; done; for __troupe_name in $(compgen -A function); do case $__troupe_name in __troupe*) ;; *) declare -f "$__troupe_name";; esac; done; }`,
+  'if [ -O "$__troupe_file" ] && [ ! -L "$__troupe_file" ]; then . "$__troupe_file" 2>/dev/null; fi',
+  '__troupe_before=$(__troupe_state 2>/dev/null)',
+  `__troupe_save() { local __troupe_after; __troupe_after=$(__troupe_state 2>/dev/null); if [ "$__troupe_after" != "$__troupe_before" ]; then rm -f "$__troupe_file"; printf '%s\\n' "$__troupe_after" > "$__troupe_file"; fi; } 2>/dev/null`,
+  'trap __troupe_save EXIT',
+  'eval "$__troupe_command"',
+].join('; ')
+
+export interface ToolUse {
+  readonly timeoutMs: number
+  /** Agent's user in the environment. Default: the image's. */
+  readonly user?: string | number
+  readonly signal?: AbortSignal
+}
+
+export async function runBash(environment: Environment, command: unknown, use: ToolUse): Promise<ToolOutcome> {
+  if (typeof command !== 'string') return toolOutcome({ status: 'rejected', reason: 'command must be a string' })
+  const bytes = Buffer.byteLength(command)
+  if (bytes > mostCommandBytes)
+    return toolOutcome({ status: 'rejected', reason: `the command has ${bytes} bytes; at most ${mostCommandBytes}` })
+  if (command.includes('\0')) return toolOutcome({ status: 'rejected', reason: 'the command contains a NUL character' })
+  return outcomeOf(await execAs(environment, ['bash', '-c', script, 'bash', command], use), use.timeoutMs)
+}
+
+/** Runs a program as the agent's user. */
+export function execAs(
+  environment: Environment,
+  command: readonly string[],
+  { timeoutMs, user, signal }: ToolUse,
+  more: Pick<ExecRequest, 'stdin' | 'maxOutputBytes' | 'cwd'> = {},
+): Promise<ExecResult> {
+  return environment.exec({ command, timeoutMs, ...(user === undefined ? {} : { user }), ...more }, signal)
+}
+
+/** The outcome of a call whose command ended so. The environment's death is an outcome too. */
+export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
+  const { status, exitCode, signal, wallMs, reason } = result
+  const common = { stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr), wallMs }
+  switch (status) {
+    case 'ok':
+      return toolOutcome({ status, exitCode: 0, ...common })
+    case 'timeout':
+      return toolOutcome({ status, timeoutMs, ...common })
+    case 'rejected':
+      return toolOutcome({ status, reason: reason ?? 'the command could not be started', ...common })
+    case 'lost':
+      return toolOutcome({ status: 'killed', reason: 'the environment ended; its files are kept', ...common })
+    case 'error':
+      return signal === null
+        ? toolOutcome({ status, exitCode, ...common })
+        : toolOutcome({ status: 'killed', signal: signalName(signal), ...common })
+  }
+}
+
+// ignoreBOM: a byte order mark that the command printed is part of its output.
+const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+
+const signalName = (number: number): string =>
+  Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? `signal ${number}`

@@ -1,0 +1,83 @@
+/**
+ * Demonstrations of the format of calls: a task's oracle solution, typed into a shell paragraph by paragraph.
+ *
+ * in   tasks with solution/solve.sh        out  a conversation for each, with what the tools really answered
+ * Invariant: every call runs in the task's environment, after the calls before it. A solution of which a paragraph fails is left
+ * out.
+ */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
+import { printToolCall, toolOutcome, toolResultText } from '../../kernels'
+import type { ChatMessage, PastCall } from '../../messages/facts'
+import { systemEffects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import type { TerminalTask } from './tasks'
+
+const timeoutMs = 60_000
+
+/** @throws TroupeError task.none: no task has a solution that runs */
+export async function terminalDemonstrations(
+  tasks: readonly TerminalTask[],
+  count: number,
+): Promise<readonly (readonly ChatMessage[])[]> {
+  const run = `demonstrations.${systemEffects.unique()}`
+  const environments = new RolloutEnvironments({
+    ...{ run, epoch: 0, fx: systemEffects, live: 1, idleMs: timeoutMs, snapshotMb: 1024 },
+  })
+  const made: (readonly ChatMessage[])[] = []
+  try {
+    for (const task of tasks) {
+      const messages = await demonstration(task, environments)
+      if (messages !== undefined) made.push(messages)
+    }
+  } finally {
+    await environments.close()
+  }
+  if (made.length === 0)
+    throw new TroupeError('task.none', {
+      boundary: 'config',
+      retriable: false,
+      message: 'no task has a solution/solve.sh that runs, so there is nothing to demonstrate',
+      hint: 'set coldStart to null for a model that can call tools already',
+    })
+  return Array.from({ length: count }, (_, index) => made[index % made.length]!)
+}
+
+async function demonstration(
+  { harbor, environment: task, messages }: TerminalTask,
+  environments: RolloutEnvironments,
+): Promise<readonly ChatMessage[] | undefined> {
+  const { solution } = harbor.steps[0]!
+  if (solution === undefined) return undefined
+  const calls: PastCall[] = []
+  const said: ChatMessage[] = []
+  const add = (tool: string, args: Readonly<Record<string, unknown>>, response: string) =>
+    said.push({ role: 'assistant', content: printToolCall(tool, args) }, { role: 'tool', content: response })
+  for (const command of paragraphs(readFileSync(join(solution, 'solve.sh'), 'utf8'))) {
+    const call = { tool: bashTool.name, arguments: { command } }
+    const outcome = await environments.call(harbor.name, { task, calls, timeoutMs }, { ...call, timeoutMs })
+    if (outcome.status !== 'ok') return undefined
+    add(call.tool, call.arguments, toolResultText(outcome))
+    calls.push({ ...call, snapshot: outcome.files?.snapshot ?? null })
+  }
+  add(submitTool.name, {}, toolResultText(toolOutcome({ status: 'ok', exitCode: 0 })))
+  return [...messages, ...said]
+}
+
+/** Parts of a script between empty lines, without comments at the beginning of lines; a here-document stays whole. */
+export function paragraphs(script: string): readonly string[] {
+  const found: string[][] = [[]]
+  let until: string | undefined
+  for (const line of script.split('\n')) {
+    if (until !== undefined) {
+      found.at(-1)!.push(line)
+      if (line === until) until = undefined
+      continue
+    }
+    if (line.trim() === '') found.push([])
+    else if (!line.startsWith('#') && !/^set -/.test(line)) found.at(-1)!.push(line)
+    until = /<<-?\s*['"]?(\w+)/.exec(line)?.[1]
+  }
+  return found.map(lines => lines.join('\n')).filter(text => text !== '')
+}

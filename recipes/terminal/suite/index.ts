@@ -1,0 +1,37 @@
+/**
+ * Troupe's own suite of tasks on files: small ones, made from a shell and Python alone.
+ *
+ * in   the tasks as data        out  task directories in Harbor's format
+ * Invariant: the directory is named after the tasks' digest, so that a run and its resume find the same files. The oracle's
+ * solution of each task is rewarded, and an empty one is not (tests/containers/agent/suite.test.ts).
+ */
+import { createHash } from 'node:crypto'
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { troupeHome } from '../../../runtime/home'
+import { dataTasks } from './data'
+import { pythonTasks } from './python'
+import { shellTasks } from './shell'
+import { type SuiteTask, writeTask } from './task'
+
+export const suite: readonly SuiteTask[] = [...shellTasks, ...dataTasks, ...pythonTasks]
+
+/** Writes all tasks below `root`; returns their directories. */
+export const writeSuite = (root: string): readonly string[] => suite.map(task => writeTask(root, task))
+
+/** Directory of the suite below Troupe's home, written once. */
+export function suiteDirectory(): string {
+  const digest = createHash('sha256').update(JSON.stringify(suite)).digest('hex').slice(0, 16)
+  const directory = join(troupeHome(), 'tasks', `suite-${digest}`)
+  if (existsSync(directory)) return directory
+  const beside = `${directory}.${process.pid}`
+  mkdirSync(beside, { recursive: true })
+  writeSuite(beside)
+  try {
+    renameSync(beside, directory)
+  } catch (thrown) {
+    rmSync(beside, { recursive: true })
+    if (!existsSync(directory)) throw thrown // else another process was first
+  }
+  return directory
+}

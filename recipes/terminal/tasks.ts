@@ -1,0 +1,135 @@
+/**
+ * Tasks of a directory in Harbor's format, as tasks of a run.
+ *
+ * in   a task directory, or a directory of them        out  a task for every index of a split
+ * Invariant: what a driver cannot give, and a task that cannot be read, end the run at its start, all of them at once. The order
+ * of tasks follows from their names alone, and a task that is evaluated on is not trained on.
+ */
+import { createHash } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { type EnvironmentSettings, environmentSettings, type TaskSource } from '../../config'
+import {
+  directoryDigest,
+  type Task as HarborTask,
+  type ImageSource,
+  loadTask,
+  localCapabilities,
+  ociCapabilities,
+  ociMissing,
+  openStore,
+  rolloutRefusals,
+} from '../../environments'
+import { hasImage } from '../../environments/drivers/store'
+import { readDockerfile } from '../../environments/images/dockerfile'
+import type { ChatMessage, Task, TaskEnvironment } from '../../messages/facts'
+import { taskId } from '../../messages/ids'
+import { asError, TroupeError } from '../../runtime/errors'
+
+export interface TerminalTask {
+  readonly harbor: HarborTask
+  readonly environment: TaskEnvironment
+  readonly messages: readonly ChatMessage[]
+}
+
+/** @throws TroupeError task.none, task.cannot_run */
+export function terminalTasks(
+  directory: string,
+  system: string,
+  settings: EnvironmentSettings | undefined,
+): readonly TerminalTask[] {
+  const { driver } = environmentSettings(settings)
+  const faults: string[] = []
+  const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
+    try {
+      const harbor = loadTask(path)
+      const name = driver === 'auto' ? usualDriver(harbor) : driver
+      faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
+      const environment = { directory: path, digest: directoryDigest(path), driver: name }
+      const { instruction } = harbor.steps[0]!
+      const said: readonly ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
+      return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction.trim() }] }]
+    } catch (thrown) {
+      faults.push(asError(thrown).message)
+      return []
+    }
+  })
+  if (faults.length > 0)
+    throw new TroupeError('task.cannot_run', {
+      boundary: 'config',
+      retriable: false,
+      message: `tasks that cannot be run:\n${faults.map(fault => `  ${fault}`).join('\n')}`,
+      hint: `npx troupe tasks check ${directory}`,
+    })
+  return tasks
+}
+
+export interface Split {
+  readonly train: readonly TerminalTask[]
+  readonly evaluation: readonly TerminalTask[]
+}
+
+/** Holds out `problems` tasks, at most half of them, by a digest of their names. */
+export function splitTasks(tasks: readonly TerminalTask[], problems: number): Split {
+  const count = Math.min(problems, Math.floor(tasks.length / 2))
+  const rank = ({ harbor }: TerminalTask) => createHash('sha256').update(harbor.name).digest('hex')
+  const held = new Set([...tasks].sort((a, b) => (rank(a) < rank(b) ? -1 : 1)).slice(0, count))
+  return { train: tasks.filter(task => !held.has(task)), evaluation: tasks.filter(task => held.has(task)) }
+}
+
+export function taskSource({ train, evaluation }: Split): TaskSource {
+  return {
+    train: index => taskOf(train[index % train.length]!),
+    // A single task cannot be held out: it is evaluated on itself.
+    evaluation: index =>
+      taskOf((evaluation.length > 0 ? evaluation : train)[index % (evaluation.length || train.length)]!),
+    dropped: {},
+    size: train.length,
+  }
+}
+
+const taskOf = ({ harbor, environment, messages }: TerminalTask): Task => ({
+  id: taskId(harbor.name),
+  messages,
+  truth: '',
+  reward: '',
+  environment,
+})
+
+/** The directory itself if it is a task, else the tasks directly below it, by name. @throws TroupeError task.none */
+function taskDirectories(directory: string): readonly string[] {
+  if (existsSync(join(directory, 'task.toml'))) return [directory]
+  const names = existsSync(directory) ? readdirSync(directory).sort() : []
+  const found = names.map(name => join(directory, name)).filter(path => existsSync(join(path, 'task.toml')))
+  if (found.length > 0) return found
+  throw new TroupeError('task.none', {
+    boundary: 'config',
+    retriable: false,
+    message: `${directory} holds no task: no task.toml in it, or in a directory below it`,
+    hint: "--set tasks=DIR names a task directory in Harbor's format, or a directory of them",
+  })
+}
+
+function refusals(task: HarborTask, driver: 'local' | 'oci'): readonly string[] {
+  const missing = driver === 'oci' ? ociMissing() : undefined
+  if (missing !== undefined) return [`the driver oci cannot run here: ${missing}`]
+  return rolloutRefusals(task, driver === 'oci' ? ociCapabilities() : localCapabilities())
+}
+
+/** oci for a task whose image is here, or that `local` cannot stand in for; else local. */
+function usualDriver({ image }: HarborTask): 'local' | 'oci' {
+  if (image.kind === 'none') return 'local'
+  const isHere = ociMissing() === undefined && hasImage(openStore(), baseOf(image))
+  return !isHere && onlyCopies(image) ? 'local' : 'oci'
+}
+
+const baseOf = (image: ImageSource): string => {
+  if (image.kind === 'image') return image.name
+  const [from] = image.kind === 'dockerfile' ? instructionsOf(image.file) : []
+  return from?.kind === 'from' ? from.image : ''
+}
+
+const onlyCopies = (image: ImageSource): boolean =>
+  image.kind === 'dockerfile' && instructionsOf(image.file).every(({ kind }) => kind !== 'run')
+
+const instructionsOf = (file: string) => readDockerfile(readFileSync(file, 'utf8'), file)
