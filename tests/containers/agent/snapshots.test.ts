@@ -107,6 +107,17 @@ inEnvironment('files of a rollout', () => {
     expect(outcome.stdout).toBe('1\n')
   })
 
+  test('another process goes on with the files and the shell, and says that it made the environment again', async () => {
+    const { past } = await bash('moved', [], 'cd /app/src; word=kept; echo 1 > made')
+    const options = { run: 'r', epoch: 1, fx: systemEffects, directory: store.root, live: 1, idleMs: 60_000 }
+    const resumed = new RolloutEnvironments({ ...options, snapshotMb: 1024 })
+    const call = { tool: 'bash', arguments: { command: 'echo $word $PWD $(cat made); touch next' }, timeoutMs }
+    const outcome = await resumed.call('moved', at([past]), call)
+    await resumed.close()
+    expect(outcome.stdout).toBe('kept /app/src 1\n')
+    expect(outcome.files).toMatchObject({ before: past.snapshot, restored: 'snapshot' })
+  })
+
   test('files that the calls no longer make are reported as others', async () => {
     const { past } = await bash('clock', [], 'date +%N > now')
     await environments.end('clock')
