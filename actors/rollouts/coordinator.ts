@@ -13,8 +13,15 @@ import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId }
 import { ActiveClock } from '../../runtime/activeClock'
 import { nothing, type Reactive } from '../../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
-import { addNextActions, answerVerify, awaitsReward, type NextActions, type RenderRequest } from './nextActions'
-import { actsOnFiles, type Call, evolveRollout, newRollout, type Rollout } from './rollout'
+import {
+  addCallAfter,
+  addNextActions,
+  answerVerify,
+  awaitsReward,
+  type NextActions,
+  type RenderRequest,
+} from './nextActions'
+import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 
 interface CoordinatedGroup {
   readonly firstOffset: number
@@ -161,9 +168,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
         case 'tool.completed': {
           const rollout = find(state, input.trajectory)
           if (rollout?.phase === 'append' || rollout?.phase === 'ended') addNextActions(rollout, state.epoch, fx, out)
-          // The next call of the turn that acts on files, if it waited for this one.
-          else if (rollout?.phase === 'tools')
-            addNextActions(rollout, state.epoch, fx, out, call => call.attempt < 0 && actsOnFiles(rollout, call))
+          else if (rollout?.phase === 'tools') addCallAfter(rollout, input.call, state.epoch, fx, out)
           return out
         }
         case 'group.closed':

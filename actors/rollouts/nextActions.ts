@@ -93,6 +93,17 @@ const waitsForFiles = (rollout: Rollout, index: number): boolean =>
   actsOnFiles(rollout, rollout.calls[index]!) &&
   rollout.calls.slice(0, index).some(earlier => earlier.response === null && actsOnFiles(rollout, earlier))
 
+/** Asks the call of the turn that waited for the files which the call `ended` has left, if there is one. */
+export function addCallAfter(rollout: Rollout, ended: number, at: Epoch, fx: Effects, out: NextActions): void {
+  if (!actsOnFiles(rollout, rollout.calls[ended]!)) return
+  const index = rollout.calls.findIndex(call => call.response === null && actsOnFiles(rollout, call))
+  if (index < 0) return
+  const tool = toolAsked(rollout, index, at, fx)
+  if ('refused' in tool) return
+  out.facts.push(tool.asked)
+  out.commands.push(tool.execute)
+}
+
 /** The files that a call, or the verifier, finds; an empty object for a task without an environment. */
 function filesOf({ request, past }: Rollout): { readonly environment?: EnvironmentAt } {
   const { environment: task } = request.task

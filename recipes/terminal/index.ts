@@ -62,7 +62,8 @@ export const terminal = defineRecipe({
     selection: { keep: 4, answerFormat: false },
     coldStart: { demonstrations: 96, learningRate: 1e-4, epochs: 2, batchSequences: 8 },
     train: { steps: 10, learningRate: 2e-5, microBatchTokens: 4096, checkpointEvery: 5 },
-    evaluation: { problems: 8, samples: 1 },
+    // None by default, since the directory may hold a single task.
+    evaluation: { problems: 0, samples: 1 },
     environments: {},
   },
   tools: [bashTool, editorTool, submitTool],

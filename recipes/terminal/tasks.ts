@@ -80,9 +80,15 @@ export function splitTasks(tasks: readonly TerminalTask[], problems: number): Sp
 export function taskSource({ train, evaluation }: Split): TaskSource {
   return {
     train: index => taskOf(train[index % train.length]!),
-    // A single task cannot be held out: it is evaluated on itself.
-    evaluation: index =>
-      taskOf((evaluation.length > 0 ? evaluation : train)[index % (evaluation.length || train.length)]!),
+    evaluation(index) {
+      if (evaluation.length > 0) return taskOf(evaluation[index % evaluation.length]!)
+      throw new TroupeError('task.none', {
+        boundary: 'config',
+        retriable: false,
+        message: 'a single task leaves none to evaluate on',
+        hint: 'give a directory of several tasks, or --set evaluation.problems=0',
+      })
+    },
     dropped: {},
     size: train.length,
   }

@@ -132,7 +132,7 @@ test('needs name what a driver cannot give, and unknown fields what was meant', 
     needsOf(task, { ...localCapabilities(), users: false })
       .filter(({ refused }) => refused)
       .map(({ where }) => where),
-  ).toEqual(['environment/Dockerfile', 'environment.network_mode', 'environment.gpus', 'agent.user'])
+  ).toEqual(['environment.network_mode', 'environment.gpus', 'agent.user'])
   expect(task.unknownFields).toEqual(['environment.memry_mb (did you mean memory_mb?)'])
 })
 

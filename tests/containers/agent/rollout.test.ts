@@ -143,7 +143,9 @@ inEnvironment('a rollout', () => {
   test('gets the reward that the verifier wrote, and the log says what each turn left', async () => {
     const troupe = await open(({ turn }) => script[turn] ?? 'done')
     const task = taskIn(helloWorld(judge))
-    await troupe.journal.append([requested('g', 0, { groupSize: 1, tools: ['bash', 'submit'], limits, task })])
+    await troupe.journal.append([
+      requested('g', 0, { groupSize: 1, at: Date.now(), deadlineMs: 600_000, tools: ['bash', 'submit'], limits, task }),
+    ])
     const facts = await finished(troupe, 'g/0')
     expect(ofType(facts, 'reward.assigned')).toMatchObject([{ reward: 1, how: 'verifier' }])
     expect(ofType(facts, 'rollout.finished')).toMatchObject([{ outcome: 'answered', reason: 'submit' }])
@@ -164,7 +166,14 @@ inEnvironment('a rollout', () => {
       trajectory === 'g/0' ? parentTurns[turn]! : turn === 1 ? childTurn : 'done',
     )
     const task = taskIn(helloWorld(judge))
-    const request = requested('g', 0, { groupSize: 1, tools: ['bash'], limits, task })
+    const request = requested('g', 0, {
+      groupSize: 1,
+      at: Date.now(),
+      deadlineMs: 600_000,
+      tools: ['bash'],
+      limits,
+      task,
+    })
     await troupe.journal.append([request])
     const entries = await finished(troupe, 'g/0')
     expect(ofType(entries, 'reward.assigned')).toMatchObject([{ reward: 0 }])
@@ -175,7 +184,15 @@ inEnvironment('a rollout', () => {
       ),
       texts: parentTurns,
     }
-    const plan = { parent, parentRun: troupe.journal.run, turn: 1, times: 1, deadlineMs: 60_000, order: 5, at: 0 }
+    const plan = {
+      parent,
+      parentRun: troupe.journal.run,
+      turn: 1,
+      times: 1,
+      deadlineMs: 600_000,
+      order: 5,
+      at: Date.now(),
+    }
     const { facts } = forkFacts(plan)
     const claim = (await factsOf(troupe)).findIndex(({ type }) => type === 'partition.claimed')
     await troupe.journal.append(facts.map(fact => ('epoch' in fact ? { ...fact, epoch: claim as never } : fact)))
@@ -195,7 +212,16 @@ inEnvironment('a rollout', () => {
     const toml = join(directory, 'task.toml')
     writeFileSync(toml, readFileSync(toml, 'utf8').replace('20', '2'))
     const troupe = await open(() => 'done')
-    await troupe.journal.append([requested('g', 0, { groupSize: 1, tools: ['bash'], limits, task: taskIn(directory) })])
+    await troupe.journal.append([
+      requested('g', 0, {
+        groupSize: 1,
+        at: Date.now(),
+        deadlineMs: 600_000,
+        tools: ['bash'],
+        limits,
+        task: taskIn(directory),
+      }),
+    ])
     const facts = await finished(troupe, 'g/0')
     expect(ofType(facts, 'reward.failed')).toMatchObject([{ how }])
     expect(ofType(facts, 'reward.assigned')).toEqual([])
