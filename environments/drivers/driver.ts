@@ -88,6 +88,8 @@ export interface Snapshot {
 
 export interface Environment {
   readonly id: string
+  /** Directory of commands that name none, where the driver knows it. */
+  readonly workdir?: string
   exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult>
   /**
    * Copies a file or directory of this machine into the environment. A directory's contents are added to those of

@@ -41,6 +41,10 @@ export class KeptEnvironment implements Environment {
     private readonly onStop: () => void,
   ) {}
 
+  get workdir(): string {
+    return this.spec.workdir ?? this.image.workdir
+  }
+
   /** Directory of the image's files on this machine. */
   get imageRoot(): string | undefined {
     return this.keeper.config.lower.at(-1)
@@ -53,7 +57,7 @@ export class KeptEnvironment implements Environment {
       op: 'exec',
       command: request.command,
       user: request.user ?? this.image.user,
-      cwd: request.cwd ?? this.spec.workdir ?? this.image.workdir,
+      cwd: request.cwd ?? this.workdir,
       env: { ...this.image.env, ...this.spec.env, ...request.env },
       stdinBytes: stdin.length,
       timeoutMs,

@@ -65,6 +65,10 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
   // The agent may have put something in these places; the directory is made anew so that it is no link.
   const clean = 'rm -rf /tests /logs/verifier && '
   await mustRun(environment, { command: clean + makeLogs, user: 'root', cwd: '/', timeoutMs: quickMs })
+  // An agent that has removed the working directory does not keep the verifier from judging its files.
+  const { workdir } = environment
+  if (workdir !== undefined)
+    await mustRun(environment, { command: ['mkdir', '-p', workdir], user: 'root', cwd: '/', timeoutMs: quickMs })
   for (const tests of step.tests) await environment.upload(tests, '/tests')
   const script = `/tests/${step.testScript}`
   await mustRun(environment, { command: ['chmod', '+x', script], user: 'root', cwd: '/', timeoutMs: quickMs })

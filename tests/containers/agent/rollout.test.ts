@@ -199,7 +199,7 @@ inEnvironment('a rollout', () => {
     const child = await finished(troupe, facts[0]!.type === 'rollout.requested' ? facts[0].trajectory : '')
     const said = ofType(child, 'tool.completed').at(-1)!
     expect(said.stdout).toBe('1\n/tmp\nkept\n')
-    expect(said.files).toMatchObject({ restored: 'snapshot' })
+    expect(said.files!.before).toBe(ofType(entries, 'tool.completed')[0]!.files!.snapshot)
     expect(ofType(child, 'reward.assigned')).toMatchObject([{ reward: 1 }])
   })
 
