@@ -75,6 +75,16 @@ test('a call of submit ends the rollout once the calls of its turn have ended, a
   expect(verify.environment!.calls).toMatchObject([{ snapshot: 's1' }])
 })
 
+test('a call that cannot be executed is answered once, and holds up no call that acts on files', () => {
+  const w = start()
+  w.append(completed(generate(w), `<tool_call>{"name": </tool_call>${bash('one')}`))
+  const [one, ...others] = asks(w)
+  expect([one!.call, others.length]).toEqual([1, 0])
+  w.append(ended(one!, 's1'))
+  expect(ofType(w.log, 'tool.completed').map(({ call }) => call)).toEqual([0, 1])
+  expect(asks(w)).toHaveLength(1)
+})
+
 test("a task without an environment has nothing of it, whatever its recipe's tools are named", () => {
   const w = start({ task })
   w.append(completed(generate(w), `${bash('one')}${printToolCall('submit', {})}`))
