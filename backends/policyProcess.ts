@@ -17,7 +17,7 @@ import { loadSync } from '@grpc/proto-loader'
 import { afterAwake } from '../runtime/awakeTimer'
 import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { policyDirectory, torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
 type PolicyService = 'render' | 'engine' | 'trainer'
@@ -79,7 +79,7 @@ const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as 
  */
 export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
   const { serve, startTimeoutMs = 180_000 } = options
-  const python = options.python ?? pythonPath()
+  const python = options.python ?? torchPythonPath()
   const directory = temporaryDirectory('')
   const socket = `unix:${join(directory, 'socket')}`
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {

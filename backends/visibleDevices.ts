@@ -10,7 +10,7 @@ import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { asError, TroupeError } from '../runtime/errors'
-import { pythonPath } from '../runtime/python'
+import { torchPythonPath } from '../runtime/python'
 import { retryKilled } from '../sandbox/retryKilled'
 
 /** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
@@ -33,7 +33,7 @@ export async function visibleDevices(
   const named = env[visibleVariable(env)]
   if (!hasDriver || named?.trim() === '') return []
   const script = 'import torch; print(torch.cuda.device_count())'
-  const python = pythonPath(env)
+  const python = torchPythonPath(env)
   const ask = () => promisify(execFile)(python, ['-c', script], { env, timeout: askMs })
   const count = await retryKilled(ask).then(
     ({ stdout }) => Number(stdout.trim()),

@@ -11,8 +11,10 @@ import { codeOptions, environmentOf } from '../actors/tools/codeEnvironment'
 import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
 import { asError } from '../runtime/errors'
-import { isCheckout, packageRoot, pythonPath } from '../runtime/python'
+import { isCheckout, packageRoot, pythonPath, torchPythonPath } from '../runtime/python'
 import { openSandbox, probeLevels, type Sandbox } from '../sandbox'
+import { roomOf } from './io/fitColumns'
+import { wrapped } from './io/table'
 import { painter } from './io/terminal'
 import { withBus, withDirectory } from './options/busOptions'
 import { smollm2Directory } from './setupCommand'
@@ -39,9 +41,8 @@ export function registerDoctor(program: Command): void {
         const check = await attempt(name, run)
         if (!check.ok) failed++
         const mark = check.ok ? paint('green', 'ok  ') : paint('red', 'FAIL')
-        process.stdout.write(
-          options.json ? `${JSON.stringify(check)}\n` : `${mark}  ${name.padEnd(10)}  ${check.says}\n`,
-        )
+        const line = wrapped(`${mark}  ${name.padEnd(10)}  ${check.says}`, roomOf(process.stdout), 18).join('\n')
+        process.stdout.write(`${options.json ? JSON.stringify(check) : line}\n`)
       }
       process.exitCode = failed === 0 ? 0 : 1
     },
@@ -73,6 +74,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
   [
     'python',
     () =>
+      withoutTorch() ??
       Object.entries(pythonVersions())
         .map(([name, v]) => `${name} ${v}`)
         .join(', '),
@@ -165,6 +167,17 @@ import json, platform, torch, transformers
 print(json.dumps({"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
     "cuda": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"}))
 `
+
+/** What a set-up without torch can do and what it cannot; undefined where torch belongs to the set-up. */
+function withoutTorch(): string | undefined {
+  pythonPath()
+  try {
+    torchPythonPath()
+    return undefined
+  } catch (thrown) {
+    return `${asError(thrown).message}; what runs no model works (${setUpHint} adds torch)`
+  }
+}
 
 function pythonVersions(): Record<string, string> {
   const out = execFileSync(pythonPath(), ['-c', versionsProgram], { timeout: 120_000, encoding: 'utf8' })

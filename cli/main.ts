@@ -31,6 +31,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   judge: () => (require('./judge') as typeof import('./judge')).registerJudge,
   execute: () => (require('./execute') as typeof import('./execute')).registerExecute,
   grade: () => (require('./grade') as typeof import('./grade')).registerGrade,
+  mcp: () => (require('./mcp') as typeof import('./mcp')).registerMcp,
   data: () => (require('./data') as typeof import('./data')).registerData,
   tasks: () => (require('./tasks') as typeof import('./tasks')).registerTasks,
   config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
@@ -50,7 +51,8 @@ const withSubcommands = (command: Command): readonly Command[] => [
 const pathOf = (command: Command): string =>
   command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
 
-export async function main(argv: readonly string[]): Promise<number> {
+/** Returns the parser of the command line. It has the command that `argv` names, or all commands where it names none. */
+export function commandLine(argv: readonly string[]): Command {
   const program = new Command('troupe')
     .description('reinforcement learning of tool-using language models on a message bus')
     .version(version)
@@ -60,6 +62,11 @@ export async function main(argv: readonly string[]): Promise<number> {
   const named = commands[first] === undefined ? Object.values(commands) : [commands[first]]
   for (const load of ['-V', '--version'].includes(first) ? [] : named) load()(program, argv)
   for (const command of withSubcommands(program)) command.showHelpAfterError(`see  npx ${pathOf(command)} --help`)
+  return program
+}
+
+export async function main(argv: readonly string[]): Promise<number> {
+  const program = commandLine(argv)
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

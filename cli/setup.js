@@ -31,10 +31,11 @@ const parts = new Map([
   ['--environments', environments],
 ])
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --sglang | --environments |
+const usage = `usage: node cli/setup.js [--test] [--python-only] [--without-torch] | --kafka | --vllm | --sglang | --environments |
                            --packages NAME==VERSION …
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
+  --without-torch no torch: for judge, exec, grade, replay, simulate, dashboard and demo, which run no model
   --kafka         a Kafka broker, and nothing else
   --vllm          a vLLM server for CPUs, and nothing else
   --sglang        an SGLang server that runs on a CPU, and nothing else
@@ -67,10 +68,10 @@ async function setUp(options) {
       ? options.parts.map(part => part.step(where, options.packages))
       : [
           ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
-          python.step(where, options.test),
+          python.step(where, options.test, options.withoutTorch),
           sandboxPackages.step(where),
           // A package ships the generated code; a checkout generates it.
-          ...(where.checkout ? [generated.step(where)] : []),
+          ...(where.checkout && !options.withoutTorch ? [generated.step(where)] : []),
           ...(where.checkout && !options.pythonOnly ? [page.step(where)] : []),
           shim.step(where),
           // Without Java the other test suites still run; the kafka suite then fails and names the reason.
@@ -98,7 +99,7 @@ async function setUp(options) {
 async function main(given) {
   const end = given.includes('--packages') ? given.indexOf('--packages') : given.length
   const argv = given.slice(0, end)
-  const known = new Set(['--test', '--python-only', ...parts.keys()])
+  const known = new Set(['--test', '--python-only', '--without-torch', ...parts.keys()])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
     return 0
@@ -112,6 +113,7 @@ async function main(given) {
   try {
     const worked = await setUp({
       test: argv.includes('--test'),
+      withoutTorch: argv.includes('--without-torch'),
       pythonOnly: argv.includes('--python-only'),
       parts: [
         ...[...parts].filter(([flag]) => argv.includes(flag)).map(([, part]) => part),

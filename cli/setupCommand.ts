@@ -10,7 +10,7 @@ import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { TroupeError } from '../runtime/errors'
-import { packageRoot, policyDirectory, pythonPath } from '../runtime/python'
+import { packageRoot, policyDirectory, torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
 export const smollm2Directory = '.troupe/models/smollm2-135m-instruct'
@@ -22,21 +22,24 @@ export function registerSetup(program: Command): void {
     .description(
       'set up what Troupe needs, or install an optional part: environments, kafka, packages NAME==VERSION…, sglang, smollm2, vllm',
     )
+    .option('--without-torch', 'without torch and transformers: for parts that run no model')
     .option('--out <dir>', 'directory to write the model to', smollm2Directory)
-    .action((part: string | undefined, packages: readonly string[], options: { out: string }) => {
-      if (part === undefined) runSetup()
-      else if (part === 'packages') runSetup('--packages', ...packages)
-      else if (['kafka', 'vllm', 'sglang', 'environments'].includes(part)) runSetup(`--${part}`)
-      else if (part === 'smollm2') setupSmollm2(resolve(options.out))
-      else {
-        throw new TroupeError('cli.no_part', {
-          boundary: 'cli',
-          retriable: false,
-          message: `unknown part '${part}'`,
-          hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm',
-        })
-      }
-    })
+    .action(
+      (part: string | undefined, packages: readonly string[], options: { out: string; withoutTorch?: boolean }) => {
+        if (part === undefined) runSetup(...(options.withoutTorch ? ['--without-torch'] : []))
+        else if (part === 'packages') runSetup('--packages', ...packages)
+        else if (['kafka', 'vllm', 'sglang', 'environments'].includes(part)) runSetup(`--${part}`)
+        else if (part === 'smollm2') setupSmollm2(resolve(options.out))
+        else {
+          throw new TroupeError('cli.no_part', {
+            boundary: 'cli',
+            retriable: false,
+            message: `unknown part '${part}'`,
+            hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm',
+          })
+        }
+      },
+    )
 }
 
 /** Runs the set-up script, which prints its own errors. */
@@ -51,7 +54,7 @@ function setupSmollm2(out: string): void {
     process.stderr.write(`${out} exists already\n`)
     return
   }
-  const python = pythonPath()
+  const python = torchPythonPath()
   const work = temporaryDirectory('smollm2')
   const run = (args: readonly string[], cwd = work) =>
     execFileSync(python, args, { cwd, stdio: ['ignore', 2, 'inherit'] })

@@ -3,7 +3,7 @@
  *
  * in   a run's log        out  the tracker's own files or requests; stderr: what is followed, a tracker that fails, the run's end
  * A second call goes on where the first one ended: the tracker has every point once. Exit codes: 0 all points that the log
- * has are with the tracker; 2 the tracker failed; 130 and 143 on signals.
+ * has are with the tracker; 1 the tracker failed; 2 wrong usage; 130 and 143 on signals.
  */
 import type { Command } from 'commander'
 import { trackerAddress, trackerForms } from '../config/trackerAddress'

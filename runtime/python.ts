@@ -42,9 +42,35 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   throw new TroupeError('process.no_python', {
     boundary: 'process',
     retriable: false,
-    message: `no Python with torch: looked in ${tried.join(', ')}`,
+    message: `no Python of a set-up: looked in ${tried.join(', ')}`,
     hint: isCheckout() ? 'npm run setup' : 'npx troupe setup',
   })
+}
+
+/**
+ * Returns the interpreter of the set-up for what loads, trains or renders for a model.
+ * @throws TroupeError process.no_torch if the set-up was made with --without-torch; process.no_python as `pythonPath`
+ */
+export function torchPythonPath(env: NodeJS.ProcessEnv = process.env): string {
+  const python = pythonPath(env)
+  const venv = dirname(dirname(python))
+  if (hasTorch(venv)) return python
+  throw new TroupeError('process.no_torch', {
+    boundary: 'process',
+    retriable: false,
+    message: `${venv} was set up without torch, which everything that runs a model needs`,
+    hint: `${isCheckout() ? 'npm run setup' : 'npx troupe setup'} adds it`,
+  })
+}
+
+/** False for a venv that `setup --without-torch` made, by its stamp; a venv without a stamp is the user's own. */
+function hasTorch(venv: string): boolean {
+  try {
+    const made = JSON.parse(readFileSync(join(venv, '.troupe-setup.json'), 'utf8')) as Readonly<Record<string, unknown>>
+    return made.withoutTorch === undefined || made.requirements !== undefined
+  } catch {
+    return true
+  }
 }
 
 /**

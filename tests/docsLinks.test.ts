@@ -1,4 +1,4 @@
-/** Links between the pages of README and docs/ lead to files and headings that are there; the README is short. */
+/** Links between the pages of README and docs/ lead to files and headings that are there; pages are short. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 
@@ -36,6 +36,20 @@ test.each(pages)('%s: every link to a file or a heading of the repository leads 
       return heading !== undefined && target.endsWith('.md') && !anchorsOf(target).includes(heading)
     })
   expect(broken).toEqual([])
+})
+
+test('no page has more than 300 lines', () => {
+  const lines = (page: string) => text(join(root, page)).trimEnd().split('\n').length
+  expect(pages.filter(page => !page.includes('/experiments/') && lines(page) > 300)).toEqual([])
+})
+
+test('links of llms.txt lead there; it or the index by task names every page of docs/', () => {
+  const links = [...text(join(root, 'llms.txt')).matchAll(/\]\(([^)\s]+)\)/g)].map(([, link]) => link!)
+  expect(links.filter(link => !existsSync(join(root, link)))).toEqual([])
+  expect(links).toContain('docs/README.md')
+  const index = text(join(root, 'docs/README.md'))
+  const own = readdirSync(join(root, 'docs')).filter(name => name.endsWith('.md') && name !== 'README.md')
+  expect(own.filter(name => !index.includes(`(${name}`) && !links.includes(`docs/${name}`))).toEqual([])
 })
 
 test('the README has at most 160 lines', () => {

@@ -103,9 +103,32 @@ test("a user's TypeScript recipe is loaded from the package, with no tsconfig.js
   expect(kept.sort()).toEqual(['source.code', 'source.js', 'source.map'])
 })
 
+test('the wheel brings the command to an empty venv, which needs no checkout', () => {
+  const tarball = readdirSync(project).find(name => name.endsWith('.tgz'))!
+  run('python3', [
+    join(root, 'python/build_wheel.py'),
+    '--tarball',
+    join(project, tarball),
+    '--out',
+    join(project, 'wheel'),
+  ])
+  const [wheel] = readdirSync(join(project, 'wheel'))
+  run('python3', ['-m', 'venv', 'venv'])
+  run('venv/bin/python', ['-m', 'pip', 'install', '--no-index', '--no-deps', join(project, 'wheel', wheel!)])
+  expect(run('venv/bin/troupe', ['--version']).stdout).toContain(manifest.version)
+  const history = join(root, 'tests/histories/quickstart.v1.jsonl.gz')
+  run('venv/bin/troupe', ['replay', 'import', history, '--bus', `lmdb:${join(project, 'wheel-log')}`, '--as', 'mine'])
+  const program = `import troupe; print([one.name for one in troupe.runs("lmdb:wheel-log")])`
+  expect(run('venv/bin/python', ['-c', program]).stdout).toBe("['mine']\n")
+})
+
 test('the package carries no tests, no sources and no files of this machine', () => {
   const files = readdirSync(join(project, 'node_modules/troupe'), { recursive: true, encoding: 'utf8' })
+  for (const file of ['docs/first-hour.md', 'examples/grouper.cjs', 'llms.txt', 'skills/troupe/SKILL.md'])
+    expect(files).toContain(file)
   expect(
-    files.filter(file => /(^|\/)(tests|node_modules|\.venv|__pycache__|\.cache)(\/|$)|(?<!\.d)\.ts$|\.pyc$/.test(file)),
+    files
+      .filter(file => !file.startsWith('examples/'))
+      .filter(file => /(^|\/)(tests|node_modules|\.venv|__pycache__|\.cache)(\/|$)|(?<!\.d)\.ts$|\.pyc$/.test(file)),
   ).toEqual([])
 })

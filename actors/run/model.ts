@@ -13,7 +13,7 @@ import { promisify } from 'node:util'
 import { contextFaults, positionsOf, type RecipeConfig } from '../../config'
 import type { ChatMessage } from '../../messages/facts'
 import { asError, TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { policyDirectory, torchPythonPath } from '../../runtime/python'
 import { retryKilled } from '../../sandbox/retryKilled'
 
 export interface ModelOnDisk {
@@ -40,10 +40,11 @@ export async function modelOf(
   const { vocabulary, addedTokens, template } = model
   const asked = { config: model.config, corpus, vocabulary, seed: config.seed, chatTemplate: template, addedTokens }
   await writeFile(spec, JSON.stringify(asked))
+  const python = torchPythonPath()
   try {
     const args = ['-m', 'troupe_policy.model.init_model', '--out', directory, '--spec', `@${spec}`]
     const options = { cwd: policyDirectory(), timeout: initDeadlineMs }
-    await retryKilled(() => promisify(execFile)(pythonPath(), args, options))
+    await retryKilled(() => promisify(execFile)(python, args, options))
   } catch (thrown) {
     throw new TroupeError('config.model_not_made', {
       boundary: 'config',

@@ -67,7 +67,7 @@ async function partsOf(
 ): Promise<Omit<Checked, 'isPlan'>> {
   const whole = config!
   const machine = machineFaults(whole, directory, learns)
-  const hasPython = !machine.some(({ code }) => code === 'process.no_python')
+  const hasPython = !machine.some(({ code }) => code.startsWith('process.no_'))
   const needsWeights = learns || whole.engine.kind === 'local'
   const model = hasModel ? modelFaults(whole, needsWeights) : []
   const [tools, data, reward] = await Promise.all([

@@ -26,6 +26,7 @@ const ofMachine = [
   'config.not_writable',
   'process.no_packages',
   'process.no_python',
+  'process.no_torch',
   'process.no_environments',
   'engine.no_program',
 ]

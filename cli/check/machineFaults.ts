@@ -12,13 +12,13 @@ import { diskNeed } from '../../config/estimate/disk'
 import { gib } from '../../config/estimate/figure'
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import { asError } from '../../runtime/errors'
-import { pythonPath, vllmPythonPath } from '../../runtime/python'
+import { torchPythonPath, vllmPythonPath } from '../../runtime/python'
 import { error, type Fault, faultsOf } from './fault'
 import { onPath, secretFaults } from './toolFaults'
 
 export function machineFaults(config: RecipeConfig, directory: string | undefined, learns: boolean): readonly Fault[] {
   return [
-    ...faultsOf('python', () => pythonPath()),
+    ...faultsOf('python', () => torchPythonPath()),
     ...engineFaults(config),
     ...(directory === undefined ? [] : placeFaults(resolve(directory), config, learns)),
   ]

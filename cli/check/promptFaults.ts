@@ -88,7 +88,7 @@ export async function promptFaults(
   const range =
     tokens.length === 0
       ? 'no prompts'
-      : `prompts of ${about}${Math.min(...tokens)} to ${Math.max(...tokens)} tokens in a context of ${limits.contextTokens}`
+      : `prompts of ${about}${spanOf(tokens)} tokens in a context of ${limits.contextTokens}`
   return {
     faults,
     said: isExact || tokens.length === 0 ? range : `${range} (estimated: the tokenizer is made when the run begins)`,
@@ -100,6 +100,12 @@ function ends(tasks: readonly Task[]): readonly Task[] {
   const length = ({ messages }: Task) => messages.reduce((sum, { content }) => sum + content.length, 0)
   const sorted = tasks.toSorted((a, b) => length(a) - length(b))
   return sorted.length <= 2 * ofEachEnd ? sorted : [...sorted.slice(0, ofEachEnd), ...sorted.slice(-ofEachEnd)]
+}
+
+/** `24`, or `24 to 45`. */
+function spanOf(tokens: readonly number[]): string {
+  const [least, most] = [Math.min(...tokens), Math.max(...tokens)]
+  return least === most ? String(least) : `${least} to ${most}`
 }
 
 async function measure(

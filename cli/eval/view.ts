@@ -3,6 +3,8 @@ import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { problemsOf } from '../../replay/learning/evaluationScore'
 import type { summaryOf } from '../../replay/learning/progress'
+import { roomOf } from '../io/fitColumns'
+import { wrapped } from '../io/table'
 import { duration, percent } from '../io/terminal'
 import { type RunView, type TrainViewOptions, trainView } from '../train/view'
 import { besideThePaper, failedCallsOf, scoreOf, tokensOf } from './report'
@@ -19,7 +21,8 @@ export function evalView(
   const { problems, samples, temperature } = config.evaluation
   const view = trainView(options)
   const out = (text: string): void => {
-    process.stdout.write(`${text}\n`)
+    const lines = text.split('\n').flatMap(line => wrapped(line, roomOf(process.stdout), 16))
+    process.stdout.write(`${lines.join('\n')}\n`)
   }
   let result: EvaluationCompleted | undefined
   function show(summary: Summary): void {
@@ -61,7 +64,7 @@ export function evalView(
     },
     /** Prints the summary of an evaluation that an earlier process finished. */
     over(summary: Summary) {
-      if (json) out(JSON.stringify(summary))
+      if (json) process.stdout.write(`${JSON.stringify(summary)}\n`)
       else show(summary)
     },
   }

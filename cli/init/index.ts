@@ -56,11 +56,12 @@ export function init(directory: string, language: Language): string {
   mkdirSync(directory, { recursive: true })
   for (const [name, text] of files) writeFileSync(join(directory, name), text)
   const near = relative(process.cwd(), resolve(directory))
-  const enter = near === '' ? '' : `cd ${near.startsWith('..') ? resolve(directory) : near} && `
+  const enter = near === '' ? [] : [`cd ${near.startsWith('..') ? resolve(directory) : near}`]
   return [
     `made ${[...files.keys()].join(', ')}`,
-    `${enter}npx troupe check   # in a second: is anything wrong?`,
-    `${enter}npx troupe train   # a minute or two on 2 cores`,
+    ...enter,
+    'npx troupe check   # in a second: is anything wrong?',
+    'npx troupe train   # a minute or two on 2 cores',
     '',
   ].join('\n')
 }

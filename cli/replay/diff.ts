@@ -14,6 +14,8 @@ import {
   windowTokens,
 } from '../../replay/trajectories/diffTrajectories'
 import { factsIn, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
+import { roomOf } from '../io/fitColumns'
+import { wrapped } from '../io/table'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { type ReadOptions, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
@@ -57,8 +59,10 @@ async function print(recorded: RecordedRun, a: Trajectory, b: Trajectory, { json
     return
   }
   const texts = tokenTexts(await modelDirectories(recorded))
-  const all = [...lines(a, b, difference, texts), ...(files === undefined ? [] : filesLines(files))]
-  process.stdout.write(`${all.join('\n')}\n`)
+  // Lines of files stay whole, as they are in the files.
+  const room = roomOf(process.stdout)
+  const shown = lines(a, b, difference, texts).flatMap(line => wrapped(line, room, 5))
+  process.stdout.write(`${[...shown, ...(files === undefined ? [] : filesLines(files))].join('\n')}\n`)
 }
 
 const paint = painter(process.stdout)

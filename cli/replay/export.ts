@@ -1,5 +1,5 @@
 /**
- * `troupe replay export`: writes trajectories for other programs: JSON lines, HTML pages, a fixture, or fine-tuning
+ * `troupe replay export`: writes trajectories for other programs: JSON lines, tables, HTML pages, a fixture, or fine-tuning
  * data. The output goes to stdout or to --out; pages of several trajectories go to a directory.
  */
 import { join } from 'node:path'
@@ -7,7 +7,9 @@ import { type Command, Option } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { exportedTrajectory } from '../../replay/exchange/exportedTrajectory'
 import { fixtureOf, packFixture } from '../../replay/exchange/fixture'
+import { parquetOf } from '../../replay/exchange/parquet'
 import { sftConversations } from '../../replay/exchange/sftConversations'
+import { type Row, type TableName, tables, trajectoryRow, turnRows } from '../../replay/exchange/tables'
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
 import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
 import { configOf } from '../../replay/log/recordedConfig'
@@ -21,7 +23,8 @@ import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
 
 interface ExportOptions extends ReadOptions {
-  readonly format: 'jsonl' | 'html' | 'fixture' | 'sft'
+  readonly format: 'jsonl' | 'html' | 'fixture' | 'sft' | 'parquet' | 'rows'
+  readonly table: TableName
   readonly all?: boolean
   readonly out?: string
   readonly minReward: number
@@ -37,12 +40,17 @@ export function registerExport(replay: Command): void {
   const command = replay
     .command('export [target]')
     .description(
-      'write trajectories for other programs: JSON lines with every id and logprob, HTML pages, a test fixture, SFT data',
+      'write trajectories for other programs: JSON lines with every id and logprob, tables, HTML pages, a test fixture, SFT data',
     )
     .addOption(
       new Option('--format <format>', 'format of the output')
-        .choices(['jsonl', 'html', 'fixture', 'sft'])
+        .choices(['jsonl', 'html', 'fixture', 'sft', 'parquet', 'rows'])
         .default('jsonl'),
+    )
+    .addOption(
+      new Option('--table <table>', 'parquet, rows (JSON lines): a row for each of these')
+        .choices(Object.keys(tables))
+        .default('trajectories'),
     )
     .option('--all', 'export every trajectory of the run')
     .option(
@@ -98,7 +106,8 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
     }
     if (options.format === 'html') await writePages(recorded, all, options.out)
     else if (options.format === 'sft') writeConversations(all, options)
-    else await writeTrajectories(recorded, all, tried, options.out)
+    else if (options.format === 'jsonl') await writeTrajectories(recorded, all, tried, options.out)
+    else await writeTable(recorded, all, tried, options)
   })
 }
 
@@ -161,6 +170,26 @@ async function writeTrajectories(
   })
   writeOut(out, lines)
   reportWritten(all.length, 'trajectories', out)
+}
+
+async function writeTable(
+  recorded: RecordedRun,
+  all: readonly Trajectory[],
+  tried: ReadonlyMap<TrajectoryId, TriedIn>,
+  { format, table, out }: ExportOptions,
+): Promise<void> {
+  if (format === 'parquet' && out === undefined && process.stdout.isTTY) {
+    throw usageError('no_out', 'a Parquet file is no text for a terminal', 'give --out FILE.parquet')
+  }
+  const config = await configOf(recorded)
+  const rows: readonly Row[] = all.flatMap((one): readonly Row[] => {
+    const last = tried.get(one.id)
+    const trainedIn = last?.outcome === 'completed' ? { step: last.step, baseVersion: last.baseVersion } : null
+    const exported = exportedTrajectory(recorded.run, one, config, trainedIn)
+    return table === 'turns' ? turnRows(exported, one) : [trajectoryRow(exported, one)]
+  })
+  writeOut(out, format === 'rows' ? jsonLines(rows, row => row) : [await parquetOf(tables[table], rows)])
+  reportWritten(rows.length, table, out)
 }
 
 function* jsonLines<T>(items: readonly T[], objectOf: (item: T) => object): Generator<string> {

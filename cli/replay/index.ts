@@ -7,6 +7,7 @@ import type { Command } from 'commander'
 type Register = (replay: Command) => void
 
 const commands: Readonly<Record<string, () => Register>> = {
+  runs: () => (require('./runs') as typeof import('./runs')).registerRuns,
   ls: () => (require('./ls') as typeof import('./ls')).registerLs,
   show: () => (require('./show') as typeof import('./show')).registerShow,
   files: () => (require('./files') as typeof import('./files')).registerFiles,

@@ -9,6 +9,8 @@ import {
   type VariantResult,
   variants,
 } from '../../replay/whatIf/explainSelection'
+import { roomOf } from '../io/fitColumns'
+import { tableLines, wrapped } from '../io/table'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { type ReadOptions, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
@@ -37,7 +39,16 @@ const roc = (asked: string, options: RocOptions): Promise<void> =>
 
 const paint = painter(process.stdout)
 
-function lines(report: SelectionReport, explain: boolean): string[] {
+/** Columns by importance. */
+const importance = ['member', 'reward', 'recorded', 'paper', 'errors', 'release', 'none', 'dynamic', 'calls'].concat([
+  'p_err',
+  'p_format',
+  'weight',
+  'turns',
+  'tags',
+])
+
+function lines(report: SelectionReport, explain: boolean, room = roomOf(process.stdout)): string[] {
   const { members, recorded } = report
   const columns: readonly (readonly [string, VariantResult])[] = [
     ...variants.map(name => [name, report.variants[name]] as const),
@@ -45,28 +56,23 @@ function lines(report: SelectionReport, explain: boolean): string[] {
   ]
   const positives = members.filter(m => m.reward > 0).length
   const head = `${escapeForTerminal(report.group)}: ${members.length} of ${report.size} rewarded, ${positives} positive, ${members.length - positives} negative${report.closed === null ? ', not closed yet' : ''}`
-  const explained = explain ? '  p_err  p_format   weight' : ''
-  const lines = [head]
+  const lines = [...wrapped(head, room, 2)]
   if (explain) lines.push(`draws: ${report.generator}, seed ${report.seed}`)
-  lines.push(
-    `member  reward  calls  errors  tags  turns${explained}${columns.map(([name]) => name.padStart(10)).join('')}`,
-  )
-  for (const m of members) {
-    const why = explain
-      ? `${m.errorPenalty.toFixed(3).padStart(7)}${m.formatPenalty.toFixed(3).padStart(10)}${(m.weight === null ? '–' : m.weight.toPrecision(4)).padStart(9)}`
-      : ''
-    const cells = columns.map(([, v]) => {
-      const advantage = v.advantages[m.member]
-      return advantage === undefined ? paint('dim', '·'.padStart(10)) : advantage.toFixed(3).padStart(10)
-    })
-    lines.push(
-      `${String(m.member).padStart(6)}  ${String(m.reward).padStart(6)}  ${String(m.toolCalls).padStart(5)}  ${String(m.toolErrors).padStart(6)}  ${String(m.answerTags).padStart(4)}  ${String(m.turns).padStart(5)}${why}${cells.join('')}`,
-    )
-  }
+  const counts = ['member', 'reward', 'calls', 'errors', 'tags', 'turns']
+  const why = explain ? ['p_err', 'p_format', 'weight'] : []
+  const rows = members.map(m => [
+    ...[m.member, m.reward, m.toolCalls, m.toolErrors, m.answerTags, m.turns].map(String),
+    ...(explain ? [m.errorPenalty.toFixed(3), m.formatPenalty.toFixed(3), m.weight?.toPrecision(4) ?? '–'] : []),
+    ...columns.map(([, v]) => v.advantages[m.member]?.toFixed(3) ?? paint('dim', '·')),
+  ])
+  const titles = [...counts, ...why, ...columns.map(([name]) => name)]
+  const table = titles.map(title => ({ title, atEnd: true, width: counts.includes(title) ? 0 : 8 }))
+  const order = importance.map(title => titles.indexOf(title)).filter(at => at >= 0)
+  lines.push(...tableLines(table, order, rows, room))
   for (const [name, v] of columns) {
     const reason = v.reason === null ? '' : ` (${v.reason})`
-    const counts = v.outcome === 'rejected' ? '' : `: ${v.keptPositives} positive, ${v.keptNegatives} negative`
-    lines.push(`${name.padEnd(8)} ${v.outcome}${reason}${counts}`)
+    const kept = v.outcome === 'rejected' ? '' : `: ${v.keptPositives} positive, ${v.keptNegatives} negative`
+    lines.push(...wrapped(`${name.padEnd(8)} ${v.outcome}${reason}${kept}`, room, 9))
   }
   if (report.agrees === false) lines.push(paint('red', "today's code selects otherwise than recorded"))
   else if (report.agrees) lines.push(paint('green', "today's code selects as recorded"))

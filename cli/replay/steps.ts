@@ -6,7 +6,9 @@ import type { EvaluationCompleted } from '../../messages/facts'
 import { problemsOf, scored, shownScore } from '../../replay/learning/evaluationScore'
 import type { StepReport } from '../../replay/learning/progress'
 import { runProgress, stepsAndEvaluations } from '../../replay/learning/runProgress'
+import { roomOf } from '../io/fitColumns'
 import { svgOf } from '../io/picture'
+import { tableLines, wrapped } from '../io/table'
 import { escapeForTerminal, percent } from '../io/terminal'
 import { writeOut } from '../io/writeOut'
 import { repeatable } from '../options/repeatable'
@@ -40,8 +42,8 @@ async function steps(options: StepsOptions): Promise<void> {
   }
   const own = await progressOf(options)
   const lines = stepsAndEvaluations(own.progress)
-  if (!options.json) process.stdout.write(`${header}\n`)
-  for (const line of lines) process.stdout.write(`${options.json ? jsonLine(line) : textLine(line)}\n`)
+  if (options.json) process.stdout.write(lines.map(line => `${jsonLine(line)}\n`).join(''))
+  else process.stdout.write(`${textLines(lines, roomOf(process.stdout)).join('\n')}\n`)
   if (lines.length === 0) process.stderr.write('no step has ended yet\n')
   if (options.picture === undefined) return
   const runs: NamedProgress[] = [own]
@@ -59,29 +61,42 @@ const progressOf = (options: ReadOptions): Promise<NamedProgress> =>
 const jsonLine = (line: StepReport | EvaluationCompleted): string =>
   jsonText(line.type === 'step' ? line : { ...line, ...scored(line) })
 
-const textLine = (line: StepReport | EvaluationCompleted): string =>
-  line.type === 'step' ? row(line) : evaluationRow(line)
+/** Lines of the table; evaluations stand between the steps, as sentences. */
+function textLines(lines: readonly (StepReport | EvaluationCompleted)[], room: number | undefined): readonly string[] {
+  const steps = lines.filter(line => line.type === 'step')
+  const [head = '', ...rows] = tableLines(columns, order, steps.map(row), room)
+  const left = [...rows]
+  return [
+    head,
+    ...lines.flatMap(line => (line.type === 'step' ? [left.shift()!] : wrapped(evaluationRow(line), room, 6))),
+  ]
+}
 
-const header =
-  'step  pass@1  rollouts  errors in positives   errors  truncated  tokens  turns  groups  rejected      loss  grad norm  seconds'
+const titles = [
+  ...['step', 'pass@1', 'rollouts', 'errors in positives', 'errors', 'truncated', 'tokens', 'turns', 'groups'],
+  ...['rejected', 'loss', 'grad norm', 'seconds'],
+]
+const columns = titles.map(title => ({ title, atEnd: true }))
+/** Columns by importance. */
+const order = [0, 1, 3, 6, 12, 5, 8, 9, 10, 7, 4, 2, 11]
 
-function row(s: StepReport): string {
+function row(s: StepReport): readonly string[] {
   const metric = (name: string) => s.metrics[name] ?? Number.NaN
   return [
-    String(s.step).padStart(4),
-    s.passAt1.toFixed(3).padStart(6),
-    String(s.rollouts).padStart(8),
-    percent(s.toolErrorRateInPositives).padStart(19),
-    percent(s.toolErrorRate).padStart(7),
-    percent(s.truncatedShare).padStart(9),
-    s.meanTokens.toFixed(0).padStart(6),
-    s.meanTurns.toFixed(1).padStart(5),
-    String(s.groupsSelected).padStart(6),
-    String(s.groupsRejected).padStart(8),
-    metric('loss').toFixed(4).padStart(8),
-    metric('gradNorm').toFixed(3).padStart(9),
-    s.stepSeconds.toFixed(1).padStart(7),
-  ].join('  ')
+    String(s.step),
+    s.passAt1.toFixed(3),
+    String(s.rollouts),
+    percent(s.toolErrorRateInPositives),
+    percent(s.toolErrorRate),
+    percent(s.truncatedShare),
+    s.meanTokens.toFixed(0),
+    s.meanTurns.toFixed(1),
+    String(s.groupsSelected),
+    String(s.groupsRejected),
+    metric('loss').toFixed(4),
+    metric('gradNorm').toFixed(3),
+    s.stepSeconds.toFixed(1),
+  ]
 }
 
 function evaluationRow(fact: EvaluationCompleted): string {

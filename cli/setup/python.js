@@ -79,32 +79,35 @@ function shellWords(text) {
  * Checks the free disk space. On Linux torch from PyPI brings CUDA (6 GB unpacked); a CPU-only build takes a tenth of
  * that.
  */
-function checkDisk(where, pipArgs) {
+function checkDisk(where, pipArgs, withoutTorch) {
   const cpuOnly = process.platform === 'darwin' || pipArgs.some(word => /\bcpu\b/.test(word))
-  const neededMb = Number(process.env.TROUPE_DISK_MB || (cpuOnly ? 2_500 : 6_500))
+  const neededMb = Number(process.env.TROUPE_DISK_MB || (withoutTorch ? 500 : cpuOnly ? 2_500 : 6_500))
   let folder = where.venv
   while (!fs.existsSync(folder)) folder = path.dirname(folder)
   const disk = fs.statfsSync(folder)
   const freeMb = Math.floor((disk.bavail * disk.bsize) / 1e6)
   if (freeMb < neededMb) {
     throw new SetupError(
-      `${freeMb} MB are free on the disk of ${folder}, but the venv with torch needs ${neededMb} MB`,
+      `${freeMb} MB are free on the disk of ${folder}, but the venv ${withoutTorch ? 'without' : 'with'} torch needs ${neededMb} MB`,
       "free some space, put the venv elsewhere with TROUPE_VENV, or without a GPU take torch's small build: " +
         "TROUPE_PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu' (TROUPE_DISK_MB overrides this check)",
     )
   }
 }
 
-function step(where, test) {
+function step(where, test, withoutTorch) {
   const python = path.join(where.venv, 'bin/python')
   const stamp = path.join(where.venv, '.troupe-setup.json')
   const marker = path.join(where.venv, '.troupe-installing')
-  const files = [{ key: 'requirements', file: path.join(where.policy, 'requirements.txt') }]
+  const whole = { key: 'requirements', file: path.join(where.policy, 'requirements.txt') }
+  const light = { key: 'withoutTorch', file: path.join(where.policy, 'requirements-without-torch.txt') }
+  const files = [withoutTorch ? light : whole]
   if (test && where.checkout) files.push({ key: 'tests', file: path.join(where.policy, 'requirements-test.txt') })
   const isDone = () => {
     if (!fs.existsSync(python)) return false
     const made = readStamp(stamp)
-    return files.every(({ key, file }) => made[key] === digestOf([file]))
+    const has = ({ key, file }) => made[key] === digestOf([file])
+    return files.every(has) || (withoutTorch === true && !test && has(whole))
   }
 
   async function run() {
@@ -119,7 +122,7 @@ function step(where, test) {
     if (!present?.fits) {
       const found = findPython()
       say(`Python: ${found.version}, ${found.executable}`)
-      checkDisk(where, pipArgs)
+      checkDisk(where, pipArgs, withoutTorch)
       fs.rmSync(where.venv, { recursive: true, force: true })
       await runTool('Python venv', found.executable, ['-m', 'venv', where.venv], tool)
     }
@@ -139,7 +142,8 @@ function step(where, test) {
     })
     fs.rmSync(marker, { force: true })
   }
-  return { name: 'Python', says: `venv in ${where.venv}, torch and transformers (minutes the first time)`, isDone, run }
+  const what = withoutTorch ? 'without torch (half a minute)' : 'torch and transformers (minutes the first time)'
+  return { name: 'Python', says: `venv in ${where.venv}, ${what}`, isDone, run }
 }
 
 module.exports = { step, findPython, shellWords }

@@ -14,7 +14,7 @@ import { engineMemory, trainerMemory } from './memory'
 import { trainerGib } from './perGpu'
 import { type Sizes, sizesOf } from './sizes'
 
-/** Share of a GPU's memory that `auto` may fill: the estimate is within a tenth of measured steps (docs/training.md). */
+/** Share of a GPU's memory that `auto` may fill: the estimate is within a tenth of measured steps (docs/training-measured.md). */
 const fullShare = 0.9
 
 export interface Reduction {

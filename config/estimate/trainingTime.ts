@@ -3,7 +3,7 @@
  *
  * in   the sizes of a recipe, its tokens        out  seconds, in all and by part
  * Assumptions: products reach `hardware.trainUtilization` of the peak, an update the whole memory bandwidth, and ranks
- * `hardware.interconnectGBps`; nothing overlaps. One measured step replaces the first of these (docs/training.md).
+ * `hardware.interconnectGBps`; nothing overlaps. One measured step replaces the first of these (docs/training-measured.md).
  */
 import { correctionOf } from '../sections/correction'
 import type { HardwareConfig } from '../sections/hardware'

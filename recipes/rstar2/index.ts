@@ -1,6 +1,6 @@
 /**
  * Recipes rstar2…: the paper's numbers (arXiv 2508.20722 §4, §5.1) for Qwen3-14B-Base on 64 GPUs, the same for 8 GPUs, the paper's
- * numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/recipes.md compares both).
+ * numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/rstar2.md compares both).
  *
  * `rstar2` and `rstar2-8gpu`: non-reasoning SFT on a mixture of function calling, instruction following and chat, then three
  * stages of GRPO-RoC. `rstar2-32b` has the first two stages and no SFT; `rstar2-release` has neither SFT nor stages. `troupe

@@ -9,7 +9,7 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { assembleSequence } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { policyDirectory, torchPythonPath } from '../../runtime/python'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 const tailChars = 2000
@@ -22,7 +22,7 @@ export async function modelEntropies(
   device?: string,
 ): Promise<ReadonlyMap<string, readonly number[]>> {
   const args = ['-m', 'troupe_policy.model.entropies', '--model', directory, '--temperature', String(temperature)]
-  const child = spawn(pythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
+  const child = spawn(torchPythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: {
       ...process.env,

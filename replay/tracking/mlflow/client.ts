@@ -22,7 +22,7 @@ export class MlflowRefusal extends TroupeError {
   ) {
     const isLater = status === 429 || status >= 500
     super(isLater ? 'tracker.unreachable' : 'tracker.refused', {
-      boundary: 'replay',
+      boundary: 'process',
       retriable: isLater,
       message: `${url} answered ${status}: ${text.slice(0, 300)}`,
       hint:
@@ -80,7 +80,7 @@ const reasonOf = (thrown: unknown): string => {
 
 const unreachable = (url: string, why: string, cause: unknown) =>
   new TroupeError('tracker.unreachable', {
-    boundary: 'replay',
+    boundary: 'process',
     retriable: true,
     message: `${url} cannot be reached: ${why}`,
     hint: `start it (mlflow server), or correct its address; the run's log keeps every point until then`,

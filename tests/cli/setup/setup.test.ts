@@ -5,7 +5,8 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { optionalParts } from '../../../cli/doctor'
-import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../../../runtime/python'
+import { isCheckout, packageRoot, pythonPath, torchPythonPath, venvCandidates } from '../../../runtime/python'
+import { failure } from '../../support/refusal'
 import { alone, writeWheel } from '../../support/wheel'
 
 const root = join(__dirname, '../../..')
@@ -33,7 +34,7 @@ beforeEach(() => {
   mkdirSync(join(home, 'policy/troupe_policy'))
   writeFileSync(join(home, 'tsconfig.json'), '{}')
   requirements('')
-  writeFileSync(join(home, 'policy/requirements-sandbox.txt'), '')
+  for (const name of ['sandbox', 'without-torch']) writeFileSync(join(home, `policy/requirements-${name}.txt`), '')
 })
 afterEach(() => {
   for (const child of children) child.kill('SIGKILL')
@@ -305,8 +306,29 @@ test('set-up installs where the runtime looks', () => {
   })
 })
 
+test('--without-torch installs the light requirements alone; commands that run a model say what adds the rest', () => {
+  const args = wheel('light')
+  wheel('torch')
+  venvIsThere()
+  writeFileSync(join(home, 'policy/requirements-without-torch.txt'), 'light==1.0\n')
+  requirements('light==1.0\ntorch==1.0\n')
+  const python = join(home, '.venv/bin/python')
+  const has = (name: string) => spawnSync(python, ['-c', `import ${name}`]).status === 0
+  expect(setup({ TROUPE_PIP_ARGS: args }, '--without-torch').said).toMatch(/without torch/)
+  expect([has('light'), has('torch')]).toEqual([true, false])
+  expect(setup({}, '--without-torch').said).toBe('setup: up to date\n')
+  const env = { TROUPE_VENV: join(home, '.venv') }
+  expect(pythonPath(env)).toBe(python)
+  expect(failure(() => torchPythonPath(env))).toMatchObject({ code: 'process.no_torch', hint: 'npm run setup adds it' })
+
+  generatedIsDone()
+  expect(setup({ TROUPE_PIP_ARGS: args }).code).toBe(0)
+  expect([has('torch'), torchPythonPath(env)]).toEqual([true, python])
+  expect(setup({}, '--without-torch').said).toBe('setup: up to date\n')
+})
+
 test('a venv without its interpreter is an error that says what to run', () => {
-  expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python with torch: looked in .*none/)
+  expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python of a set-up: looked in .*none/)
 })
 
 test('what sandboxed programs import is installed beside torch, once, and anew after an interruption', () => {

