@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { main } from '../../cli/main'
+import { runId } from '../../messages/ids'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
 import { missingLine } from './outputShape'
 import { commandsOf, type PageCommand, troupeCalls } from './pageCommands'
@@ -62,6 +63,18 @@ describe.each(pages)('%s', page => {
   })
 })
 
+test.each([
+  [['train', 'gsm8k', '--set', 'train.lr=1'], /train\.lr: unknown field/],
+  [['train', 'gsm9k'], /no recipe 'gsm9k'/],
+  [['train', 'gsm8k', '--stps', '2'], /unknown option '--stps'/],
+  [['replay', 'shw', 'x'], /unknown command 'shw'/],
+  [['eval', 'gsm9k'], /'gsm9k' is none of/],
+  [['check', 'mine.yaml'], /the page shows no such file/],
+] as const)('a wrong command is found: %j', async (args, said) => {
+  const parsed = await parsedCommand(args).catch((error: Error) => error.message)
+  expect(typeof parsed === 'string' ? parsed : wrongNames(parsed, '').join()).toMatch(said)
+})
+
 function wrongPrograms({ place, commands }: PageCommand): readonly string[] {
   const { scripts } = JSON.parse(text('package.json')) as { readonly scripts: Readonly<Record<string, string>> }
   return commands.flatMap(({ words }) => {
@@ -86,8 +99,8 @@ beforeAll(async () => {
       ? { ...message, answerTags: 7 }
       : message,
   )
-  await saveHistory(join(folder, '.troupe'), { ...history, run: 'history' })
-  await saveHistory(join(folder, '.troupe'), { ...tampered, run: 'tampered' })
+  await saveHistory(join(folder, '.troupe'), { ...history, run: runId('history') })
+  await saveHistory(join(folder, '.troupe'), { ...tampered, run: runId('tampered') })
   process.chdir(folder)
 })
 afterAll(() => {

@@ -78,5 +78,5 @@ export function wrongNames({ name, description, args, options }: ParsedCommand, 
 function wrongFields(recipe: string, { set = [], engine = [] }: Readonly<Record<string, unknown>>): readonly string[] {
   const addresses = Array.isArray(engine) ? engine.map((one: string) => one.toLowerCase()) : []
   const { problems } = readRecipe(recipe, [...engineOverrides(addresses), ...(set as readonly string[])])
-  return problems.map(({ path, message }) => `${path}: ${message}`).filter(text => text.includes('unknown field'))
+  return problems.map(({ path, why }) => `${path.join('.')}: ${why}`).filter(text => text.includes('unknown field'))
 }

@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { runId } from '../../messages/ids'
 import { pythonPath } from '../../runtime/python'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
@@ -13,8 +14,8 @@ const folder = mkdtempSync(join(tmpdir(), 'troupe-door-'))
 const history = quickstartHistory()
 
 beforeAll(async () => {
-  await saveHistory(folder, { ...history, run: 'history' })
-  await saveHistory(folder, { ...changed(history, m => (m.type === 'run.finished' ? null : m)), run: 'live' })
+  await saveHistory(folder, { ...history, run: runId('history') })
+  await saveHistory(folder, { ...changed(history, m => (m.type === 'run.finished' ? null : m)), run: runId('live') })
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 

@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { tableLines, wrapped } from '../../../cli/io/table'
 import { main } from '../../../cli/main'
+import { runId } from '../../../messages/ids'
 import { quickstartHistory, saveHistory } from '../../support/histories'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-table-'))
-beforeAll(() => saveHistory(folder, { ...quickstartHistory(), run: 'history' }))
+beforeAll(() => saveHistory(folder, { ...quickstartHistory(), run: runId('history') }))
 afterAll(() => rmSync(folder, { recursive: true }))
 
 test('a table keeps its columns in line, colours do not count, and the least important column goes first', () => {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { runId } from '../../../messages/ids'
 import { quickstartHistory, saveHistory } from '../../support/histories'
 
 jest.setTimeout(60_000)
@@ -12,7 +13,7 @@ const folder = mkdtempSync(join(tmpdir(), 'troupe-mcp-'))
 const client = new Client({ name: 'test', version: '1' })
 
 beforeAll(async () => {
-  await saveHistory(folder, { ...quickstartHistory(), run: 'history' })
+  await saveHistory(folder, { ...quickstartHistory(), run: runId('history') })
   const bin = join(__dirname, '../../../cli/bin.js')
   const args = [bin, 'mcp', '--bus', `lmdb:${folder}`]
   await client.connect(new StdioClientTransport({ command: process.execPath, args, stderr: 'ignore' }))
