@@ -4,6 +4,7 @@
  * in   a bus, an address        out  on stderr: the page's address
  */
 import { spawn } from 'node:child_process'
+import { join } from 'node:path'
 import type { Command } from 'commander'
 import { untilSignal } from './io/untilSignal'
 import { withBus, withDirectory } from './options/busOptions'
@@ -18,8 +19,11 @@ export interface ServeOptions {
   readonly tokenFile?: string
   readonly allowHost?: readonly string[]
   readonly open?: boolean
+  readonly allowActions?: boolean
   readonly untilStdinEnds?: boolean
 }
+
+const bin = join(__dirname, __filename.endsWith('.ts') ? 'bin.js' : '../../cli/bin.js')
 
 /** Adds the options that `dashboard` and `demo` share. */
 export const withAddress = (command: Command, port: number): Command =>
@@ -35,6 +39,7 @@ export function registerDashboard(program: Command): void {
     .description('serve a page over the runs of a bus: live, finished or crashed')
     .option('--run <id>', 'show this run alone (default: every run of the bus)')
     .option('--open', 'open the page in a browser')
+    .option('--allow-actions', 'let the page fork, score again, compare, pause, drain, abort and resume runs')
     .option('--until-stdin-ends', 'end when stdin ends, as for the page that a run starts')
   withAddress(withDirectory(withBus(command)), 4173).action(async (options: ServeOptions) => {
     process.exitCode = await serveDashboard(options)
@@ -52,8 +57,14 @@ export async function serveDashboard(options: ServeOptions): Promise<number> {
     ...(run === undefined ? {} : { only: run }),
     ...(tokenFile === undefined ? {} : { tokenFile }),
     ...(allowHost === undefined ? {} : { allowedHosts: allowHost }),
+    ...(options.allowActions === true ? { actions: [process.execPath, bin] } : {}),
   })
-  const address = `${dashboard.url}${run === undefined ? '' : `#/r/${encodeURIComponent(run)}`}`
+  const view = run === undefined ? '/' : `/r/${encodeURIComponent(run)}`
+  const { actionToken } = dashboard
+  const address =
+    actionToken !== undefined
+      ? `${dashboard.url}#token=${actionToken}&to=${view}`
+      : `${dashboard.url}${run === undefined ? '' : `#${view}`}`
   process.stderr.write(`dashboard: ${address}\n`)
   if (options.open) openInBrowser(address)
   const code = await untilSignal(options.untilStdinEnds === true)

@@ -4,6 +4,7 @@
  * This file is longer than 320 lines because server and page share one contract, which a reader wants to see whole.
  * Text of models, tools and tasks is escaped and cut by the server (`ShownText`); the page sets it as text nodes.
  */
+import type { OfferedCommand } from './apiActions'
 
 /**
  * live: a record was written within the last 15 s, or the writer of an lmdb log sent a heartbeat. ended: it wrote
@@ -105,6 +106,7 @@ export interface Overview {
   /** Cursor from which a stream continues this state; the id of a stream's event has the same form. */
   readonly cursor: string
   readonly command: string
+  readonly commands: readonly OfferedCommand[]
 }
 
 export interface TrajectoryLine {
@@ -175,6 +177,7 @@ export interface GroupReport {
   /** For each selection (`paper`, …): the group's outcome under it, and the advantages of the members that it would keep. */
   readonly variants: Readonly<Record<string, { outcome: string; advantages: Readonly<Record<number, number>> }>>
   readonly command: string
+  readonly commands: readonly OfferedCommand[]
 }
 
 export type Part =
@@ -215,6 +218,38 @@ export type Part =
       readonly at: number
     }
 
+  /** A call of another program's agent, which came through the gateway. */
+  | {
+      readonly kind: 'captured'
+      readonly call: number
+      readonly attempt: number
+      /** Call that this one continues; null if it begins anew. */
+      readonly parent: number | null
+      /** 0 on the first conversation; each branch is one deeper than the call that it left. */
+      readonly depth: number
+      readonly label: string
+      /** Reason of the branch; empty if the call simply continues. */
+      readonly branch: string
+      readonly dialect: string
+      readonly model: string
+      /** Messages that the call added. */
+      readonly messages: readonly { readonly role: string; readonly content: ShownText }[]
+      readonly tokens: number
+      readonly contextTokens: number
+      readonly answer: ShownText
+      readonly finish: string
+      readonly answerTokens: number
+      readonly cachedTokens: number
+      readonly engine: string
+      readonly versions: readonly number[]
+      readonly generationMs: number | null
+      readonly delivered: boolean
+      /** False: no token of the call is part of the rollout. */
+      readonly counts: boolean
+      readonly place: PlaceText
+      readonly at: number
+    }
+
 export interface TrajectoryReport {
   readonly summary: TrajectoryLine
   readonly prompt: readonly { readonly role: string; readonly content: ShownText }[]
@@ -235,7 +270,7 @@ export interface TrajectoryReport {
   }[]
   readonly command: string
   /** Further commands about this trajectory, with what each does. */
-  readonly commands: readonly { readonly what: string; readonly command: string }[]
+  readonly commands: readonly OfferedCommand[]
 }
 
 /** A stretch of tokens of one origin. Arrays are parallel. */
@@ -347,6 +382,34 @@ export interface Cluster {
     readonly root: ActorLine
   }[]
   readonly commands: readonly { readonly what: string; readonly command: string }[]
+}
+
+/** What a run, group or trajectory waits for, as `troupe why` says it. */
+export interface WhyReport {
+  /** Standing of the run's process: running, finished, stopped, crashed or unknown. */
+  readonly standing: string
+  readonly outcome: string
+  readonly waits: readonly WaitLine[]
+  /** Number of waits that are left out. */
+  readonly more: number
+  readonly command: string
+}
+
+export interface WaitLine {
+  readonly id: string
+  readonly for: string
+  readonly since: number
+  /** Number of waits for the same thing on the same part; this is the oldest. */
+  readonly count: number
+  /** The part that owes the answer, and its state. */
+  readonly owes: string
+  readonly state: string
+  readonly chain: readonly {
+    readonly name: string
+    readonly says: string
+    readonly last: string
+    readonly place: PlaceText
+  }[]
 }
 
 export interface StreamFact {

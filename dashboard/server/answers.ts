@@ -17,6 +17,7 @@ import { groupList, trajectoryList } from './views/lists'
 import { overview } from './views/overview'
 import { tokenPage } from './views/tokens'
 import { trajectoryReport } from './views/trajectory'
+import { why } from './views/why'
 
 /** Upper bounds on the rows of one answer. */
 const most = { trajectories: 500, groups: 500, events: 200, tokens: 8192, lanes: 512 }
@@ -40,6 +41,7 @@ export async function answer({ run, place, path, query }: Asked): Promise<unknow
         return trajectoryList(run, place, filterOf(query), sortOf(query), pageOf(query, most.trajectories))
       if (kind === 'groups') return groupList(run, place, filterOf(query), pageOf(query, most.groups))
       if (kind === 'lanes') return lanes(run, place, filterOf(query), pageOf(query, most.lanes))
+      if (kind === 'why') return why(run, place, query.get('id')?.slice(0, 400))
       return kind === 'cluster' ? cluster(run, place) : undefined
     case 2:
       return kind === 'groups' ? groupReport(run, place, first!) : undefined
@@ -70,6 +72,7 @@ export const placeOfRun = ({ options }: OpenRuns, run: string): CommandPlace => 
 /** HTTP status of an error. */
 export function statusOf(error: unknown): number {
   if (!(error instanceof TroupeError)) return 500
+  if (error.code === 'dashboard.action_running') return 409
   if (error.code === 'dashboard.bad_query' || error.code === 'replay.bad_filter' || error.code === 'replay.bad_place')
     return 400
   const absent = [

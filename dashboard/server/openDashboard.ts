@@ -1,16 +1,19 @@
 /**
  * The dashboard's HTTP server: the page's files, answers about runs, and a stream of each run's new facts.
  *
- * in   GET requests        out  files, JSON, server-sent events
- * Invariant: the server only reads. Each request passes the guard (Host, Origin, method, body, token) before anything is
+ * in   GET requests; POST requests for actions        out  files, JSON, server-sent events
+ * Invariant: the server only reads; an action is a process of its own. Each request passes the guard (Host, Origin, method, body, token) before anything is
  * done for it; off loopback it does not start without a token.
  */
+import { randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { asError, TroupeError } from '../../runtime/errors'
 import { checking, HEADERS_MS, limitConnections } from '../../sandbox/http/connectionLimits'
-import { tokenCheck } from '../../sandbox/judge/bearerToken'
+import { bearerCheck, tokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
+import { answerActions } from './actions/answerActions'
+import { RunningActions } from './actions/runningActions'
 import { answer, placeOfRun, statusOf } from './answers'
 import { OpenRuns, type RunsOptions } from './openRuns'
 import { type PageFiles, pageFiles } from './pageFiles'
@@ -25,10 +28,14 @@ export interface DashboardOptions extends RunsOptions {
   readonly tokenFile?: string
   /** Names that requests may carry in their Host header, besides those of loopback. */
   readonly allowedHosts?: readonly string[]
+  /** Command and first words of `troupe`, which runs the page's actions. Absent: the page only reads. */
+  readonly actions?: readonly string[]
 }
 
 export interface Dashboard {
   readonly url: string
+  /** Token that actions need, when it is not that of `tokenFile`: for the address that is shown to the user. */
+  readonly actionToken: string | undefined
   close(): Promise<void>
 }
 
@@ -48,7 +55,11 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
     )
   }
   const token = tokenFile === undefined ? undefined : tokenCheck(tokenFile)
-  const handler = requestHandler(new OpenRuns(options), await pageFiles(), requestGuard({ host, allowedHosts, token }))
+  const own = options.actions === undefined || token !== undefined ? undefined : randomBytes(24).toString('hex')
+  const actionToken = options.actions === undefined ? undefined : own === undefined ? token : bearerCheck(own)
+  const guard = requestGuard({ host, allowedHosts, token, actionToken })
+  const actions = options.actions === undefined ? undefined : new RunningActions(options.actions)
+  const handler = requestHandler(new OpenRuns(options), await pageFiles(), guard, actions)
   const server = createServer(checking(HEADERS_MS), (request, response) => void handler.serve(request, response))
   limitConnections(server, { maxConnections, headersMs: HEADERS_MS })
   await listening(server, host, port)
@@ -56,17 +67,24 @@ export async function openDashboard(options: DashboardOptions): Promise<Dashboar
   const name = address.family === 'IPv6' ? `[${address.address}]` : address.address
   return {
     url: `http://${name}:${address.port}/`,
+    actionToken: own,
     async close() {
       const closed = new Promise<void>(resolve => server.close(() => resolve()))
       handler.end()
       server.closeAllConnections()
       await closed
+      await actions?.close()
       await handler.close()
     },
   }
 }
 
-function requestHandler(runs: OpenRuns, files: PageFiles, guard: ReturnType<typeof requestGuard>) {
+function requestHandler(
+  runs: OpenRuns,
+  files: PageFiles,
+  guard: ReturnType<typeof requestGuard>,
+  actions: RunningActions | undefined,
+) {
   const ending = new AbortController()
   let streams = 0
 
@@ -79,7 +97,8 @@ function requestHandler(runs: OpenRuns, files: PageFiles, guard: ReturnType<type
         .slice(1)
         .map(part => decodeURIComponent(part))
       const isData = path[0] === 'api'
-      const refusal = guard({ method: request.method ?? '', headers: request.headers, isData })
+      const isAction = isData && path[1] === 'runs' && path[3] === 'actions'
+      const refusal = guard({ method: request.method ?? '', headers: request.headers, isData, isAction })
       if (refusal !== undefined) {
         response.setHeader('connection', 'close')
         return json(response, refusal.status, { code: refusal.code, message: refusal.message })
@@ -112,6 +131,13 @@ function requestHandler(runs: OpenRuns, files: PageFiles, guard: ReturnType<type
   ) {
     const [, , name = '', ...rest] = path
     if (rest[0] === 'stream' && rest.length === 1) return stream(request, response, name, query)
+    if (rest[0] === 'actions') {
+      const place = placeOfRun(runs, name)
+      const answered = await runs.with(name, run =>
+        answerActions({ actions, run, place, request, path: rest.slice(1) }),
+      )
+      return answered === undefined ? nothingThere(response) : json(response, answered.status, answered.value)
+    }
     const found = await runs.with(name, run => answer({ run, place: placeOfRun(runs, name), path: rest, query }))
     return found === undefined ? nothingThere(response) : json(response, 200, found)
   }

@@ -3,23 +3,20 @@
  * Chromium is not installed (Debian: apt-get install chromium; elsewhere CHROMIUM=/path).
  */
 import { execFile } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { type Browser, chromium, type Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
+import { describeInBrowser, openBrowser } from '../support/dashboard/browser'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
 jest.setTimeout(120_000)
 
 const bin = join(__dirname, '../../cli/bin.js')
 
-const executablePath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/google-chrome'].find(
-  path => path !== undefined && existsSync(path),
-)
-if (executablePath === undefined) console.warn('Chromium is not installed, so the dashboard is not tested in a browser')
-const inBrowser = executablePath === undefined ? describe.skip : describe
+const inBrowser = describeInBrowser()
 
 const { run } = history
 
@@ -37,7 +34,7 @@ inBrowser('in a browser', () => {
     directory = mkdtempSync(join(tmpdir(), 'troupe-page-'))
     await saveFirstPart(directory)
     dashboard = await openDashboard({ ...options(), port: 0 })
-    browser = await chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox'] })
+    browser = await openBrowser()
   })
   beforeEach(async () => {
     complaints = []

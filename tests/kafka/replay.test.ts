@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
+import type { Overview, RunLine } from '../../dashboard/api'
+import { openDashboard } from '../../dashboard/server/openDashboard'
 import { runId } from '../../messages/ids'
 import type { Verification } from '../../replay/verify/verification'
 import { openBus, openKafkaBus } from '../../runtime/bus'
@@ -148,6 +150,35 @@ test('a large run on Kafka is listed by its index, which takes in what came sinc
   const anew = await ls()
   expect(anew.stderr).toContain('index rebuilt')
   expect(anew.stdout.trim().split('\n')).toHaveLength(1760)
+})
+
+test('the dashboard lists the runs of a Kafka bus, opens one, and follows a fact that is written meanwhile', async () => {
+  const dashboard = await openDashboard({ bus: kafka.address, directory, host: '127.0.0.1', port: 0 })
+  const runs = `${dashboard.url}api/runs`
+  try {
+    const lines = (await (await fetch(runs)).json()) as readonly RunLine[]
+    expect(lines.map(one => one.run)).toEqual(expect.arrayContaining(['z-older', history.run]))
+    const overview = (await (await fetch(`${runs}/${history.run}`)).json()) as Overview
+    expect(overview).toMatchObject({ run: history.run, recipe: 'quickstart', faults: [] })
+    expect(overview.command).toContain(`--bus ${kafka.address}`)
+    const ending = new AbortController()
+    const stream = await fetch(`${runs}/${history.run}/stream?from=${overview.cursor}`, { signal: ending.signal })
+    const bus = await openKafkaBus(kafka.address)
+    const alarm = { type: 'alarm.raised', at: 1, alarm: 'written-meanwhile', message: 'm' } as const
+    await openJournal(bus, memoryBlobs(), runId(history.run)).append([alarm])
+    await bus.close()
+    let read = ''
+    for await (const chunk of stream.body as unknown as AsyncIterable<Uint8Array>) {
+      read += Buffer.from(chunk).toString()
+      if (read.includes('written-meanwhile')) break
+    }
+    ending.abort()
+    expect(read).toContain('written-meanwhile')
+    const then = (await (await fetch(`${runs}/${history.run}`)).json()) as Overview
+    expect(then.alarms.map(one => one.alarm)).toContain('written-meanwhile')
+  } finally {
+    await dashboard.close()
+  }
 })
 
 async function withoutTopics(run: string): Promise<void> {

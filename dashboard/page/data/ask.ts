@@ -25,7 +25,18 @@ export const isStatic = kept !== undefined
 
 export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   if (kept !== undefined) return fromExport<T>(path)
-  const response = await fetch(`api/${path}`, { headers: tokenHeaders(), ...(signal === undefined ? {} : { signal }) })
+  return answerOf<T>(
+    await fetch(`api/${path}`, { headers: tokenHeaders(), ...(signal === undefined ? {} : { signal }) }),
+  )
+}
+
+/** Sends a request that starts or stops something. @throws Failure */
+export async function send<T>(path: string, body: object): Promise<T> {
+  const headers = { ...tokenHeaders(), 'content-type': 'application/json' }
+  return answerOf<T>(await fetch(`api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }))
+}
+
+async function answerOf<T>(response: Response): Promise<T> {
   const value = (await response.json()) as T & {
     readonly code?: string
     readonly message?: string

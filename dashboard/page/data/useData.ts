@@ -4,7 +4,7 @@
  * in   a path, or undefined to ask nothing        out  the latest answer, or why there is none
  */
 import { useEffect, useReducer, useState } from 'preact/hooks'
-import { ask, Failure } from './ask'
+import { ask, Failure, isStatic } from './ask'
 import { grown } from './live'
 
 export interface Answered<T> {
@@ -15,7 +15,8 @@ export interface Answered<T> {
 /** Milliseconds after which a request that got no answer is sent again: the server may restart, the run may begin. */
 const retryMs = 2000
 
-export function useData<T>(path: string | undefined, follows = true): Answered<T> {
+/** `everyMs`: asks again at least this often, besides when the run has grown. */
+export function useData<T>(path: string | undefined, follows = true, everyMs?: number): Answered<T> {
   const [state, set] = useState<Answered<T> & { readonly path: string | undefined }>({
     path,
     value: undefined,
@@ -28,7 +29,10 @@ export function useData<T>(path: string | undefined, follows = true): Answered<T
     const ending = new AbortController()
     let retry: ReturnType<typeof setTimeout> | undefined
     ask<T>(path, ending.signal).then(
-      value => set({ path, value, failure: undefined }),
+      value => {
+        set({ path, value, failure: undefined })
+        if (everyMs !== undefined && !isStatic) retry = setTimeout(() => again(undefined), everyMs)
+      },
       (thrown: unknown) => {
         if (ending.signal.aborted) return
         const failure =

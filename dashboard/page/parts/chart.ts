@@ -107,7 +107,10 @@ function optionsOf(
     ...{ width: Math.max(80, width), height, padding: [8, 8, 0, 0] },
     legend: { show: false },
     cursor: { sync: { key: 'steps' }, y: false, points: { size: 6 } },
-    scales: { x: { time: false }, y: { range: (_, min, max) => rangeOf(min, max) } },
+    scales: {
+      x: { time: false, range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min, max]) },
+      y: { range: (_, min, max) => rangeOf(min, max) },
+    },
     axes: [
       { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] },
       { ...axis, size: 52, values: (_, ticks) => ticks.map(tick => format(tick)) },

@@ -39,7 +39,14 @@ export const Written = ({ text, kind = '' }: { readonly text: ShownText; readonl
           : html`<em class="cut">… ${number(text.cut)} more characters; the command below prints all</em>`
       }</pre>`
 
-export function CopyCommand({ command, what }: { readonly command: string; readonly what?: string }): VNode {
+interface CommandProps {
+  readonly command: string
+  readonly what?: string
+  /** Controls beside the button that copies. */
+  readonly children?: unknown
+}
+
+export function CopyCommand({ command, what, children }: CommandProps): VNode {
   const [copied, set] = useState(false)
   const copy = () => {
     const done = () => {
@@ -50,8 +57,8 @@ export function CopyCommand({ command, what }: { readonly command: string; reado
   }
   return html`<div class="command">
     ${what === undefined ? null : html`<span class="what">${what}</span>`}
-    <code>${command}</code>
-    <button type="button" onClick=${copy} aria-label=${`copy the command ${command}`}>${copied ? 'copied' : 'copy'}</button>
+    <code tabindex="0">${command}</code>
+    <button type="button" onClick=${copy} aria-label=${`copy the command ${command}`}>${copied ? 'copied' : 'copy'}</button>${children}
   </div>`
 }
 

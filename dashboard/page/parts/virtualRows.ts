@@ -82,18 +82,18 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
   })
 
   return html`<div class="rows" role="table" aria-label=${label} aria-rowcount=${loaded.total}>
-    <div class="rowhead" role="row">${head}</div>
-    <div class="scroller" ref=${scroller} tabindex="0">
+    <div role="rowgroup"><div class="rowhead" role="row">${head}</div></div>
+    <div class="scroller" role="rowgroup" ref=${scroller} tabindex="0" aria-label=${label}>
       <div class="spacer" style=${{ height: `${virtualizer.getTotalSize()}px` }}>
         ${visible.map(({ index, start }) => {
           const one = loaded.rows.get(index)
           const style = { transform: `translateY(${start}px)`, height: `${rowPixels}px` }
           return html`<div class="row" role="row" key=${index} style=${style}>
-            ${one === undefined ? html`<span class="placeholder">…</span>` : row(one, index)}
+            ${one === undefined ? html`<span role="cell" class="placeholder">…</span>` : row(one, index)}
           </div>`
         })}
       </div>
-      ${loaded.total === 0 ? html`<p class="empty">Nothing matches. Remove a filter to see more.</p>` : null}
     </div>
-  </div>`
+  </div>
+  ${loaded.total === 0 ? html`<p class="empty">Nothing matches. Remove a filter to see more.</p>` : null}`
 }

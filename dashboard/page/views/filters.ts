@@ -11,6 +11,21 @@ const choices: readonly (readonly [string, readonly string[]])[] = [
 
 const textOf = (event: Event): string => (event.target as HTMLInputElement).value
 
+const rewards: readonly (readonly [string, string])[] = [
+  ['', 'any reward'],
+  ['>0', 'reward > 0'],
+  ['<=0', 'reward ≤ 0: failed'],
+  ['none', 'no reward'],
+]
+
+/** Any other comparison of `replay ls --reward` may stand in the address, and is then shown too. */
+function RewardFilter() {
+  const given = route.value.query.get('reward') ?? ''
+  const known = rewards.some(([value]) => value === given)
+  const all = known ? rewards : [...rewards, [given, `reward ${given}`] as const]
+  return html`<select name="reward" aria-label="reward" value=${given} onChange=${(e: Event) => go(withQuery({ reward: textOf(e) }))}>${all.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`
+}
+
 export function Filters() {
   const { query } = route.value
   const change = (name: string) => (event: Event) => go(withQuery({ [name]: textOf(event) }))
@@ -22,7 +37,7 @@ export function Filters() {
   return html`<form class="filters" onSubmit=${(e: Event) => e.preventDefault()}>
     ${isStatic ? null : field('text', 'search text in tasks, turns, tool results  (/)', 'search')}
     ${field('step', 'step')}
-    ${isStatic ? null : html`${field('reward', 'reward, such as >0 or none')}${field('policy', 'policy version')}${field('task', 'task')}`}
+    ${isStatic ? null : html`<${RewardFilter} />${field('policy', 'policy version')}${field('task', 'task')}`}
     ${choices.map(([name, values]) => html`<select name=${name} aria-label=${name} value=${query.get(name) ?? ''} onChange=${change(name)}><option value="">any ${name}</option>${values.map(one => html`<option value=${one}>${one}</option>`)}</select>`)}
     ${flag('toolErrors', 'tool errors')}
     ${isStatic ? null : flag('multiTurn', 'several turns')}

@@ -7,7 +7,8 @@ import type { GroupMember, GroupReport } from '../../api'
 import { useData } from '../data/useData'
 import { number, signed } from '../format'
 import { html } from '../html'
-import { CopyCommand, Refused, Reward, Selection, Waiting, Written } from '../parts/small'
+import { Offered } from '../parts/offered'
+import { Refused, Reward, Selection, Waiting, Written } from '../parts/small'
 import { link, runLink, trajectoryLink } from '../route'
 import { Split } from './groups'
 
@@ -43,7 +44,7 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
       <section class="card"><h2>Task</h2>${value.prompt.map(m => html`<h3>${m.role}</h3><${Written} text=${m.content} />`)}<h3>truth</h3><${Written} text=${value.truth} /></section>
       <section class="card"><h2>What other selections would keep</h2><${Variants} report=${value} /></section>
     </div>
-    <${CopyCommand} command=${value.command} />`
+    <section class="card"><h2>On a terminal</h2><${Offered} run=${run} commands=${value.commands} /></section>`
 }
 
 const rank = ({ selection }: GroupMember): number => (selection === 'kept' ? 0 : 1)

@@ -17,17 +17,17 @@ export function Groups({ run }: { readonly run: string }) {
     ${page === undefined ? null : html`<${CopyCommand} command=${page.command} />`}`
 }
 
-const head = html`<span class="c id">group</span><span class="c n">step</span><span class="c">decision</span><span class="c wide">right · wrong</span><span class="c n">kept</span><span class="c n">tool errors</span><span class="c n">tokens</span><span class="c task">task</span>`
+const head = html`<span role="columnheader" class="c id">group</span><span role="columnheader" class="c n">step</span><span role="columnheader" class="c">decision</span><span role="columnheader" class="c wide">right · wrong</span><span role="columnheader" class="c n">kept</span><span role="columnheader" class="c n">tool errors</span><span role="columnheader" class="c n">tokens</span><span role="columnheader" class="c task">task</span>`
 
 function row(run: string, one: GroupLine) {
-  return html`<span class="c id"><a data-move href=${runLink(run, 'g', one.group)}>${one.group}</a></span>
-    <span class="c n">${one.step}</span>
-    <span class="c"><${Tag} kind=${one.decision}>${one.purpose === 'train' ? one.decision : one.purpose}<//></span>
-    <span class="c wide"><${Split} positives=${one.positives} rewarded=${one.rewarded} size=${one.size} /></span>
-    <span class="c n">${one.decision === 'selected' ? `${one.kept} of ${one.size}` : html`<span class="dim">–</span>`}</span>
-    <span class="c n">${one.toolErrors === 0 ? html`<span class="dim">0</span>` : html`<span class="warn">${one.toolErrors}</span>`}</span>
-    <span class="c n">${number(one.sampledTokens)}</span>
-    <span class="c task">${one.task}</span>`
+  return html`<span role="cell" class="c id"><a data-move href=${runLink(run, 'g', one.group)}>${one.group}</a></span>
+    <span role="cell" class="c n">${one.step}</span>
+    <span role="cell" class="c"><${Tag} kind=${one.decision}>${one.purpose === 'train' ? one.decision : one.purpose}<//></span>
+    <span role="cell" class="c wide"><${Split} positives=${one.positives} rewarded=${one.rewarded} size=${one.size} /></span>
+    <span role="cell" class="c n">${one.decision === 'selected' ? `${one.kept} of ${one.size}` : html`<span class="dim">–</span>`}</span>
+    <span role="cell" class="c n">${one.toolErrors === 0 ? html`<span class="dim">0</span>` : html`<span class="warn">${one.toolErrors}</span>`}</span>
+    <span role="cell" class="c n">${number(one.sampledTokens)}</span>
+    <span role="cell" class="c task">${one.task}</span>`
 }
 
 /** A bar of the group's positives, negatives and members without a reward. */

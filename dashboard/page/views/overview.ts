@@ -5,12 +5,15 @@
  */
 import { useState } from 'preact/hooks'
 import type { AlarmLine, EvaluationPoint, Mark, Overview, RunLine } from '../../api'
+import { isStatic } from '../data/ask'
 import { latestFacts, seenFacts } from '../data/live'
 import { useData } from '../data/useData'
 import { clock, date, number, percent, seconds } from '../format'
 import { html } from '../html'
 import { Chart, type Curve } from '../parts/chart'
+import { Offered } from '../parts/offered'
 import { CopyCommand } from '../parts/small'
+import { placeLink, Waits } from '../parts/waits'
 import { go, link, route, runLink, trajectoryLink, withQuery } from '../route'
 
 interface Panel {
@@ -58,6 +61,7 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
     .map(panel => ({ panel, curves: all.map(one => curveOf(one, panel.name)) }))
     .filter(({ curves }) => curves.some(({ points }) => points.some(({ value }) => value !== null)))
   return html`<${Alarms} run=${run} alarms=${overview.alarms} />
+    ${isStatic || overview.state === 'done' ? null : html`<${WaitsFor} run=${run} open=${overview.step === 0} />`}
     <div class="toolbar">
       <h2>Curves</h2>
       <label>smoothing <input type="range" min="0" max="0.95" step="0.05" value=${smoothing} onInput=${(e: InputEvent) => smooth(Number((e.target as HTMLInputElement).value))} /></label>
@@ -73,7 +77,14 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
       <${Facts} run=${run} />
     </div>
     <${About} overview=${overview} />
-    <${CopyCommand} command=${overview.command} />`
+    <section class="card"><h2>On a terminal</h2><${CopyCommand} what="these figures" command=${overview.command} /><${Offered} run=${run} commands=${overview.commands} /></section>`
+}
+
+/** Read on request once steps are over; before the first step it says what is done, such as the cold start. */
+function WaitsFor({ run, open }: { readonly run: string; readonly open: boolean }) {
+  const [shown, show] = useState(open)
+  return html`<details class="card" open=${open} onToggle=${(e: Event) => show((e.target as HTMLDetailsElement).open)}>
+    <summary><b>What it waits for</b></summary>${shown ? html`<${Waits} run=${run} />` : null}</details>`
 }
 
 function curveOf(overview: Overview, name: string): Curve {
@@ -109,11 +120,6 @@ function Alarms({ run, alarms }: { readonly run: string; readonly alarms: readon
     )}
     ${alarms.length > shown.length ? html`<p class="dim">${alarms.length - shown.length} older alarms are in the log</p>` : null}
   </div>`
-}
-
-export function placeLink(run: string, place: string): string {
-  const [topic = '', partition = '0', offset = '0'] = place.split(':')
-  return link(['r', run, 'log', topic, partition], { offset })
 }
 
 const mostMarks = 40

@@ -11,6 +11,7 @@ import { ago, number, percent, seconds } from '../format'
 import { html } from '../html'
 import { Refused, State, Waiting } from '../parts/small'
 import { route, runLink } from '../route'
+import { ActionDock } from './actionDock'
 import { Cluster } from './cluster'
 import { GroupView } from './group'
 import { Groups } from './groups'
@@ -31,8 +32,11 @@ const tabs = [
 
 const tabOf: Readonly<Record<string, string>> = { g: 'groups', t: 'trajectories' }
 
+/** A run that falls silent writes no fact that would tell the page so: its state is asked for again. */
+const liveAgainMs = 5000
+
 export function RunView({ run }: { readonly run: string }) {
-  const { value, failure } = useData<Overview>(`runs/${encodeURIComponent(run)}`)
+  const { value, failure } = useData<Overview>(`runs/${encodeURIComponent(run)}`, true, liveAgainMs)
   const cursor = value?.cursor
   useEffect(() => {
     if (cursor !== undefined) followRun(run, cursor)
@@ -55,7 +59,8 @@ export function RunView({ run }: { readonly run: string }) {
       ${tabs.map(([name, title, key]) => html`<a href=${runLink(run, ...(name === '' ? [] : [name]))} class=${active === name ? 'active' : ''} aria-current=${active === name ? 'page' : undefined} title=${`key ${key}`}>${title}</a>`)}
     </nav>
     ${failure === undefined ? null : html`<${Refused} failure=${failure} />`}
-    <section class="pad">${view()}</section>`
+    <section class="pad">${view()}</section>
+    <${ActionDock} run=${run} />`
 }
 
 function Head({ overview: o }: { readonly overview: Overview }) {

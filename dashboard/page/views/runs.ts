@@ -8,9 +8,12 @@ import { html } from '../html'
 import { Refused, State, Waiting } from '../parts/small'
 import { runLink } from '../route'
 
+/** Runs begin and end while this list is shown. */
+const againMs = 3000
+
 export function Runs() {
   useEffect(unfollow, [])
-  const { value, failure } = useData<readonly RunLine[]>('runs')
+  const { value, failure } = useData<readonly RunLine[]>('runs', true, againMs)
   if (value === undefined) return failure === undefined ? html`<${Waiting} />` : html`<${Refused} failure=${failure} />`
   if (value.length === 0)
     return html`<section class="pad"><h1>No runs yet</h1><p>Start one: <code>npx troupe train quickstart</code></p></section>`

@@ -32,19 +32,19 @@ export function Trajectories({ run }: { readonly run: string }) {
     ${page === undefined ? null : html`<${CopyCommand} command=${page.command} />`}`
 }
 
-const head = html`<span class="c id">trajectory</span><span class="c n">step</span><span class="c">state</span><span class="c n">reward</span><span class="c">selection</span><span class="c n">advantage</span><span class="c n">turns</span><span class="c n">tokens</span><span class="c n">calls</span><span class="c n">errors</span><span class="c n">policy</span><span class="c task">task</span>`
+const head = html`<span role="columnheader" class="c id">trajectory</span><span role="columnheader" class="c n">step</span><span role="columnheader" class="c">state</span><span role="columnheader" class="c n">reward</span><span role="columnheader" class="c">selection</span><span role="columnheader" class="c n">advantage</span><span role="columnheader" class="c n">turns</span><span role="columnheader" class="c n">tokens</span><span role="columnheader" class="c n">calls</span><span role="columnheader" class="c n">errors</span><span role="columnheader" class="c n">policy</span><span role="columnheader" class="c task">task</span>`
 
 function row(run: string, one: TrajectoryLine) {
-  return html`<span class="c id"><a data-move href=${trajectoryLink(run, one.trajectory)}>${one.trajectory}</a></span>
-    <span class="c n">${one.step}</span>
-    <span class="c"><${Tag} kind=${one.status}>${one.status}<//></span>
-    <span class="c n"><${Reward} reward=${one.reward} /></span>
-    <span class="c">${one.purpose === 'train' ? html`<${Selection} selection=${one.selection} />` : html`<span class="dim">${one.purpose}</span>`}</span>
-    <span class="c n">${signed(one.advantage)}</span>
-    <span class="c n">${one.turns}</span>
-    <span class="c n">${number(one.sampledTokens)}</span>
-    <span class="c n">${one.toolCalls}</span>
-    <span class="c n">${one.toolErrors === 0 ? html`<span class="dim">0</span>` : html`<span class="warn">${one.toolErrors}</span>`}</span>
-    <span class="c n">${one.versions.join(', ')}</span>
-    <span class="c task"><a href=${`${runLink(run, 'trajectories')}?task=${encodeURIComponent(one.task)}`}>${one.task}</a></span>`
+  return html`<span role="cell" class="c id"><a data-move href=${trajectoryLink(run, one.trajectory)}>${one.trajectory}</a></span>
+    <span role="cell" class="c n">${one.step}</span>
+    <span role="cell" class="c"><${Tag} kind=${one.status}>${one.status}<//></span>
+    <span role="cell" class="c n"><${Reward} reward=${one.reward} /></span>
+    <span role="cell" class="c">${one.purpose === 'train' ? html`<${Selection} selection=${one.selection} />` : html`<span class="dim">${one.purpose}</span>`}</span>
+    <span role="cell" class="c n">${signed(one.advantage)}</span>
+    <span role="cell" class="c n">${one.turns}</span>
+    <span role="cell" class="c n">${number(one.sampledTokens)}</span>
+    <span role="cell" class="c n">${one.toolCalls}</span>
+    <span role="cell" class="c n">${one.toolErrors === 0 ? html`<span class="dim">0</span>` : html`<span class="warn">${one.toolErrors}</span>`}</span>
+    <span role="cell" class="c n">${one.versions.join(', ')}</span>
+    <span role="cell" class="c task"><a href=${`${runLink(run, 'trajectories')}?task=${encodeURIComponent(one.task)}`}>${one.task}</a></span>`
 }

@@ -5,13 +5,16 @@
  */
 import { useEffect } from 'preact/hooks'
 import type { Part, TrajectoryReport } from '../../api'
+import { isStatic } from '../data/ask'
 import { useData } from '../data/useData'
 import { clock, milliseconds, number, signed } from '../format'
 import { html } from '../html'
+import { CapturedCall } from '../parts/capturedCall'
+import { Offered, Run } from '../parts/offered'
 import { CopyCommand, Refused, Reward, Selection, Tag, Waiting, Written } from '../parts/small'
+import { placeLink, Waits } from '../parts/waits'
 import { go, link, route, runLink, trajectoryLink, withQuery } from '../route'
 import { EventsOf } from './events'
-import { placeLink } from './overview'
 import { Tokens } from './tokens'
 
 interface Props {
@@ -53,10 +56,11 @@ export function TrajectoryView({ run, trajectory, turn }: Props) {
     <${Siblings} run=${run} report=${value} />
     <dl class="figures slim">${figures(value).map(([name, text]) => html`<div class="figure"><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>
     ${value.selectionWhy === '' ? null : html`<p class="verdict">${value.selectionWhy}</p>`}
+    ${summary.status === 'running' && !isStatic ? html`<section class="card"><h2>What it waits for</h2><${Waits} run=${run} id=${summary.trajectory} /></section>` : null}
     <nav class="modes" aria-label="ways to read the trajectory">${modes.map(([name, title]) => html`<a href=${withQuery({ view: name })} class=${mode === name ? 'active' : ''} aria-current=${mode === name ? 'true' : undefined}>${title}</a>`)}</nav>
     ${mode === 'tokens' ? html`<${Tokens} path=${path} />` : mode === 'events' ? html`<${EventsOf} path=${`${path}/events`} />` : html`<${Messages} run=${run} report=${value} />`}
     <section class="card"><h2>On a terminal</h2><${CopyCommand} what="show" command=${value.command} />
-      ${value.commands.map(({ what, command }) => html`<${CopyCommand} what=${what} command=${command} />`)}</section>`
+      <${Offered} run=${run} commands=${value.commands} /></section>`
 }
 
 const figures = ({
@@ -91,7 +95,7 @@ const Siblings = ({ run, report }: { readonly run: string; readonly report: Traj
 function Messages({ run, report }: { readonly run: string; readonly report: TrajectoryReport }) {
   return html`<div class="messages">
     ${report.prompt.map(m => html`<article class="message"><header><b>${m.role}</b></header><${Written} text=${m.content} /></article>`)}
-    ${report.parts.map(part => (part.kind === 'turn' ? html`<${Turn} run=${run} part=${part} />` : html`<${Call} run=${run} part=${part} />`))}
+    ${report.parts.map(part => (part.kind === 'turn' ? html`<${Turn} run=${run} part=${part} trajectory=${report.summary.trajectory} />` : part.kind === 'captured' ? html`<${CapturedCall} run=${run} part=${part} />` : html`<${Call} run=${run} part=${part} />`))}
     <article class="message judge"><header><b>judge</b><${Reward} reward=${report.summary.reward} />${report.how === null ? null : html`<span class="dim">${report.how.text}</span>`}</header>
       <div class="pair"><div><h3>answer</h3>${report.answer === null ? html`<p class="dim">none</p>` : html`<${Written} text=${report.answer} />`}</div><div><h3>truth</h3><${Written} text=${report.truth} /></div></div>
       ${report.why === null ? null : html`<${Written} text=${report.why} />`}</article>
@@ -101,14 +105,21 @@ function Messages({ run, report }: { readonly run: string; readonly report: Traj
 type TurnPart = Extract<Part, { kind: 'turn' }>
 type CallPart = Extract<Part, { kind: 'call' }>
 
-const Turn = ({ run, part }: { readonly run: string; readonly part: TurnPart }) =>
+interface TurnProps {
+  readonly run: string
+  readonly part: TurnPart
+  readonly trajectory: string
+}
+
+const Turn = ({ run, part, trajectory }: TurnProps) =>
   html`<article class=${`message model ${part.interrupted ? 'broken' : ''}`} id=${`turn-${part.turn}`}>
     <header><b>turn ${part.turn}${part.attempt > 0 ? `, attempt ${part.attempt}` : ''}</b>
       <span>${part.interrupted ? 'interrupted: ' : ''}${part.finish}</span><span>${number(part.tokens)} tokens</span>
       <span>policy ${part.versions.join(', ')}</span><span>${part.engine}</span>
       <span title="in the engine's queue">queued ${milliseconds(part.queuedMs)}</span><span title="from its start to its end">generated in ${milliseconds(part.generationMs)}</span>
       ${part.meanLogprob === null ? null : html`<span>mean logprob ${part.meanLogprob.toFixed(3)}</span>`}
-      <a href=${placeLink(run, part.place)} title=${clock(part.at)}>${part.place}</a></header>
+      <a href=${placeLink(run, part.place)} title=${clock(part.at)}>${part.place}</a>
+      <${Run} run=${run} request=${{ action: 'fork', trajectory, turn: part.turn }} label="fork here" name=${`fork here: before turn ${part.turn}, and go on live`} /></header>
     <${Written} text=${part.text} /></article>`
 
 const Call = ({ run, part }: { readonly run: string; readonly part: CallPart }) =>

@@ -8,8 +8,14 @@ export interface CommandPlace {
 }
 
 /** Returns `npx troupe …` with the options that find the run. */
-export function commandOf({ bus, run, directory }: CommandPlace, ...words: readonly string[]): string {
+export const commandOf = (place: CommandPlace, ...words: readonly string[]): string =>
+  commandText([...words, ...busWords(place), '--run', place.run])
+
+/** Returns the options that name the bus and the directory; none for the default bus. */
+export function busWords({ bus, directory }: CommandPlace): readonly string[] {
   const where = bus === 'lmdb:.troupe' ? [] : ['--bus', bus]
-  const files = directory === undefined ? [] : ['--dir', directory]
-  return ['npx', 'troupe', ...words, ...where, ...files, '--run', run].map(quoteArgument).join(' ')
+  return directory === undefined ? where : [...where, '--dir', directory]
 }
+
+export const commandText = (words: readonly string[]): string =>
+  ['npx', 'troupe', ...words].map(quoteArgument).join(' ')

@@ -9,6 +9,7 @@ import { listTrajectories } from '../../../replay/trajectories/filter'
 import { readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
 import type { GroupMember, GroupReport } from '../../api'
+import { offered } from '../actions/offered'
 import type { OpenedRun } from '../openedRun'
 import { shownLine, shownText } from '../shownText'
 import { type CommandPlace, commandOf } from './commands'
@@ -40,6 +41,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
       },
     ]
   })
+  const longest = Math.max(1, ...members.map(({ turns }) => turns))
   return {
     ...{ group, step: request?.step ?? 0, task: shownLine(request?.task.id ?? ''), members },
     prompt: (request?.task.messages ?? []).map(m => ({ role: m.role, content: shownText(m.content, mostPrompt) })),
@@ -59,6 +61,13 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
       Object.entries(report.variants).map(([name, { outcome, advantages }]) => [name, { outcome, advantages }]),
     ),
     command: commandOf(place, 'replay', 'roc', group, '--explain'),
+    commands: [
+      offered(run, place, 'what each selection would keep, and why', { action: 'selection', group }),
+      offered(run, place, 'score again with a changed reward', { action: 'rescore', target: group }),
+      offered(run, place, 'how its rollouts would end under other limits', {
+        ...{ action: 'limits', target: group, limit: 'turns', most: Math.max(1, longest - 1) },
+      }),
+    ],
   }
 }
 

@@ -8,12 +8,13 @@ import { scored } from '../../../replay/learning/evaluationScore'
 import { type StepFigures, stepFigures } from '../../../replay/learning/stepFigures'
 import { faultText } from '../../../replay/log/faults'
 import type { AlarmLine, Overview, StepPoint } from '../../api'
+import { offered } from '../actions/offered'
 import { cursorOf, endsOf } from '../cursor'
 import type { OpenedRun } from '../openedRun'
 import { plannedSteps } from '../openRuns'
 import type { FoldedAlarm, FoldedStep } from '../runFacts'
 import { shownLine } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
+import { busWords, type CommandPlace, commandOf, commandText } from './commands'
 
 /** Steps over which rates are measured. */
 const rateOver = 10
@@ -50,8 +51,23 @@ export async function overview(run: OpenedRun, place: CommandPlace): Promise<Ove
     faults: run.recorded.faults.slice(0, mostFaults).map(fault => shownLine(faultText(fault))),
     cursor: cursorOf(await endsOf(run.recorded)),
     command: commandOf(place, 'replay', 'steps'),
+    commands: [
+      {
+        what: 'what the run waits for, since when, and on whom',
+        command: commandText(['why', place.run, ...busWords(place)]),
+      },
+      ...(state === 'live' ? orders.map(([what, action]) => offered(run, place, what, { action })) : []),
+      ...(state === 'live' || state === 'done' ? [] : [offered(run, place, 'resume it', { action: 'resume' })]),
+    ],
   }
 }
+
+const orders = [
+  ['pause: begin no turn, draw or step', 'pause'],
+  ['take a pause or a drain back', 'go-on'],
+  ['drain: end after the steps that are drawn', 'drain'],
+  ['abort: end at once', 'abort'],
+] as const
 
 let cached: { readonly run: OpenedRun; readonly key: string; readonly points: readonly StepPoint[] } | undefined
 
@@ -125,11 +141,12 @@ function causeOf(alarm: string, step: number): readonly [query: string, words: r
 
 function alarmLine(alarm: FoldedAlarm, place: CommandPlace): AlarmLine {
   const [query, words] = causeOf(alarm.alarm, alarm.step)
+  const shows = alarm.alarm.startsWith('entropy') ? ['replay', 'entropy', '--all'] : ['replay', 'ls', ...words]
   return {
     ...{ at: alarm.at, place: alarm.place, step: alarm.step },
     alarm: shownLine(alarm.alarm),
     message: shownLine(alarm.message, 600),
     link: `trajectories${query === '' ? '' : `?${query}`}`,
-    command: commandOf(place, 'replay', 'ls', ...words),
+    command: commandOf(place, ...shows),
   }
 }

@@ -16,9 +16,11 @@ import { readTrajectories, readTrajectory, selectionOf, type Trajectory } from '
 import { explainSelection } from '../../../replay/whatIf/explainSelection'
 import type { Entry } from '../../../runtime/journal/journal'
 import type { Part, TrajectoryReport } from '../../api'
+import { offered } from '../actions/offered'
 import type { OpenedRun } from '../openedRun'
 import { shownJson, shownLine, shownText } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
+import { capturedCalls } from './calls'
+import { busWords, type CommandPlace, commandOf, commandText } from './commands'
 import { whyOf } from './group'
 import { trajectoryLine } from './lists'
 
@@ -40,6 +42,7 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
   const tried = (await triedSteps(run.recorded)).get(id)
   const summary = siblings.find(s => s.trajectory === id)
   const sibling = siblings.find(s => s.trajectory !== id)
+  const captured = capturedCalls(one)
   const trained = tried === undefined ? '' : `; step ${tried.step} trained on it`
   return {
     summary: trajectoryLine(summary!),
@@ -48,21 +51,35 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     answer: reward === null ? null : shownText(reward.answer, 4096),
     how: reward === null ? null : shownText(reward.how, 200),
     why: reward?.why === undefined ? null : shownText(reward.why, 4096),
-    selectionWhy: explained === undefined ? '' : `${whyOf(one, explained, run.positiveAbove)}${trained}`,
+    selectionWhy:
+      explained === undefined || request.purpose !== 'train'
+        ? ''
+        : `${whyOf(one, explained, run.positiveAbove)}${trained}`,
     penalty: selectionOf(one).penalty,
     tools: request.tools.map(name => shownLine(name)),
     seed: request.seed,
     promptTokens: request.tokens.length,
-    parts: partsOf(one).slice(0, mostParts),
+    parts: [...partsOf(one), ...captured].slice(0, mostParts),
     siblings: siblings.map(s => ({ trajectory: s.trajectory, reward: s.reward, selection: s.selection })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
-      { what: 'fork at a turn and go on live', command: commandOf(place, 'replay', 'fork', id, '--from-turn', '1') },
+      // A captured session goes on with its agent, which has its own way to fork (docs/gateway.md).
+      ...(captured.length > 0
+        ? []
+        : [offered(run, place, 'fork at a turn and go on live', { action: 'fork', trajectory: id, turn: 1 })]),
       { what: "run this trajectory's decisions again", command: commandOf(place, 'replay', 'run', id) },
-      { what: 'score again with a changed reward', command: commandOf(place, 'replay', 'rescore', id) },
+      offered(run, place, 'score again with a changed reward', { action: 'rescore', target: id }),
+      offered(run, place, 'how it would end under other limits', {
+        ...{ action: 'limits', target: id, limit: 'turns', most: Math.max(1, (summary?.turns ?? 1) - 1) },
+      }),
       ...(sibling === undefined
         ? []
-        : [{ what: 'compare with a sibling', command: commandOf(place, 'replay', 'diff', id, sibling.trajectory) }]),
+        : [
+            offered(run, place, 'compare with a sibling', {
+              ...{ action: 'diff', trajectory: id, other: sibling.trajectory },
+            }),
+          ]),
+      { what: 'what it waits for, or how it ended', command: commandText(['why', place.run, id, ...busWords(place)]) },
       { what: 'trace it to the step that trained on it', command: commandOf(place, 'replay', 'lineage', id) },
     ],
   }

@@ -1,0 +1,52 @@
+/**
+ * Actions of the page: what it may ask the server to do, and what the server says about them. Types only.
+ *
+ * Each action is a `troupe` command, run as a process of its own: it asks the run's process, or makes a new run. The server
+ * builds the command from these fields; the page never sends words of a command line.
+ */
+import type { ShownText } from './api'
+
+/** Upper bounds of the recipe's `limits` that a what-if can change. */
+export type LimitName = 'turns' | 'responseTokens' | 'contextTokens' | 'toolResponseChars' | 'callsPerTurn'
+
+export type ActionRequest =
+  | { readonly action: 'pause' | 'go-on' | 'drain' | 'abort' | 'resume' }
+  /** `turn`: the fork shares the turns before it. */
+  | { readonly action: 'fork'; readonly trajectory: string; readonly turn: number }
+  /** `target`: a trajectory or a group. */
+  | { readonly action: 'rescore'; readonly target: string }
+  | { readonly action: 'limits'; readonly target: string; readonly limit: LimitName; readonly most: number }
+  | { readonly action: 'selection'; readonly group: string }
+  | { readonly action: 'diff'; readonly trajectory: string; readonly other: string }
+
+export type ActionName = ActionRequest['action']
+
+/** A command that a view shows, and the action that runs it where actions are allowed. */
+export interface OfferedCommand {
+  readonly what: string
+  readonly command: string
+  readonly action?: ActionRequest
+}
+
+export interface ActionLine {
+  readonly id: string
+  readonly action: ActionName
+  readonly command: string
+  readonly state: 'running' | 'done' | 'failed'
+  /** null while it runs, and when a signal ended it. */
+  readonly exitCode: number | null
+  readonly startedAt: number
+  readonly endedAt: number | null
+  /** The newest part of what the command printed; `dropped`: characters before it that are no longer kept. */
+  readonly output: ShownText
+  readonly dropped: number
+  /** Run that the action makes or goes on with, for a link. */
+  readonly opens: string | null
+}
+
+export interface Actions {
+  /** False unless the server was started with --allow-actions. */
+  readonly allowed: boolean
+  /** The run's actions since the server started, newest first. */
+  readonly actions: readonly ActionLine[]
+}

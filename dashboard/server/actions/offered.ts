@@ -1,0 +1,12 @@
+/** A command that a view shows, with the action that runs the same command where actions are allowed. */
+import type { ActionRequest, OfferedCommand } from '../../apiActions'
+import type { OpenedRun } from '../openedRun'
+import { type CommandPlace, commandText } from '../views/commands'
+import { actionWords } from './actionWords'
+
+/** The name that a fork's run gets is made when the fork is started, so the shown command leaves it out. */
+export function offered(run: OpenedRun, place: CommandPlace, what: string, action: ActionRequest): OfferedCommand {
+  const { words } = actionWords(action, run.index, place)
+  const as = words.indexOf('--as')
+  return { what, command: commandText(as < 0 ? words : words.toSpliced(as, 2)), action }
+}

@@ -1,0 +1,17 @@
+/** Finds Chromium for the tests of the dashboard; says so where there is none. */
+import { existsSync } from 'node:fs'
+import { type Browser, chromium } from 'playwright-core'
+
+export const chromiumPath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/google-chrome'].find(
+  path => path !== undefined && existsSync(path),
+)
+
+/** `describe`, or `describe.skip` with a message where Chromium is not installed. */
+export function describeInBrowser(): jest.Describe {
+  if (chromiumPath !== undefined) return describe
+  console.warn('Chromium is not installed, so the dashboard is not tested in a browser')
+  return describe.skip
+}
+
+export const openBrowser = (): Promise<Browser> =>
+  chromium.launch({ executablePath: chromiumPath!, args: ['--no-sandbox'] })
