@@ -18,6 +18,7 @@ import { openJournal } from '../runtime/journal/openJournal'
 import { runDirectory } from '../runtime/runDirectory'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
 import { type ManyTrajectories, writeManyTrajectories } from './support/manyTrajectories'
+import { scrolledPage } from './support/scrolledPage'
 
 const run = runId('many')
 const many: ManyTrajectories = { steps: 125, groups: 50, groupSize: 16 }
@@ -110,6 +111,8 @@ export async function bench(): Promise<BenchReport> {
       const watching = (cpuSeconds(pid) - before) / watchSeconds
       ending.abort()
       await stream.body?.cancel().catch(() => {})
+      const scrolledIn = await scrolledPage(`${served.url}#/r/${run}/trajectories`)
+      if (scrolledIn === undefined) process.stderr.write('no Chromium: the page is not measured in a browser\n')
       const memory = (status(pid, 'RssAnon') * 1024) / 1e6
       const build = join(root, __filename.endsWith('.ts') ? 'dashboard' : 'dist/dashboard', 'page/build')
       const page = ['page.js', 'page.css', 'index.html'].map(name => gzipSync(readFileSync(join(build, name))).length)
@@ -131,6 +134,13 @@ export async function bench(): Promise<BenchReport> {
           atMost('memory of the server without the mapped log, MB', memory, 300),
           atMost('CPU of the server while a page watches, share of a core', watching, 0.05),
           atMost('page, compressed kB', page.reduce((a, b) => a + b, 0) / 1000, 120),
+          ...(scrolledIn === undefined
+            ? []
+            : [
+                atLeast('frames a second while 40 rows a frame are scrolled', scrolledIn.framesPerSecond, 50),
+                atMost('frames in which a row was missing', scrolledIn.framesWithGaps, 0),
+                atMost('memory of the page in the browser, MB', scrolledIn.megabytes, 300),
+              ]),
         ],
       }
     } finally {

@@ -45,6 +45,8 @@ const mostAlarms = 500
 export class RunFacts {
   started: RunStarted | undefined
   finished: RunFinished | undefined
+  /** Where the latest published weights lie, as the fact names it (runtime/runPaths.ts). */
+  weights: string | undefined
   readonly steps = new Map<number, FoldedStep>()
   readonly evaluations: EvaluationCompleted[] = []
   readonly engines = new Map<string, FoldedEngine>()
@@ -111,6 +113,7 @@ export class RunFacts {
         break
       case 'weights.published':
         mark('weights', `policy ${fact.version} published`)
+        this.weights = fact.url
         break
       case 'stage.changed':
         mark('stage', `stage ${fact.stage}: ${fact.reason}`)

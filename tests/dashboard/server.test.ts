@@ -15,6 +15,7 @@ import type {
   TokenPage,
   TrajectoryLine,
   TrajectoryReport,
+  WhyReport,
 } from '../../dashboard/api'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
 import { OpenedRun } from '../../dashboard/server/openedRun'
@@ -112,6 +113,9 @@ test('the list, the header, a group, a trajectory, its tokens and its events are
   expect(pieces.some(piece => piece.kind === 'generation')).toBe(true)
   expect(pieces.every(piece => piece.to > piece.from)).toBe(true)
   expect((await asked<Cluster>('/cluster')).topics.length).toBeGreaterThan(5)
+  const why = await asked<WhyReport>(`/why?id=${kept!.trajectory}`)
+  expect(why).toMatchObject({ outcome: expect.stringMatching(/^scored/), waits: [] })
+  expect(why.command).toBe(`npx troupe why ${run} ${kept!.trajectory} --bus lmdb:${directory}`)
 })
 
 test('pages of a list join without a gap or a repetition, and a filter that is not valid is refused', async () => {

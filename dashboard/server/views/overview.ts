@@ -4,9 +4,12 @@
  * in   an opened run        out  JSON of api.ts
  * Invariant: nothing here reads the log beyond what the run's refresh has folded.
  */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { scored } from '../../../replay/learning/evaluationScore'
 import { type StepFigures, stepFigures } from '../../../replay/learning/stepFigures'
 import { faultText } from '../../../replay/log/faults'
+import { pathToday } from '../../../runtime/runPaths'
 import type { AlarmLine, Overview, StepPoint } from '../../api'
 import { offered } from '../actions/offered'
 import { cursorOf, endsOf } from '../cursor'
@@ -56,10 +59,19 @@ export async function overview(run: OpenedRun, place: CommandPlace): Promise<Ove
         what: 'what the run waits for, since when, and on whom',
         command: commandText(['why', place.run, ...busWords(place)]),
       },
+      ...chatCommand(run),
       ...(state === 'live' ? orders.map(([what, action]) => offered(run, place, what, { action })) : []),
       ...(state === 'live' || state === 'done' ? [] : [offered(run, place, 'resume it', { action: 'resume' })]),
     ],
   }
+}
+
+/** Talks with the latest policy, where its weights are still on this host. */
+function chatCommand({ facts, recorded }: OpenedRun): Overview['commands'] {
+  if (facts.weights === undefined) return []
+  const model = pathToday(recorded.files.root, facts.weights)
+  if (!existsSync(join(model, 'config.json'))) return []
+  return [{ what: 'talk with the latest policy', command: commandText(['chat', '--model', model]) }]
 }
 
 const orders = [

@@ -47,9 +47,18 @@ async function asked({ recorded }: OpenedRun, place: CommandPlace, id: string | 
 }
 
 function outcomeOf({ outcome }: Explanation): string {
-  const { kind } = outcome
-  if (kind === 'waiting') return kind
-  return shownLine('by' in outcome ? `${kind} by ${outcome.by}: ${outcome.why}` : `${kind}: ${outcome.why}`, 400)
+  switch (outcome.kind) {
+    case 'waiting':
+      return 'waiting'
+    case 'scored':
+      return shownLine(outcome.reward === null ? outcome.why : `scored ${outcome.reward} (${outcome.why})`, 400)
+    case 'answered':
+      return shownLine(`ended: ${outcome.why}`, 400)
+    case 'lost':
+      return shownLine(`lost: ${outcome.why}`, 400)
+    default:
+      return shownLine(`${outcome.kind} by ${outcome.by}: ${outcome.why}`, 400)
+  }
 }
 
 function waitLine({ count, oldest }: SummedWait, now: number): WaitLine {
