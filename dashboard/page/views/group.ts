@@ -69,7 +69,7 @@ function member(run: string, one: GroupMember) {
 
 function Variants({ report }: { readonly report: GroupReport }) {
   const names = Object.keys(report.variants)
-  return html`<div class="tablewrap"><table class="list small"><thead><tr><th>rollout</th>${names.map(name => html`<th class="n">${name}</th>`)}</tr></thead>
+  return html`<div class="tablewrap" tabindex="0"><table class="list small"><thead><tr><th>rollout</th>${names.map(name => html`<th class="n">${name}</th>`)}</tr></thead>
     <tbody>${report.members.filter(one => one.reward !== null).map(one => html`<tr><td>#${one.member}</td>${names.map(name => html`<td class="n">${signedOr(report.variants[name]!.advantages[one.member])}</td>`)}</tr>`)}</tbody>
     <tfoot><tr><td></td>${names.map(name => html`<td class="n dim">${report.variants[name]!.outcome}</td>`)}</tr></tfoot></table></div>`
 }
