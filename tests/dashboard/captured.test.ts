@@ -1,10 +1,12 @@
 /** A session that the gateway captured, on the page: its calls as a tree, with what each added and why it branched. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Paged, Part, TrajectoryLine, TrajectoryReport } from '../../dashboard/api'
 import { openDashboard } from '../../dashboard/server/openDashboard'
+import { runId } from '../../messages/ids'
 import { openTroupe } from '../../runtime/embed'
+import { runDirectory } from '../../runtime/runDirectory'
 import { openTestGateway } from '../support/gateway/openTestGateway'
 
 jest.setTimeout(60_000)
@@ -13,7 +15,9 @@ test('calls stand below the call that they continue, a branch one deeper, with i
   const directory = mkdtempSync(join(tmpdir(), 'troupe-captured-'))
   try {
     const bus = `lmdb:${directory}`
-    const log = await openTroupe({ bus, run: 'r' })
+    const files = runDirectory(directory, runId('r'))
+    mkdirSync(files.log, { recursive: true })
+    const log = await openTroupe({ bus: `lmdb:${files.log}`, run: 'r' })
     const { post, close } = await openTestGateway((_context, turn) => `answer ${turn}`, { over: log })
     const user = (content: string) => ({ role: 'user', content })
     const say = async (...messages: readonly object[]) => {
