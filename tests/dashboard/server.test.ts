@@ -232,8 +232,11 @@ test('off loopback a token is demanded, at the start and for every answer', asyn
 })
 
 test('a run that writes nothing is cut off after 15 s, and is live while the writer of its log sends heartbeats', async () => {
-  const { log } = runDirectory(directory, runId(run))
-  const opened = await OpenedRun.open(`lmdb:${directory}`, run, undefined)
+  // The run of the other tests is over by now: its rest has been appended.
+  const unfinished = join(directory, 'unfinished')
+  await saveFirstPart(unfinished)
+  const { log } = runDirectory(unfinished, runId(run))
+  const opened = await OpenedRun.open(`lmdb:${unfinished}`, run, undefined)
   const now = jest.spyOn(systemEffects, 'now')
   try {
     const silentFor = (ms: number) => now.mockReturnValue(opened.newest.at + ms)
