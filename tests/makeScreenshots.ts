@@ -14,7 +14,7 @@ async function main(): Promise<void> {
   try {
     for (const picture of pictures)
       writeFileSync(join(folder, `${picture.name}.png`), await takePicture(browser, demo, picture))
-    writeFileSync(join(folder, 'drawn-by.json'), `${JSON.stringify({ fonts: await fontsOf(browser) })}\n`)
+    writeFileSync(join(folder, 'drawn-by.json'), `{ "fonts": "${await fontsOf(browser)}" }\n`)
   } finally {
     await browser.close()
     await demo.close()

@@ -192,7 +192,7 @@ test('text of the model is sent escaped, under a policy that runs no inline scri
   expect(body).not.toMatch(/<script(?![^>]*src=)[^>]*>|https?:|onerror/)
   const { rows } = await asked<Paged<TrajectoryLine>>('/trajectories?limit=1')
   const { parts } = await asked<TrajectoryReport>(`/trajectories/${rows[0]!.trajectory}`)
-  const turn = parts.find(part => part.kind === 'turn' && part.turn === 0)!
+  const turn = parts.filter(part => part.kind === 'turn').find(part => part.turn === 0)!
   expect(turn.text.text).toContain('</textarea><a href="javascript:hacked=1">x</a>\\u202e\\u0000\\u001b[2J')
 })
 
