@@ -4,7 +4,7 @@
  * This file is longer than 320 lines because server and page share one contract, which a reader wants to see whole.
  * Text of models, tools and tasks is escaped and cut by the server (`ShownText`); the page sets it as text nodes.
  */
-import type { OfferedCommand } from './apiActions'
+import type { OfferedCommand, ShownText } from './apiActions'
 
 /**
  * live: a record was written within the last 15 s, or the writer of an lmdb log sent a heartbeat. ended: it wrote
@@ -26,11 +26,7 @@ export interface RunLine {
   readonly error?: string
 }
 
-export interface ShownText {
-  readonly text: string
-  /** Number of characters that were left out at the end. */
-  readonly cut: number
-}
+export type { ShownText }
 
 /** Position in the log, `topic:partition:offset`. */
 export type PlaceText = string

@@ -4,7 +4,13 @@
  * Each action is a `troupe` command, run as a process of its own: it asks the run's process, or makes a new run. The server
  * builds the command from these fields; the page never sends words of a command line.
  */
-import type { ShownText } from './api'
+
+/** Text of models, tools, tasks and commands, escaped and cut by the server. */
+export interface ShownText {
+  readonly text: string
+  /** Number of characters that were left out at the end. */
+  readonly cut: number
+}
 
 /** Upper bounds of the recipe's `limits` that a what-if can change. */
 export type LimitName = 'turns' | 'responseTokens' | 'contextTokens' | 'toolResponseChars' | 'callsPerTurn'

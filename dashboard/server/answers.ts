@@ -5,11 +5,11 @@
  * Invariant: lists are paged by offset, and the rows of one answer are bounded.
  */
 import { TroupeError } from '../../runtime/errors'
+import type { CommandPlace } from './commands'
 import type { OpenedRun } from './openedRun'
 import type { OpenRuns } from './openRuns'
 import { badQuery, filterOf, pageOf, sortOf } from './query'
 import { cluster } from './views/cluster'
-import type { CommandPlace } from './views/commands'
 import { topicEvents, trajectoryEvents } from './views/events'
 import { groupReport } from './views/group'
 import { lanes } from './views/lanes'

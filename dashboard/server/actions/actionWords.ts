@@ -9,9 +9,9 @@ import { groupOf } from '../../../messages/ids'
 import { replayError } from '../../../replay/replayError'
 import { systemEffects } from '../../../runtime/effects'
 import type { ActionName, ActionRequest, LimitName } from '../../apiActions'
+import { busWords, type CommandPlace } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { badQuery } from '../query'
-import { busWords, type CommandPlace } from '../views/commands'
 
 export interface ActionWords {
   readonly action: ActionName

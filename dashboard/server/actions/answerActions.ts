@@ -6,8 +6,8 @@
  */
 import type { IncomingMessage } from 'node:http'
 import type { Actions } from '../../apiActions'
+import type { CommandPlace } from '../commands'
 import type { OpenedRun } from '../openedRun'
-import type { CommandPlace } from '../views/commands'
 import { actionWords } from './actionWords'
 import { requestBody } from './requestBody'
 import type { RunningActions } from './runningActions'

@@ -1,7 +1,7 @@
 /** A command that a view shows, with the action that runs the same command where actions are allowed. */
 import type { ActionRequest, OfferedCommand } from '../../apiActions'
+import { type CommandPlace, commandText } from '../commands'
 import type { OpenedRun } from '../openedRun'
-import { type CommandPlace, commandText } from '../views/commands'
 import { actionWords } from './actionWords'
 
 /** The name that a fork's run gets is made when the fork is started, so the shown command leaves it out. */

@@ -9,8 +9,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
 import type { ActionLine, ActionName } from '../../apiActions'
+import { commandText } from '../commands'
 import { shownText } from '../shownText'
-import { commandText } from '../views/commands'
 import type { ActionWords } from './actionWords'
 
 /** Characters of output that are kept of an action; older ones are dropped. */

@@ -9,9 +9,9 @@ import type { TopicName } from '../../../messages/topics'
 import { topicOnBus, topics } from '../../../messages/topics'
 import { type ActorNode, treesOf } from '../../../replay/log/supervisionTrees'
 import type { ActorLine, Cluster, EngineLine } from '../../api'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownLine } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
 
 /** Newest records of `tool-calls` among which each executor's latest offer of slots is found; it offers once a second. */
 const offersAmong = 2000

@@ -11,9 +11,9 @@ import { replayError } from '../../../replay/replayError'
 import { showTrajectory } from '../../../replay/trajectories/showTrajectory'
 import type { Entry } from '../../../runtime/journal/journal'
 import type { EventLine, Paged } from '../../api'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownJson } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
 import type { PageOf } from './lists'
 
 export async function trajectoryEvents(

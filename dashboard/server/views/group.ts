@@ -10,9 +10,9 @@ import { readTrajectories, selectionOf, type Trajectory } from '../../../replay/
 import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
 import type { GroupMember, GroupReport } from '../../api'
 import { offered } from '../actions/offered'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownLine, shownText } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
 import { trajectoryLine } from './lists'
 
 const mostPrompt = 8192

@@ -9,8 +9,8 @@ import { listTrajectories, type TrajectoryFilter } from '../../../replay/traject
 import { readTrajectories, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { systemEffects } from '../../../runtime/effects'
 import type { Lane, LanePiece, Lanes } from '../../api'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
-import { type CommandPlace, commandOf } from './commands'
 import type { PageOf } from './lists'
 
 export async function lanes(

@@ -8,9 +8,9 @@ import { groupOf } from '../../../messages/ids'
 import { listTrajectories, type TrajectoryFilter } from '../../../replay/trajectories/filter'
 import type { TrajectorySummary } from '../../../replay/trajectories/summaries'
 import type { GroupLine, Paged, TrajectoryLine } from '../../api'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownLine } from '../shownText'
-import { type CommandPlace, commandOf } from './commands'
 
 export interface PageOf {
   readonly offset: number

@@ -12,12 +12,12 @@ import { faultText } from '../../../replay/log/faults'
 import { pathToday } from '../../../runtime/runPaths'
 import type { AlarmLine, Overview, StepPoint } from '../../api'
 import { offered } from '../actions/offered'
+import { busWords, type CommandPlace, commandOf, commandText } from '../commands'
 import { cursorOf, endsOf } from '../cursor'
 import type { OpenedRun } from '../openedRun'
 import { plannedSteps } from '../openRuns'
 import type { FoldedAlarm, FoldedStep } from '../runFacts'
 import { shownLine } from '../shownText'
-import { busWords, type CommandPlace, commandOf, commandText } from './commands'
 
 /** Steps over which rates are measured. */
 const rateOver = 10

@@ -8,8 +8,8 @@ import { modelDirectories, type TokenTexts, tokenTexts } from '../../../replay/t
 import { factsIn, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { escapeForTerminal } from '../../../runtime/escapeForTerminal'
 import type { TokenPage, TokenSpan } from '../../api'
+import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
-import { type CommandPlace, commandOf } from './commands'
 import type { PageOf } from './lists'
 import { trajectoryOf } from './trajectory'
 

@@ -11,9 +11,9 @@ import type { Explanation, SummedWait } from '../../../replay/why/explain'
 import { whyRun } from '../../../replay/why/whyRun'
 import { systemEffects } from '../../../runtime/effects'
 import type { WaitLine, WhyReport } from '../../api'
+import { busWords, type CommandPlace, commandText } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownLine } from '../shownText'
-import { busWords, type CommandPlace, commandText } from './commands'
 
 const mostWaits = 12
 const keptMs = 2000
