@@ -7,11 +7,9 @@
  * kernel kills it). Its socket lies in a directory that only this user can enter. Restarting it is its supervisor's
  * job.
  */
-import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { Readable, Writable } from 'node:stream'
 import * as grpc from '@grpc/grpc-js'
 import { loadSync } from '@grpc/proto-loader'
 import { afterAwake } from '../runtime/awakeTimer'
@@ -19,6 +17,8 @@ import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
 import { policyDirectory, torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
+import type { PythonProcess } from './forkServer'
+import { startPython } from './pythonProcess'
 
 type PolicyService = 'render' | 'engine' | 'trainer'
 
@@ -82,16 +82,13 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const python = options.python ?? torchPythonPath()
   const directory = temporaryDirectory('')
   const socket = `unix:${join(directory, 'socket')}`
-  const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
-    stdio: ['pipe', 'pipe', 'pipe'],
-    detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
-    env: {
-      ...process.env,
-      ...options.env,
-      PYTHONPATH: policyDirectory(),
-      PYTHONUNBUFFERED: '1',
-      PYTHONDONTWRITEBYTECODE: '1',
-    },
+  const child = await startPython({
+    module: 'troupe_policy.server',
+    args: parent => argumentsOf(options, socket, parent),
+    // The renderer needs no torch, and torchrun starts the ranks itself.
+    mayFork: serve !== 'render' && Number(options.options?.ranks ?? 1) === 1,
+    python,
+    ...(options.env !== undefined && Object.keys(options.env).length > 0 && { env: options.env }),
   })
   child.stdin.on('error', () => {}) // an error is ignored: 'error' or 'close' reports the end of the process
   const stderr = tailOf(child, options.log)
@@ -141,11 +138,9 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   }
 }
 
-type Child = ChildProcessByStdio<Writable, Readable, Readable>
-
-function argumentsOf(options: PolicyProcessOptions, socket: string): string[] {
+function argumentsOf(options: PolicyProcessOptions, socket: string, parent: number): string[] {
   const { serve, modelDirectory, template } = options
-  const list = ['--serve', serve, '--model', modelDirectory, '--socket', socket, '--parent', String(process.pid)]
+  const list = ['--serve', serve, '--model', modelDirectory, '--socket', socket, '--parent', String(parent)]
   if (template !== undefined) list.push('--template', template)
   for (const [name, value] of Object.entries(options.options ?? {})) {
     if (value === undefined || value === false) continue
@@ -159,7 +154,12 @@ function argumentsOf(options: PolicyProcessOptions, socket: string): string[] {
 const rankKilled = /exitcode\s*: -9\b/
 
 /** Waits for the one line on stdout that says whether the process serves. */
-async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, timeoutMs: number): Promise<void> {
+async function ready(
+  child: PythonProcess,
+  lost: Promise<Error>,
+  serve: PolicyService,
+  timeoutMs: number,
+): Promise<void> {
   const lines = createInterface({ input: child.stdout })
   let timer: NodeJS.Timeout | undefined
   try {
@@ -201,7 +201,7 @@ function gone(serve: PolicyService, how: string, stderr: string): Error {
   })
 }
 
-function tailOf(child: Child, log: PolicyProcessOptions['log']): () => string {
+function tailOf(child: PythonProcess, log: PolicyProcessOptions['log']): () => string {
   let tail = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     tail = redactSecrets(tail + text).slice(-stderrTailChars)

@@ -15,6 +15,10 @@ import { retryKilled } from '../sandbox/retryKilled'
 
 /** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
 const driverFiles = ['/dev/nvidiactl', '/dev/dxg', '/dev/kfd']
+
+/** True where a GPU's driver is installed; whether torch can use it is another question. */
+export const hasGpuDriver = (): boolean => driverFiles.some(file => existsSync(file))
+
 /** Upper bound on the import of torch and the start of its driver, in milliseconds. */
 const askMs = 120_000
 
@@ -28,7 +32,7 @@ export const visibleVariable = (env: NodeJS.ProcessEnv = process.env): string =>
  */
 export async function visibleDevices(
   env: NodeJS.ProcessEnv = process.env,
-  hasDriver = driverFiles.some(file => existsSync(file)),
+  hasDriver = hasGpuDriver(),
 ): Promise<readonly string[]> {
   const named = env[visibleVariable(env)]
   if (!hasDriver || named?.trim() === '') return []

@@ -81,6 +81,12 @@ export function policyDirectory(): string {
   return resolve(__dirname, '../policy')
 }
 
+/** Returns the environment of a process of troupe_policy: this process's own, with `more`. */
+export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
+  const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
+  return { ...process.env, ...more, ...ours }
+}
+
 /**
  * Returns the venv of the vLLM server, which cli/setup/vllm.js makes at the same path (`troupe setup vllm`).
  */

@@ -5,15 +5,14 @@
  * out  the directory and the chat template
  * Invariant: a random model is made once for a run, from the recipe's model section, seed and demonstrations alone.
  */
-import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { promisify } from 'node:util'
+import { runPython } from '../../backends/pythonProcess'
 import { contextFaults, positionsOf, type RecipeConfig } from '../../config'
 import type { ChatMessage } from '../../messages/facts'
 import { asError, TroupeError } from '../../runtime/errors'
-import { policyDirectory, torchPythonPath } from '../../runtime/python'
+import { torchPythonPath } from '../../runtime/python'
 import { retryKilled } from '../../sandbox/retryKilled'
 
 export interface ModelOnDisk {
@@ -42,9 +41,9 @@ export async function modelOf(
   await writeFile(spec, JSON.stringify(asked))
   const python = torchPythonPath()
   try {
-    const args = ['-m', 'troupe_policy.model.init_model', '--out', directory, '--spec', `@${spec}`]
-    const options = { cwd: policyDirectory(), timeout: initDeadlineMs }
-    await retryKilled(() => promisify(execFile)(python, args, options))
+    const module = 'troupe_policy.model.init_model'
+    const args = ['--out', directory, '--spec', `@${spec}`]
+    await retryKilled(() => runPython({ module, args: () => args, python }, initDeadlineMs))
   } catch (thrown) {
     throw new TroupeError('config.model_not_made', {
       boundary: 'config',

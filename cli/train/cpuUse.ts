@@ -59,7 +59,7 @@ function children(): [number, Use][] {
   for (const pid of pids()) {
     try {
       const { parent, cpuSeconds: seconds } = processStat(pid)
-      if (parent !== process.pid) continue
+      if (parent !== process.pid && !isForkServerOfOurs(parent)) continue
       const served = /--serve\0(engine|trainer|render)\0/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
       if (served === null) continue
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
@@ -70,3 +70,7 @@ function children(): [number, Use][] {
   }
   return found
 }
+
+/** True for the fork server of this process, whose forks are its engines and its trainer. */
+const isForkServerOfOurs = (pid: number): boolean =>
+  processStat(pid).parent === process.pid && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('fork_server')

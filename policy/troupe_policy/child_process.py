@@ -26,14 +26,22 @@ _socket_folders: list[str] = []
 def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
     """Asks the kernel for SIGKILL at the parent's death (Linux), and exits at the end of stdin on every system.
 
+    parent: the parent's pid, if known. stdin: the descriptor to which stdin was moved.
+    """
+    end_with_parent(parent)
+    threading.Thread(target=_exit_with_stdin, args=(stdin,), name="stdin", daemon=True).start()
+
+
+def end_with_parent(parent: int | None) -> None:
+    """Asks the kernel for SIGKILL at the parent's death (Linux), without a thread.
+
     parent: the parent's pid, if known. If it is no longer the parent, which may have died before the kernel was asked,
-    this process exits with 1. stdin: the descriptor to which stdin was moved.
+    this process exits with 1.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
-    threading.Thread(target=_exit_with_stdin, args=(stdin,), name="stdin", daemon=True).start()
 
 
 def _exit_with_stdin(stdin: int) -> None:

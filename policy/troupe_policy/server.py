@@ -21,6 +21,7 @@ import grpc
 
 from .child_process import announce, die_with_parent, exit_now, fail, socket_address
 from .generated import policy_pb2_grpc as rpc
+from .library_settings import set_library_variables
 from .trainer.ranks.torchrun import Places, in_torchrun, run_ranks
 
 # Upper bound on the size of one gRPC message.
@@ -191,15 +192,7 @@ def main() -> None:
     # Under torchrun the parent process is torchrun, and --parent holds the pid of torchrun's own parent.
     die_with_parent(None if in_torchrun() else given.parent)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    # GOMP_SPINCOUNT is read when torch is imported: torch's threads spin at every barrier. Spinning too long (the
-    # default is milliseconds) starves the awaited thread when tools and Node need the same cores: work of 3 s was not
-    # done after 40 s on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000 tokens/s
-    # then, and at 36,000 with this count.
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Models come from directories, so no library may access the network.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    set_library_variables()
     try:
         if given.serve == "trainer":
             serve_trainer(given)

@@ -2,8 +2,8 @@
  * The child processes of a `troupe` process, by kind, as /proc shows them.
  *
  * in   a process        out  its children: renderers, engines, trainers, zygotes, reward processes; whether each serves
- * Invariant: a child is listed from the moment that its program runs. Forks of a zygote, and helpers that a child
- * starts, are not listed: they have other parents.
+ * Invariant: a child is listed from the moment that its program runs. What the fork server forks counts as a child of its
+ * parent; forks of a zygote, and helpers that a child starts, are not listed.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 
@@ -24,7 +24,8 @@ const ticksPerSecond = 100
 
 export function childrenOf(parent: number): readonly Child[] {
   const upS = Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0])
-  return pidsBelow(parent).flatMap(pid => {
+  const forked = pidsBelow(parent).filter(isForkServer).flatMap(pidsBelow)
+  return [...pidsBelow(parent), ...forked].flatMap(pid => {
     try {
       const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
@@ -50,6 +51,14 @@ function pidsBelow(parent: number): readonly number[] {
     )
   } catch {
     return [] // the process, or one of its threads, has ended
+  }
+}
+
+function isForkServer(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[2] === 'troupe_policy.fork_server'
+  } catch {
+    return false // it has ended
   }
 }
 

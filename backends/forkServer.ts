@@ -1,0 +1,214 @@
+/**
+ * A Python process that has imported torch, and the processes that it forks (policy/troupe_policy/fork_server.py).
+ *
+ * in   a module of troupe_policy, its arguments      out  a process with the streams and events of a child process
+ * Invariant: the fork server ends with this process, or 10 s after its last fork has ended. Its forks end with it.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { EventEmitter } from 'node:events'
+import { rm } from 'node:fs/promises'
+import { createConnection, type Socket } from 'node:net'
+import { constants } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
+import { pythonEnvironment } from '../runtime/python'
+import { temporaryDirectory } from '../sandbox/temporaryDirectory'
+
+/** What a spawned and a forked process have in common. 'close' comes after the last byte of both outputs. */
+export interface PythonProcess extends EventEmitter {
+  readonly pid?: number | undefined
+  readonly stdin: Writable
+  readonly stdout: Readable
+  readonly stderr: Readable
+  readonly signalCode: NodeJS.Signals | null
+  kill(signal: NodeJS.Signals): boolean
+}
+
+/** Longest start of a fork server, ms. After it, processes are spawned. */
+const startMs = 120_000
+/** A fork server without a process ends after this time, ms. */
+export const idleMs = 10_000
+/** Bytes of the fork server's command line in which its forks write theirs. */
+const titleBytes = 4096
+
+export interface ForkServer {
+  /** Forks a process. Rejects if the fork server ends meanwhile. */
+  fork(program: Forked): Promise<PythonProcess>
+}
+
+interface Forked {
+  readonly module: string
+  /** Its arguments; `parent` is the pid of the fork server. */
+  readonly args: (parent: number) => readonly string[]
+  readonly env: NodeJS.ProcessEnv
+}
+
+const servers = new Map<string, Promise<ForkServer | undefined>>()
+
+/** Returns the fork server of an interpreter, started at the first call; undefined if it does not start. */
+export function openForkServer(python: string): Promise<ForkServer | undefined> {
+  let found = servers.get(python)
+  if (found === undefined) {
+    found = startServer(python, () => servers.delete(python))
+    servers.set(python, found)
+  }
+  return found
+}
+
+type Report = { ready?: true; id?: number; pid?: number; status?: number }
+
+async function startServer(python: string, forget: () => void): Promise<ForkServer | undefined> {
+  const directory = temporaryDirectory('')
+  const path = join(directory, 'fork')
+  const words = ['-m', 'troupe_policy.fork_server', path, '--parent', String(process.pid)]
+  const child = spawn(python, [...words, '--title', '.'.repeat(titleBytes)], {
+    stdio: ['pipe', 'pipe', 'ignore'],
+    detached: true,
+    env: pythonEnvironment(),
+  })
+  child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
+  const forks = new Map<number, Fork>()
+  const starting = new Map<number, (pid: number) => void>()
+  let next = 0
+  let users = 0
+  let idle: NodeJS.Timeout | undefined
+  const end = () => {
+    forget()
+    child.stdin.end()
+  }
+  // Without a process it keeps neither this process alive nor, after a while, itself.
+  const use = (change: 1 | -1) => {
+    users += change
+    clearTimeout(idle)
+    for (const part of [child, child.stdin, child.stdout] as unknown as ChildProcess[]) {
+      if (users > 0) part.ref()
+      else part.unref()
+    }
+    if (users === 0) idle = setTimeout(end, idleMs).unref()
+  }
+  use(1)
+  const gone = new Promise<void>(resolve => {
+    child.once('error', () => resolve())
+    child.once('exit', () => resolve())
+  })
+  const ready = new Promise<boolean>(resolve => {
+    createInterface({ input: child.stdout }).on('line', line => {
+      const report = JSON.parse(line) as Report
+      if (report.ready) resolve(true)
+      else if (report.id !== undefined) starting.get(report.id)?.(report.pid!)
+      else forks.get(report.pid!)?.ended(report.status!)
+    })
+    setTimeout(resolve, startMs, false).unref()
+    void gone.then(() => resolve(false))
+  })
+  void gone.then(async () => {
+    forget()
+    clearTimeout(idle)
+    for (const fork of forks.values()) fork.ended(-constants.signals.SIGKILL)
+    await rm(directory, { recursive: true, force: true })
+  })
+  const isReady = await ready
+  use(-1)
+  if (!isReady) {
+    child.kill('SIGKILL')
+    return undefined
+  }
+  return {
+    async fork({ module, args, env }) {
+      const id = next++
+      use(1)
+      try {
+        const [stdio, stderr] = await Promise.all([connected(path), connected(path)])
+        const forked = new Promise<Fork>((resolve, reject) => {
+          // At once, since the report of its end may be the next line.
+          starting.set(id, pid => {
+            const fork = new Fork(pid, stdio, stderr)
+            forks.set(pid, fork)
+            resolve(fork)
+          })
+          void gone.then(() => reject(new Error('the fork server has ended')))
+        })
+        const argv = [module, ...args(child.pid!)]
+        stdio.write(`${JSON.stringify({ id, stream: 'stdio', argv, env, cwd: process.cwd() })}\n`)
+        stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
+        const fork = await forked
+        fork.once('close', () => {
+          forks.delete(fork.pid)
+          use(-1)
+        })
+        return fork
+      } catch (thrown) {
+        use(-1)
+        throw thrown
+      } finally {
+        starting.delete(id)
+      }
+    },
+  }
+}
+
+function connected(path: string): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = createConnection({ path, allowHalfOpen: true }, () => resolve(socket))
+    socket.once('error', reject)
+  })
+}
+
+const signalNames = new Map(Object.entries(constants.signals).map(([name, number]) => [number, name as NodeJS.Signals]))
+
+/** A forked process. */
+class Fork extends EventEmitter implements PythonProcess {
+  readonly stdin: Writable
+  readonly stdout: Readable
+  readonly stderr: Readable
+  signalCode: NodeJS.Signals | null = null
+  private status: number | undefined
+  private open = 2
+
+  constructor(
+    readonly pid: number,
+    stdio: Socket,
+    stderr: Socket,
+  ) {
+    super()
+    this.stdin = stdio
+    this.stdout = stdio
+    this.stderr = stderr
+    for (const socket of [stdio, stderr]) {
+      socket.on('error', () => {}) // a broken connection: 'close' follows
+      socket.once('end', () => socket.end())
+      socket.once('close', () => {
+        this.open--
+        this.closeIfDone()
+      })
+    }
+  }
+
+  /** Takes the exit code, or minus the number of the signal. */
+  ended(status: number): void {
+    if (this.status !== undefined) return
+    this.status = status
+    // Nobody may read its output any more, and a connection closes only after its last byte was read.
+    // Not before the caller could listen.
+    setImmediate(() => {
+      for (const output of [this.stdout, this.stderr]) output.resume()
+    })
+    this.signalCode = status < 0 ? (signalNames.get(-status) ?? null) : null
+    this.closeIfDone()
+  }
+
+  kill(signal: NodeJS.Signals): boolean {
+    if (this.status !== undefined) return false
+    try {
+      return process.kill(this.pid, signal)
+    } catch {
+      return false // it has ended, and its end is not reported yet
+    }
+  }
+
+  private closeIfDone(): void {
+    if (this.status === undefined || this.open > 0) return
+    this.emit('close', this.status < 0 ? null : this.status, this.signalCode)
+  }
+}

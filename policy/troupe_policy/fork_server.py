@@ -1,0 +1,206 @@
+"""`python -m troupe_policy.fork_server SOCKET --parent PID`: imports torch and transformers once (about 5 s of CPU time),
+and forks the processes that need them.
+
+In: connections to the unix socket SOCKET, two for each process: the first line of both is JSON, {"id": …, "stream":
+"stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
+stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true},
+{"id": …, "pid": …}, {"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and
+has started nothing on a GPU, so a fork is safe. It ends with its parent, and its processes end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from .child_process import end_with_parent
+from .library_settings import set_library_variables
+
+# What the processes import: the modules of every service that needs torch.
+PRELOADED = ("torch", "troupe_policy.model.init_model", "troupe_policy.engine.service", "troupe_policy.trainer.service", "troupe_policy.server")
+# Upper bound on the first line of a connection, in bytes: environment variables can be long.
+MAX_LINE_BYTES = 4 * 1024 * 1024
+# Bytes of this process's own command line that are kept free for the command lines of its processes.
+TITLE_BYTES = 4096
+
+
+@dataclass
+class Connection:
+    """A connection whose first line has not been read whole."""
+
+    socket: socket.socket
+    line: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The first line of a connection, and the connection."""
+
+    socket: socket.socket
+    fields: dict[str, Any]
+
+
+class ForkServer:
+    """Forks processes on request, and reports their ends."""
+
+    def __init__(self, listener: socket.socket, control: int) -> None:
+        self.listener = listener
+        self.control = control
+        self.selector = selectors.DefaultSelector()
+        self.half: dict[int, Request] = {}
+
+    def serve(self) -> None:
+        """Serves until stdin ends, which means that the parent is gone."""
+        woken, wakes = socket.socketpair()
+        for end in (woken, wakes, self.listener):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        for source in (0, woken, self.listener):
+            self.selector.register(source, selectors.EVENT_READ)
+        self.report(ready=True)
+        while True:
+            for key, _ in self.selector.select():
+                if key.fileobj == 0:
+                    if not os.read(0, 4096):
+                        return
+                elif key.fileobj is woken:
+                    woken.recv(4096)
+                    self.reap()
+                elif key.fileobj is self.listener:
+                    accepted, _ = self.listener.accept()
+                    accepted.setblocking(False)
+                    self.selector.register(accepted, selectors.EVENT_READ, Connection(accepted))
+                else:
+                    self.read(key.data)
+
+    def read(self, connection: Connection) -> None:
+        """Reads a connection's first line, byte by byte at its end: what follows is the process's stdin."""
+        peeked = connection.socket.recv(65536, socket.MSG_PEEK)
+        at = peeked.find(b"\n")
+        connection.line += connection.socket.recv(len(peeked) if at < 0 else at + 1)
+        if at < 0 and peeked and len(connection.line) <= MAX_LINE_BYTES:
+            return
+        self.selector.unregister(connection.socket)
+        if at < 0:
+            connection.socket.close()
+            return
+        request = Request(connection.socket, json.loads(connection.line))
+        other = self.half.pop(request.fields["id"], None)
+        if other is None:
+            self.half[request.fields["id"]] = request
+            return
+        pair = {one.fields["stream"]: one for one in (request, other)}
+        self.fork(pair["stdio"], pair["stderr"])
+
+    def fork(self, stdio: Request, stderr: Request) -> None:
+        """Forks one process. In the child this does not return."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            run(stdio, stderr, parent, self)
+        stdio.socket.close()
+        stderr.socket.close()
+        self.report(id=stdio.fields["id"], pid=pid)
+
+    def reap(self) -> None:
+        """Reports the processes that have ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.report(pid=pid, status=os.waitstatus_to_exitcode(status))
+
+    def report(self, **fields: object) -> None:
+        os.write(self.control, (json.dumps(fields) + "\n").encode())
+
+
+def run(stdio: Request, stderr: Request, parent: int, server: ForkServer) -> None:
+    """Becomes the requested process: its streams, environment, working directory, process group and arguments. Ends
+    with the module's exit code.
+    """
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        for one in (stdio, stderr):
+            one.socket.setblocking(True)
+        for descriptor, one in ((0, stdio), (1, stdio), (2, stderr)):
+            os.dup2(one.socket.fileno(), descriptor)
+        os.closerange(3, max(256, stdio.socket.fileno(), stderr.socket.fileno()) + 1)
+        end_with_parent(parent)
+        asked = stdio.fields
+        os.chdir(asked["cwd"])
+        os.environ.clear()
+        os.environ.update(asked["env"])
+        module, *arguments = asked["argv"]
+        sys.argv = [module, *arguments]
+        show_command_line([sys.executable, "-m", module, *arguments])
+        random.seed()
+        status = importlib.import_module(module).main() or 0
+    except SystemExit as exit:
+        status = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def show_command_line(words: list[str]) -> None:
+    """Writes a command line over this process's own, where `ps` reads it (proc(5), arg_start of /proc/PID/stat). Does
+    nothing where there is no /proc. A line that is too long is cut.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return
+    start, end = int(fields[45]), int(fields[46])
+    line = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
+    ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="troupe_policy.fork_server")
+    parser.add_argument("socket", help="path of the unix socket to listen on")
+    parser.add_argument("--parent", type=int, required=True, help="pid of the parent, whose death ends this process")
+    parser.add_argument("--title", default="", help=f"{TITLE_BYTES} bytes of room for the command lines of the processes")
+    given = parser.parse_args()
+    end_with_parent(given.parent)
+    set_library_variables()
+    control = os.dup(1)
+    os.dup2(2, 1)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    os.umask(0o077)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(given.socket)
+    listener.listen(64)
+    gc.collect()
+    gc.freeze()
+    ForkServer(listener, control).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
