@@ -71,6 +71,21 @@ test("the place of the answer is the recipe's: only inside the last answer tag, 
   expect(await of('as-given')).toEqual([true, true])
 })
 
+test('--literal refuses a restated problem where the truth is an integer, and nothing else', async () => {
+  const rows = [
+    { answer: '2^{10} - 1', truth: '1023' },
+    { answer: '6=5', truth: '5' },
+    { answer: 'x = 5', truth: '5' },
+    { answer: '0.5', truth: '\\frac{1}{2}' },
+  ]
+  const correct = async (...args: string[]) =>
+    (await grade(jsonl(rows), ['--timeout-ms', '20000', ...args])).lines.map(
+      line => (line as { correct: boolean }).correct,
+    )
+  expect(await correct()).toEqual([true, true, true, true])
+  expect(await correct('--literal')).toEqual([false, false, true, true])
+})
+
 test('a wrong option is a wrong usage', async () => {
   expect(await grade('', ['--place', 'nowhere'])).toMatchObject({ code: 2, lines: [] })
   expect((await grade('', ['--timeout-ms', '0'])).code).toBe(2)

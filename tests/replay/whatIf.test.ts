@@ -76,6 +76,33 @@ test("rescore judges recorded texts again: by the recipe's rule as recorded, by 
   expect((await replay('rescore', group, '--grader', none)).stderr).toContain("exports no function 'grade'")
 })
 
+test('rescore --literal --changed lists the answers that restate an integer truth, and counts them', async () => {
+  const at = join(directory, 'literal')
+  const group = selected[0]!.group
+  const restated = `${group}/1`
+  await saveHistory(
+    at,
+    changed(history, m => {
+      if (m.type === 'rollout.requested') return { ...m, task: { ...m.task, truth: '5' } }
+      if (m.type === 'reward.assigned') return { ...m, reward: 1 }
+      if (m.type !== 'turn.completed') return m
+      return { ...m, text: `<answer>\\boxed{${m.trajectory === restated ? '2^{3} - 3' : '5.0'}}</answer>` }
+    }),
+  )
+  const rescored = async (...args: string[]) => {
+    const { stdout } = await troupe(['replay', 'rescore', group, '--json', ...args, '--bus', `lmdb:${at}`]).done
+    return stdout
+      .trim()
+      .split('\n')
+      .map(line => JSON.parse(line))
+  }
+  expect((await rescored()).at(-1)).toMatchObject({ trajectories: 8, changed: 0 })
+  expect(await rescored('--literal', '--changed')).toEqual([
+    expect.objectContaining({ trajectory: restated, recorded: 1, mean: 0, how: 'literal' }),
+    expect.objectContaining({ type: 'summary', trajectories: 8, changed: 1 }),
+  ])
+})
+
 test('a grader that never answers or throws ends with what it did; what it cannot judge is in no mean', async () => {
   const group = selected[0]!.group
   const by = async (code: string, ...more: string[]) => {
