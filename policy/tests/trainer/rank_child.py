@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from tiny_models import random_sequences
-from trainer_support import Trainer
+from trainer_support import Trainer, write_examples
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.child_process import exit_now
+from troupe_policy.trainer.batch.example_files import ExampleFiles
 from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
 from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.trainer import TrainerError
@@ -104,6 +105,29 @@ def goes_on(folder: Path, ranks: Ranks) -> bool:
     return bool(ranks.sum([float(agree and all(want[key] == got[key] for key in keys))])[0] == ranks.size)
 
 
+def fine_tuned_from_files(folder: Path, ranks: Ranks) -> tuple[bool, list[list[list[int]]]]:
+    """Fine-tunes from files, and again from the checkpoint after the third update. Returns whether both end with the same
+    bits and metrics, and by rank and update the examples that were read.
+    """
+    digest = str(ranks.broadcast(write_examples(folder / "examples", examples_of(20), 6) if ranks.is_leader else ""))
+    reads: list[set[int]] = [set()]
+    read = ExampleFiles.__getitem__
+
+    def counted(files: ExampleFiles, at):
+        reads[-1].add(at)
+        return read(files, at)
+
+    whole, other = (Trainer(folder / "model", ranks=ranks) for _ in range(2))
+    asked = (str(folder / "examples"), digest, SFT)
+    ExampleFiles.__getitem__ = counted  # type: ignore[method-assign]
+    want = whole.sft_files(*asked, PartialCheckpoints(str(folder / "sft-"), 3), on_progress=lambda *_: reads.append(set()))
+    ExampleFiles.__getitem__ = read  # type: ignore[method-assign]
+    got = other.sft_files(*asked, PartialCheckpoints(resume=str(folder / "sft-000003")))
+    agree = all(torch.equal(whole.parameters[name].to_local(), p.to_local()) for name, p in other.parameters.items())
+    agree = agree and all(want[key] == got[key] for key in ("loss", "firstLoss", "gradNorm", "steps", "trainedTokens"))
+    return ranks.sum([float(agree)])[0] == ranks.size, ranks.every([sorted(one) for one in reads[:-1]])
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = Ranks.from_environment(timeout_s=60)
@@ -132,6 +156,7 @@ def main(folder: Path) -> None:
     results["goes on"] = goes_on(folder, ranks)
     trainer = Trainer(folder / "model", ranks=ranks)
     results["sft"] = trainer.sft(examples_of(20), SFT)
+    results["sft from files"] = fine_tuned_from_files(folder, ranks)
     trainer.load(folder / "one")
     trainer.save(folder / "one-two", True)
     results["resumed"] = after_resume(trainer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 from test_trainer import same, weights
 from tiny_models import random_sequences, tiny_model_dir
-from trainer_support import Trainer, sft_options
+from trainer_support import Trainer, sft_options, write_examples
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.trainer.batch.example_files import ExampleFiles, ExampleFilesError, SftExample
 from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
@@ -34,26 +32,6 @@ def examples(count: int) -> list[SftExample]:
     return [SftExample(s.tokens % 13, s.mask) for s in random_sequences(count, seed=8)]
 
 
-def write(directory: Path, given: list[SftExample], per_file: int) -> str:
-    """Writes demonstrations as the learner does; returns their digest."""
-    directory.mkdir()
-    files = {}
-    for at in range(0, len(given), per_file):
-        part, name = given[at : at + per_file], f"examples-{at:05}.safetensors"
-        save_file(
-            {
-                "tokens": np.concatenate([one.tokens for one in part]).astype(np.int32),
-                "mask": np.concatenate([one.mask for one in part]).astype(np.uint8),
-                "ends": np.cumsum([len(one.tokens) for one in part]).astype(np.int64),
-            },
-            directory / name,
-        )
-        files[name] = {"sha256": hashlib.sha256((directory / name).read_bytes()).hexdigest()}
-    text = json.dumps({"files": files})
-    (directory / "manifest.json").write_text(text)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def without_clock(metrics: dict[str, float]) -> dict[str, float]:
     return {key: value for key, value in metrics.items() if key not in ("tokensPerSecond", "seconds", "cpuMs", "maxRssBytes")}
 
@@ -61,14 +39,14 @@ def without_clock(metrics: dict[str, float]) -> dict[str, float]:
 @pytest.mark.parametrize("per_file", [1, 4, 100])
 def test_files_give_every_example_and_length_that_was_written(tmp_path, per_file) -> None:
     given = examples(11)
-    files = ExampleFiles(tmp_path / "e", write(tmp_path / "e", given, per_file))
+    files = ExampleFiles(tmp_path / "e", write_examples(tmp_path / "e", given, per_file))
     assert len(files) == 11 and files.lengths.tolist() == [len(one.tokens) for one in given]
     for one, other in zip(given, files, strict=True):
         assert one.tokens.tolist() == other.tokens.tolist() and one.mask.tolist() == other.mask.tolist()
 
 
 def test_files_of_another_digest_or_damaged_ones_are_refused(model_dir, tmp_path) -> None:
-    digest = write(tmp_path / "e", examples(6), 3)
+    digest = write_examples(tmp_path / "e", examples(6), 3)
     with pytest.raises(ExampleFilesError, match="not 000000000000"):
         ExampleFiles(tmp_path / "e", "0" * 64)
     file = tmp_path / "e/examples-00003.safetensors"
@@ -81,7 +59,7 @@ def test_files_of_another_digest_or_damaged_ones_are_refused(model_dir, tmp_path
 
 @pytest.mark.parametrize("content", [None, b"no safetensors"])
 def test_a_rank_that_does_not_verify_a_file_refuses_it_by_the_same_error_when_it_is_gone_or_damaged(tmp_path, content) -> None:
-    digest = write(tmp_path / "e", examples(6), 3)
+    digest = write_examples(tmp_path / "e", examples(6), 3)
     file = tmp_path / "e/examples-00000.safetensors"
     file.unlink() if content is None else file.write_bytes(content)
     for rank in (0, 1):
@@ -93,7 +71,7 @@ def test_fine_tuning_from_files_is_that_from_memory_bit_for_bit(model_dir, tmp_p
     given = examples(23)
     one, other = Trainer(model_dir), Trainer(model_dir)
     want = one.sft(given, SFT)
-    got = other.sft_files(str(tmp_path / "e"), write(tmp_path / "e", given, 4), SFT, NONE)
+    got = other.sft_files(str(tmp_path / "e"), write_examples(tmp_path / "e", given, 4), SFT, NONE)
     assert without_clock(got) == without_clock(want)
     assert same(weights(other), weights(one))
 
@@ -103,7 +81,7 @@ class Killed(BaseException):
 
 
 def test_an_sft_that_is_cut_off_goes_on_from_its_checkpoint_and_ends_as_if_it_had_never_stopped(model_dir, tmp_path) -> None:
-    digest = write(tmp_path / "e", examples(23), 4)
+    digest = write_examples(tmp_path / "e", examples(23), 4)
     asked = (str(tmp_path / "e"), digest, SFT)
     whole = Trainer(model_dir)
     want = whole.sft_files(*asked, NONE)
@@ -129,8 +107,8 @@ def test_an_sft_that_is_cut_off_goes_on_from_its_checkpoint_and_ends_as_if_it_ha
 
 
 def test_a_checkpoint_of_other_demonstrations_or_options_is_refused_and_changes_nothing(model_dir, tmp_path) -> None:
-    digest = write(tmp_path / "e", examples(12), 4)
-    other = write(tmp_path / "f", examples(11), 4)
+    digest = write_examples(tmp_path / "e", examples(12), 4)
+    other = write_examples(tmp_path / "f", examples(11), 4)
     Trainer(model_dir).sft_files(str(tmp_path / "e"), digest, SFT, PartialCheckpoints(str(tmp_path / "sft-"), 4))
     resume = PartialCheckpoints(resume=str(tmp_path / "sft-000004"))
     trainer = Trainer(model_dir)
@@ -146,7 +124,7 @@ def test_only_the_tokens_of_a_batch_are_read(model_dir, tmp_path, monkeypatch) -
     given = examples(20)
     trainer = Trainer(model_dir)
     held: list[int] = []
-    files = ExampleFiles(tmp_path / "e", write(tmp_path / "e", given, 4))
+    files = ExampleFiles(tmp_path / "e", write_examples(tmp_path / "e", given, 4))
     read = ExampleFiles.__getitem__
 
     def counted(self, at):
@@ -166,7 +144,7 @@ def test_only_the_tokens_of_a_batch_are_read(model_dir, tmp_path, monkeypatch) -
 
 
 def test_a_checkpoint_that_cannot_be_begun_is_left_out_and_the_sft_goes_on(model_dir, tmp_path) -> None:
-    digest = write(tmp_path / "e", examples(23), 4)
+    digest = write_examples(tmp_path / "e", examples(23), 4)
     whole, trainer = Trainer(model_dir), Trainer(model_dir)
     want = whole.sft_files(str(tmp_path / "e"), digest, SFT, NONE)
     blocked, saved = tmp_path / "blocked", []

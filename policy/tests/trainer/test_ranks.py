@@ -84,6 +84,16 @@ def test_fine_tuning_on_two_ranks_is_that_on_one(folder: Path, two: dict) -> Non
         assert two["sft"][key] == pytest.approx(want[key], rel=1e-4), key
 
 
+def test_each_rank_reads_its_own_share_of_the_demonstrations_and_goes_on_in_the_middle_bit_for_bit(two: dict) -> None:
+    goes_on, reads = two["sft from files"]
+    assert goes_on
+    # Before the first update, each rank also counts the trained tokens of its share of all examples.
+    batches = list(zip(*reads, strict=True))[1:]
+    assert [len(one) + len(other) for one, other in batches] == [7, 7, 6, 7, 7]
+    for one, other in batches:
+        assert one and other and not set(one) & set(other)
+
+
 def test_what_one_rank_saved_two_go_on_from(folder: Path, two: dict) -> None:
     for directory, name, made in (("one", "resumed", {}), ("one-lora", "lora resumed", CASES["lora"][2])):
         alone = Trainer(folder / "model", **made)

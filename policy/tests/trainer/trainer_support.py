@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file as numpy_save_file
 from safetensors.torch import save_file
 from troupe_policy.model.checkpoint import weights_digest
 
 import troupe_policy.trainer.trainer as package
 from troupe_policy.trainer import checkpoint_writer
-from troupe_policy.trainer.trainer import GrpoOptions, SftOptions, TrainSequence
+from troupe_policy.trainer.trainer import GrpoOptions, SftExample, SftOptions, TrainSequence
 
 
 class Trainer(package.Trainer):
@@ -40,6 +43,26 @@ def save_format_1(trainer: package.Trainer, directory: Path, optimizer: str = "o
         save_file(trainer.reference.sharded(), directory / "reference/weights.safetensors")
         manifest["reference"] = {"file": "reference/weights.safetensors"}
     (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+def write_examples(directory: Path, given: Sequence[SftExample], per_file: int) -> str:
+    """Writes demonstrations as the learner does; returns their digest."""
+    directory.mkdir()
+    files = {}
+    for at in range(0, len(given), per_file):
+        part, name = given[at : at + per_file], f"examples-{at:05}.safetensors"
+        numpy_save_file(
+            {
+                "tokens": np.concatenate([one.tokens for one in part]).astype(np.int32),
+                "mask": np.concatenate([one.mask for one in part]).astype(np.uint8),
+                "ends": np.cumsum([len(one.tokens) for one in part]).astype(np.int64),
+            },
+            directory / name,
+        )
+        files[name] = {"sha256": hashlib.sha256((directory / name).read_bytes()).hexdigest()}
+    text = json.dumps({"files": files})
+    (directory / "manifest.json").write_text(text)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def grpo_options(**changes: Any) -> GrpoOptions:
