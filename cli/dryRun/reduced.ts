@@ -9,7 +9,7 @@
  * a short run on a CPU (device, alarms that stop).
  */
 
-import { type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
+import { type Recipe, type RecipeConfig, type RecipeInput, type RewardConfig, withoutUsual } from '../../config'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import { toolResultText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage, Task } from '../../messages/facts'
@@ -111,7 +111,11 @@ export function reduce(
     const from = path === 'stages' ? stages.length : valueAt(original, path.split('.'))
     return from === to || (path === 'stages' && stages.length === 0) ? [] : [{ path, from, to }]
   })
-  return { recipe: dryRecipe(reduced as unknown as RecipeInput), config: reduced as unknown as RecipeInput, changes }
+  return {
+    recipe: dryRecipe(reduced as unknown as RecipeInput, reward.place),
+    config: reduced as unknown as RecipeInput,
+    changes,
+  }
 }
 
 /**
@@ -150,7 +154,7 @@ export function smallArchitecture(
   return { ...Object.fromEntries(kept), ...small, ...headDim, ...experts }
 }
 
-function dryRecipe(config: RecipeInput): Recipe {
+function dryRecipe(config: RecipeInput, place: RewardConfig['place']): Recipe {
   const task = (index: number, split: 'train' | 'eval'): Task => ({
     id: taskId(`dry-run/${split}/${index}`),
     messages: [{ role: 'user', content: question(deriveSeed('dry-run', split, index)) }],
@@ -165,7 +169,7 @@ function dryRecipe(config: RecipeInput): Recipe {
       evaluation: index => task(index, 'eval'),
       dropped: {},
     }),
-    demonstrations: async () => Array.from({ length: demonstrations }, (_, k) => demonstration(k)),
+    demonstrations: async () => Array.from({ length: demonstrations }, (_, k) => demonstration(k, place)),
   }
 }
 
@@ -175,7 +179,7 @@ function dryRecipe(config: RecipeInput): Recipe {
  */
 const question = (seed: number) => `Toss coin ${seed % 10}.`
 
-function demonstration(k: number): readonly ChatMessage[] {
+function demonstration(k: number, place: RewardConfig['place']): readonly ChatMessage[] {
   const seed = deriveSeed('dry-run/demonstration', k)
   const [side, uses] = [seed % 2, (seed >> 1) % 2 === 0]
   const code = `print(${side})`
@@ -187,9 +191,13 @@ function demonstration(k: number): readonly ChatMessage[] {
   return [
     { role: 'user', content: question(seed >> 2) },
     ...(uses ? call : []),
-    { role: 'assistant', content: `<answer>\\boxed{${side}}</answer>` },
+    { role: 'assistant', content: answerIn(place, String(side)) },
   ]
 }
+
+/** A rollout's last text with the answer where the reward reads it (`reward.place`). */
+export const answerIn = (place: RewardConfig['place'], answer: string): string =>
+  place === 'hashes' ? `#### ${answer}` : `<answer>\\boxed{${answer}}</answer>`
 
 export function assign(target: Record<string, unknown>, [key, ...rest]: readonly string[], value: unknown): void {
   if (rest.length === 0) target[key!] = value

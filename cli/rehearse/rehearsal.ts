@@ -145,7 +145,8 @@ async function scriptIn(modelDirectory: string, config: RecipeConfig): Promise<S
   const renderer = await startRenderer({ modelDirectory })
   try {
     const vocabulary = vocabularyOf(config)
-    return await openScript(renderer, { responseTokens, turns, groupSize: config.rollout.groupSize, vocabulary })
+    const { groupSize } = config.rollout
+    return await openScript(renderer, { responseTokens, turns, groupSize, vocabulary, place: config.reward.place })
   } finally {
     await renderer.close()
   }

@@ -126,7 +126,7 @@ const stageChanges = (from: Stage, to: Stage, at: number): readonly Change[] => 
   },
 ]
 
-function rehearsalRecipe(config: RecipeInput, { data }: RecipeConfig): Recipe {
+function rehearsalRecipe(config: RecipeInput, { data, reward }: RecipeConfig): Recipe {
   const text = (name: string) => (typeof data[name] === 'string' ? (data[name] as string) : '')
   const messages = (problem: string): readonly ChatMessage[] => [
     ...(text('system') === '' ? [] : [{ role: 'system' as const, content: text('system') }]),
@@ -150,7 +150,7 @@ function rehearsalRecipe(config: RecipeInput, { data }: RecipeConfig): Recipe {
     demonstrations: async () =>
       Array.from({ length: demonstrations }, (_, k) => [
         ...messages(problemText(k)),
-        { role: 'assistant' as const, content: scriptTexts.join('\n') },
+        { role: 'assistant' as const, content: scriptTexts(reward.place).join('\n') },
       ]),
   }
 }

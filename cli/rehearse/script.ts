@@ -10,10 +10,12 @@
  */
 import type { GenerateRequest } from '../../backends/engines/engine'
 import type { Renderer } from '../../backends/renderer/renderer'
+import type { RewardConfig } from '../../config'
 import { baseShape, type DrawnTurn, pcg32, printToolCall, type TracedTrajectory, workload } from '../../kernels'
 import { type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
+import { answerIn } from '../dryRun/reduced'
 
 /** Truth of every problem of a rehearsal, and the answer of a rollout that is wrong. */
 export const truth = '17'
@@ -24,11 +26,15 @@ const prose =
 const goodCode = 'print(sum(k for k in range(100) if k % 7 == 3))'
 const badCode = "raise ValueError('no solution')"
 const calls = { good: callOf(goodCode), bad: callOf(badCode) } as const
-const answers = { right: answerOf(truth), wrong: answerOf(wrong) } as const
-type Ending = keyof typeof calls | keyof typeof answers
+const endings = (place: RewardConfig['place']) =>
+  ({ ...calls, right: answerIn(place, truth), wrong: answerIn(place, wrong) }) as const
+type Ending = keyof ReturnType<typeof endings>
 
 /** Texts from which the tokenizer of the rehearsal's model is trained. */
-export const scriptTexts: readonly string[] = [prose, ...Object.values(calls), ...Object.values(answers)]
+export const scriptTexts = (place: RewardConfig['place']): readonly string[] => [
+  prose,
+  ...Object.values(endings(place)),
+]
 
 /** Share of tool calls that fail. */
 const failedShare = 0.125
@@ -44,6 +50,8 @@ export interface ScriptOptions {
   readonly turns: number
   readonly groupSize: number
   readonly vocabulary: number
+  /** Where the reward reads the answer. */
+  readonly place: RewardConfig['place']
 }
 
 export interface Script {
@@ -56,7 +64,7 @@ export async function openScript(
   renderer: Pick<Renderer, 'encode' | 'decode'>,
   options: ScriptOptions,
 ): Promise<Script> {
-  const texts = { prose, ...calls, ...answers }
+  const texts = { prose, ...endings(options.place) }
   const encoded = new Map<string, Int32Array>()
   for (const [name, text] of Object.entries(texts)) encoded.set(name, await renderer.encode(text))
   const words = new Map<number, string>()
@@ -121,8 +129,4 @@ export async function openScript(
 
 function callOf(code: string): string {
   return printToolCall(pythonTool.name, { code, input: '' })
-}
-
-function answerOf(number: string): string {
-  return `<answer>\\boxed{${number}}</answer>`
 }

@@ -53,6 +53,17 @@ test.each([
   },
 )
 
+test.each(['gsm8k-qwen2.5-0.5b'])(
+  '%s: a step on a model of its architecture, with answers where its reward reads them',
+  async name => {
+    const { code, stdout, stderr } = await start(['train', name, '--dry-run', '--json']).done
+    expect([code, stderr]).toEqual([0, ''])
+    const { outcome, hardware, step, estimate } = JSON.parse(stdout)
+    expect({ outcome, gpus: hardware.gpus, faults: estimate.faults }).toEqual({ outcome: 'done', gpus: 1, faults: [] })
+    expect(step.metrics.gradNorm).toBeGreaterThan(0)
+  },
+)
+
 test.each([
   [151_936, 'cuda', 1766],
   [49_152, 'cuda', 5461],

@@ -2,10 +2,12 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { checkRecipe } from '../../cli/check/checkRecipe'
 import { recipeSchema } from '../../config'
 import { estimate } from '../../config/estimate/estimate'
 import { oneGpu } from '../../recipes/oneGpu'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
+import { makeTinyModel } from '../support/tinyModel'
 
 const configs = [...oneGpu].map(([name, recipe]) => parseConfig(recipeSchema, recipe.config, name))
 
@@ -14,6 +16,29 @@ test.each(configs)('$name fits one GPU by the estimate', config => {
   if (model.from !== 'directory' || hardware === undefined) throw new Error('no architecture or no hardware')
   expect(hardware.gpus).toBe(1)
   expect(estimate(config, model.architecture!, hardware).faults).toEqual([])
+})
+
+test('each passes `troupe check` where its model and its data exist', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'troupe-one-gpu-test-'))
+  try {
+    const model = join(folder, 'model')
+    makeTinyModel(model, { config: { max_position_embeddings: 20_480 } })
+    const problems = (name: string, from: number) => {
+      const file = join(folder, name)
+      const row = (_: unknown, k: number) =>
+        JSON.stringify({ id: `${from + k}`, problem: `${from + k} and 1?`, answer: `${from + k + 1}` })
+      writeFileSync(file, Array.from({ length: 1319 }, row).join('\n'))
+      return file
+    }
+    const data = [`data.file=${problems('train.jsonl', 0)}`, `data.evaluationFile=${problems('test.jsonl', 5000)}`]
+    for (const name of oneGpu.keys()) {
+      const { faults, said } = await checkRecipe(name, { set: [`model.path=${model}`, ...data], learns: true })
+      expect({ name, faults }).toEqual({ name, faults: [] })
+      expect(said).toContain('1319 tasks')
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
 })
 
 test('the twin without RoC samples as many rollouts, trains on all of them, and differs in nothing else', () => {

@@ -71,6 +71,27 @@ test('rstar2, made small: all stages, evaluations, checkpoints and publications 
   expect(readdirSync(folder).filter(entry => entry.startsWith('troupe-rehearsal-'))).toEqual([])
 })
 
+test.each(['gsm8k-qwen2.5-0.5b', 'math-qwen3-4b-lora'])(
+  '%s, made small: a step on its one engine, and no rollout is lost',
+  async name => {
+    const fewer = ['rollout.groupsPerStep=4', 'evaluation.problems=8', 'evaluation.samples=1']
+    const set = fewer.flatMap(field => ['--set', field])
+    const run = troupe(['rehearse', name, '--json', ...set], { TMPDIR: folder }, folder)
+    running.push(run)
+    const { code, stdout, stderr } = await run.done
+    const line = parsed(stdout, stderr)
+    // 4 groups of 16, and two evaluations of 8 problems.
+    const rollouts = { rewarded: line.tallied.rollouts.requested, lost: 0, open: 0 }
+    expect(line).toMatchObject({
+      outcome: 'done',
+      engines: 1,
+      tallied: { rollouts, steps: { completed: 1 }, evaluations: 2 },
+    })
+    expect(rollouts.rewarded).toBeGreaterThanOrEqual(4 * 16 + 2 * 8)
+    expect(code).toBe(0)
+  },
+)
+
 test('a rehearsal whose groups are closed before their rollouts end says how many it lost, and exits with 1', async () => {
   // Just above the estimate's lower bound, below which the run is refused at its start.
   const tools = ['--set', 'limits.toolTimeoutMs=2000']
