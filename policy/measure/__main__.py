@@ -5,8 +5,9 @@ In: a JSON object on the command line: `model` (transformers config), `lengths` 
 microBatchTokens} whose time is measured in `rounds` rounds; `resident`: measure the process too; `flops`: count operations.
 Out: one JSON line from rank 0: `peak`, bytes by category; `timed`, see timing.py; `residentBytes`, growth since imports; `flops` of a
 step by torch's operations.
-Invariants: bytes are those of tensors, as torch's MemTracker counts them, so they do not depend on the allocator or on other
-processes. The first step is not measured: AdamW's moments exist in every later one.
+Invariants: bytes are those of tensors and depend neither on the allocator nor on other processes: torch's MemTracker counts the
+categories and, for several ranks, the peak; for one rank the peak is what allocated.py counts. The first step is not
+measured: AdamW's moments exist in every later one.
 Several ranks: `python -m torch.distributed.run --standalone --nproc-per-node N -m measure JSON`.
 """
 
@@ -24,6 +25,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from measure.allocated import most_allocated
 from measure.batches import sequences, step_options
 from measure.timing import step_seconds
 from troupe_policy.trainer.options import LoraOptions
@@ -89,11 +91,8 @@ def measured(asked: dict[str, Any], directory: str, ranks: Ranks) -> dict[str, A
 
 def peak(trainer: Trainer, step: Any) -> dict[str, int]:
     """Bytes by category at the peak of `step`."""
-    tracker = MemTracker()
+    tracker = _Tracker()
     tracker.track_external(trainer.model, trainer.optimizer.adamw)
-    for parameter in trainer.model.parameters():
-        if not parameter.requires_grad:  # The tracker would register a hook on the gradient, which torch refuses for a frozen parameter.
-            tracker._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
     logprobs, device = trainer.logprobs, torch.device("cpu")
     kept = 0
 
@@ -112,8 +111,19 @@ def peak(trainer: Trainer, step: Any) -> dict[str, int]:
     # The tracker counts gathered parameters of other ranks as parameters; a rank's own are its shards.
     weights = sum(local_shard(p).numel() * p.element_size() for p in trainer.model.parameters())
     static = {"weights": weights, **{name: found[kind] for name, kind in STATIC.items()}}
-    working = found["Total"] - sum(static.values()) - kept
-    return {**static, "activations": kept, "working": working, "total": found["Total"]}
+    total = weights + static["optimizer"] + most_allocated(step) if trainer.ranks.size == 1 else found["Total"]
+    return {**static, "activations": kept, "working": total - sum(static.values()) - kept, "total": total}
+
+
+class _Tracker(MemTracker):
+    """Registers no hook on the gradient of a frozen parameter, which torch refuses, gathered ones of several ranks included."""
+
+    def _track_module_params_and_buffers(self, module: torch.nn.Module, install_grad_hooks: bool = True) -> tuple[int, int]:
+        for parameter in module.parameters():
+            if not parameter.requires_grad:
+                self._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
+        found: tuple[int, int] = super()._track_module_params_and_buffers(module, install_grad_hooks)
+        return found
 
 
 class _NoHook:
