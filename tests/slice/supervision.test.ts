@@ -1,5 +1,5 @@
 /** Processes of a real run that are killed, at start-up and later: each is started again under its supervisor. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ActorStatus } from '../../messages/commands'
@@ -27,4 +27,10 @@ test('whichever child is killed, as it starts or later, it is started again alon
     name => [...latest.values()].find(({ actor }) => actor.startsWith(`root/${name}`))!,
   )
   expect(ofUndisturbed.filter(one => one?.restarts !== 0)).toEqual([])
+})
+
+test('when the fork server is killed, as it starts or later, its engine and trainer are started again, and nothing is lost', async () => {
+  const options = { directory: join(directory, 'fork'), times: 2, seed: 1, steps: 2, kinds: ['forkServer' as const] }
+  mkdirSync(options.directory)
+  expect(wrongAfterKills(await childrenKilled(options), options)).toEqual([])
 })

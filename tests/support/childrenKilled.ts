@@ -15,7 +15,7 @@ import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 import { type Audit, audit } from './audit'
 import { type KillCount, killChildren } from './chaos/childKills'
-import { childKinds } from './chaos/children'
+import { type ChildKind, childKinds } from './chaos/children'
 import { messagesOf, troupe } from './cli'
 import { smallRun } from './smallRun'
 
@@ -24,6 +24,8 @@ export interface ChildrenKilledOptions {
   readonly times: number
   readonly seed: number
   readonly steps: number
+  /** Kinds to kill; default: every kind that does not take others with it. */
+  readonly kinds?: readonly ChildKind[]
   readonly say?: (text: string) => void
 }
 
@@ -42,7 +44,7 @@ export interface ChildrenKilled {
 const run = runId('children')
 
 export async function childrenKilled(options: ChildrenKilledOptions): Promise<ChildrenKilled> {
-  const { directory, steps, say = () => {} } = options
+  const { directory, steps, kinds = childKinds, say = () => {} } = options
   const bus = `lmdb:${directory}`
   const pace = join(directory, 'pace')
   writeFileSync(pace, '')
@@ -56,7 +58,7 @@ export async function childrenKilled(options: ChildrenKilledOptions): Promise<Ch
   try {
     const killing = killChildren({
       pid: () => running.process.pid!,
-      kinds: childKinds,
+      kinds,
       times: options.times,
       seed: options.seed,
       trained: async () => (await messagesOf(directory, run, 'learner')).length,

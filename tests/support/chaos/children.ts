@@ -8,7 +8,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 
 export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
-export type ChildKind = (typeof childKinds)[number]
+/** A fork server is not among those that are killed beside one another: its forks die with it. */
+export type ChildKind = (typeof childKinds)[number] | 'forkServer'
 
 export interface Child {
   readonly pid: number
@@ -56,7 +57,7 @@ function pidsBelow(parent: number): readonly number[] {
 
 function isForkServer(pid: number): boolean {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[2] === 'troupe_policy.fork_server'
+    return kindOf(readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')) === 'forkServer'
   } catch {
     return false // it has ended
   }
@@ -65,5 +66,6 @@ function isForkServer(pid: number): boolean {
 function kindOf(words: readonly string[]): ChildKind | undefined {
   if (words.some(word => word.endsWith('zygote.py'))) return 'zygote'
   if (words.includes('troupe_policy.reward.process')) return 'reward'
+  if (words[2] === 'troupe_policy.fork_server') return 'forkServer'
   return words.includes('troupe_policy.server') ? services[words[words.indexOf('--serve') + 1]!] : undefined
 }
