@@ -167,6 +167,8 @@ export interface GroupReport {
   readonly selection: string
   readonly generator: string
   readonly seed: number
+  /** Reason why the draws cannot be explained, such as a recipe that today's schema refuses; else empty. */
+  readonly unexplained: string
   /** True if the present code makes the recorded selection again; null while no selection is recorded. */
   readonly agrees: boolean | null
   readonly members: readonly GroupMember[]

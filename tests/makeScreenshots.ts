@@ -1,5 +1,5 @@
 /**
- * `node -r ./cli/register.js tests/makeScreenshots.ts`: takes the pictures of docs/dashboard.md from the demo's run, with a
+ * `npm run screenshots`: takes the pictures of docs/dashboard.md from the demo's run, with a
  * clock that stands still, and notes the browser and fonts that drew them (tests/dashboard/views.test.ts compares).
  */
 import { writeFileSync } from 'node:fs'

@@ -25,7 +25,7 @@ import { openLog } from '../../replay/log/recordedRun'
 import { beat } from '../../runtime/bus/lmdb/holder'
 import { systemEffects } from '../../runtime/effects'
 import { runDirectory } from '../../runtime/runDirectory'
-import { saveHistory } from '../support/histories'
+import { changed, saveHistory } from '../support/histories'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
 jest.setTimeout(60_000)
@@ -251,5 +251,25 @@ test('a run that writes nothing is cut off after 15 s, and is live while the wri
   } finally {
     now.mockRestore()
     await opened.close()
+  }
+})
+
+test("a run whose recipe today's schema refuses is shown all the same: its groups without their draws", async () => {
+  const old = changed(history, message =>
+    message.type === 'run.started' ? { ...message, recipe: { ...message.recipe, name: 7 } } : message,
+  )
+  const other = join(directory, 'old')
+  await saveHistory(other, old)
+  const shown = await openDashboard({ bus: `lmdb:${other}`, port: 0, host: '127.0.0.1' })
+  try {
+    const { group } = history.records
+      .map(({ message }) => message)
+      .find(({ type }) => type === 'group.selected') as never as { group: string }
+    const response = await fetch(`${shown.url}api/runs/${run}/groups/${group}`)
+    const report = (await response.json()) as GroupReport
+    expect(report).toMatchObject({ group, variants: {}, unexplained: expect.stringContaining("today's schema") })
+    expect(report.members.filter(one => one.why === 'kept').length).toBeGreaterThan(1)
+  } finally {
+    await shown.close()
   }
 })

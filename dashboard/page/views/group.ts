@@ -34,7 +34,7 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
       <div><strong>${decisions[value.decision]}</strong>${value.reason === '' ? '' : `: ${value.reason}`}
         ${value.decision === 'selected' ? html`<span class="dim"> (${value.selection}): ${kept} of ${value.members.length} are trained on</span>` : null}</div>
       <${Split} positives=${positives} rewarded=${rewarded.length} size=${value.members.length} />
-      <span class="dim">draws: ${value.generator}, seed ${value.seed}${value.agrees === null ? '' : value.agrees ? "; today's code decides the same" : "; today's code decides otherwise"}</span>
+      <span class="dim">${value.unexplained !== '' ? value.unexplained : html`draws: ${value.generator}, seed ${value.seed}${value.agrees === null ? '' : value.agrees ? "; today's code decides the same" : "; today's code decides otherwise"}`}</span>
     </section>
     <div class="tablewrap"><table class="list members">
       <thead><tr><th>rollout</th><th>reward</th><th>selection</th><th class="n">advantage</th><th class="n" title="failed calls / calls">p_err</th><th class="n" title="answer tags">p_format</th><th class="n">weight</th><th class="n">calls</th><th class="n">errors</th><th class="n">tokens</th><th>answer</th><th class="why">why</th></tr></thead>

@@ -8,6 +8,7 @@ import { groupOf, memberOf } from '../../../messages/ids'
 import { listTrajectories } from '../../../replay/trajectories/filter'
 import { readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
+import { TroupeError } from '../../../runtime/errors'
 import type { GroupMember, GroupReport } from '../../api'
 import { offered } from '../actions/offered'
 import { type CommandPlace, commandOf } from '../commands'
@@ -18,15 +19,15 @@ import { trajectoryLine } from './lists'
 const mostPrompt = 8192
 
 export async function groupReport(run: OpenedRun, place: CommandPlace, asked: string): Promise<GroupReport> {
-  const report = await explainSelection(run.recorded, asked)
-  const { group } = report
+  const report = await explained(run, asked)
+  const group = report instanceof TroupeError ? asked : report.group
   const all = await readTrajectories(run.recorded, id => groupOf(id) === group)
   const lines = new Map((await listTrajectories(run.recorded, { group })).map(one => [one.trajectory, one]))
   const request = all[0]?.request
   const decision = all.find(one => one.decision !== null)?.decision ?? null
   const members = all.flatMap((one): GroupMember[] => {
     const line = lines.get(one.id)
-    const measured = report.members.find(m => m.member === memberOf(one.id))
+    const measured = measuredIn(report).find(m => m.member === memberOf(one.id))
     if (line === undefined) return []
     return [
       {
@@ -56,10 +57,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
             : 'selected',
     reason: decision?.type === 'group.rejected' ? decision.reason : '',
     selection: decision?.type === 'group.selected' ? shownLine(decision.selection) : '',
-    ...{ generator: report.generator, seed: report.seed, agrees: report.agrees },
-    variants: Object.fromEntries(
-      Object.entries(report.variants).map(([name, { outcome, advantages }]) => [name, { outcome, advantages }]),
-    ),
+    ...drawsOf(report),
     command: commandOf(place, 'replay', 'roc', group, '--explain'),
     commands: [
       offered(run, place, 'what each selection would keep, and why', { action: 'selection', group }),
@@ -71,8 +69,33 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
   }
 }
 
+/** Today's schema may refuse the recipe of an old run: its groups are shown all the same, without their draws. */
+type Explained = SelectionReport | TroupeError
+
+async function explained({ recorded }: OpenedRun, asked: string): Promise<Explained> {
+  try {
+    return await explainSelection(recorded, asked)
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'config.invalid') return thrown
+    throw thrown
+  }
+}
+
+const measuredIn = (report: Explained): SelectionReport['members'] =>
+  report instanceof TroupeError ? [] : report.members
+
+function drawsOf(report: Explained) {
+  if (report instanceof TroupeError)
+    return { generator: '', seed: 0, agrees: null, variants: {}, unexplained: shownLine(report.message, 400) }
+  const { generator, seed, agrees } = report
+  const variants = Object.fromEntries(
+    Object.entries(report.variants).map(([name, { outcome, advantages }]) => [name, { outcome, advantages }]),
+  )
+  return { generator, seed, agrees, variants, unexplained: '' }
+}
+
 /** Says why the group's decision kept, dropped or left out a member. */
-export function whyOf(one: Trajectory, report: SelectionReport, positiveAbove: number): string {
+export function whyOf(one: Trajectory, report: Explained, positiveAbove: number): string {
   const { decision, finished, reward } = one
   if (finished === null && reward === null) return 'still running: the group waits for it, or for its deadline'
   if (reward === null) {
@@ -89,11 +112,13 @@ export function whyOf(one: Trajectory, report: SelectionReport, positiveAbove: n
   const member = memberOf(one.id)
   const isPositive = reward.reward > positiveAbove
   const side = isPositive ? 'positive' : 'negative'
-  const ofSide = report.members.filter(m => m.reward > positiveAbove === isPositive)
+  const members = measuredIn(report)
+  const ofSide = members.filter(m => m.reward > positiveAbove === isPositive)
   const keptOfSide = decision.kept.filter(k => k.reward > positiveAbove === isPositive).length
   const kept = decision.kept.some(k => k.member === member)
   if (decision.whole) return 'kept: the group is kept whole'
-  const measured = report.members.find(m => m.member === member)
+  if (members.length === 0) return kept ? 'kept' : 'dropped'
+  const measured = members.find(m => m.member === member)
   const drawn = `${keptOfSide} of ${ofSide.length} ${side}s are kept`
   if (!isPositive) {
     const how = decision.selection === 'release' ? 'the first ones' : 'drawn evenly, so that failures stay diverse'

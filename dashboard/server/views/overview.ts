@@ -71,7 +71,10 @@ function chatCommand({ facts, recorded }: OpenedRun): Overview['commands'] {
   if (facts.weights === undefined) return []
   const model = pathToday(recorded.files.root, facts.weights)
   if (!existsSync(join(model, 'config.json'))) return []
-  return [{ what: 'talk with the latest policy', command: commandText(['chat', '--model', model]) }]
+  const tools = facts.started?.recipe.tools as { readonly inPrompt?: unknown } | undefined
+  const set = tools?.inPrompt === false ? ['--set', 'tools.inPrompt=false'] : []
+  const words = ['chat', '--model', model, '--template', 'own', ...set]
+  return [{ what: 'talk with the latest policy', command: commandText(words) }]
 }
 
 const orders = [
