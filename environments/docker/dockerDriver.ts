@@ -11,8 +11,10 @@ import type { DriverCapabilities, Environment, EnvironmentDriver, EnvironmentSpe
 import { environmentError } from '../drivers/errors'
 import type { DriverOptions } from '../drivers/keptDriver'
 import { processStart } from '../drivers/sweep'
+import { proxyVariables } from '../network/allowlist'
 import { DockerEnvironment, removeContainer, waits } from './dockerEnvironment'
 import { Engine, EngineError, engineAddress } from './engine'
+import { canForward, type Forwarder, openForwarder } from './forwarder'
 import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
 
 /** As in keeper/kernel.py: Docker's own, without those that are of use only with a network, or to make devices. */
@@ -29,7 +31,7 @@ export const dockerMissing = (address = engineAddress()): string | undefined =>
 export const dockerCapabilities = (): DriverCapabilities => ({
   driver: 'docker',
   images: ['image', 'dockerfile'],
-  networks: ['no-network', 'public'],
+  networks: ['no-network', 'public', ...(canForward() ? ['allowlist' as const] : [])],
   limits: ['cpus', 'memoryMb', 'processes'],
   users: true,
   snapshots: true,
@@ -76,6 +78,8 @@ export class DockerDriver implements EnvironmentDriver {
         'environment.refused',
         `the driver docker offers only ${networks.join(', ')}, not ${spec.network}`,
       )
+    if (spec.limits.storageMb !== undefined)
+      throw environmentError('environment.refused', 'the driver docker has no limit on disk space (storageMb)')
     const { engine, snapshots } = this
     const kept = spec.snapshot === undefined ? undefined : await snapshots.find(spec.snapshot)
     const image = kept?.image ?? (await this.image(spec.image))
@@ -83,6 +87,8 @@ export class DockerDriver implements EnvironmentDriver {
     const { cpus, memoryMb, processes } = spec.limits
     const bytes = memoryMb * 1024 * 1024
     let container: string | undefined
+    let forwarder: Forwarder | undefined
+    const isListed = spec.network === 'allowlist'
     try {
       const created = await engine.call<{ Id: string }>('POST', '/containers/create', {
         query: { name: `troupe-${id}` },
@@ -104,14 +110,21 @@ export class DockerDriver implements EnvironmentDriver {
       container = created.Id
       const lifeline = await engine.hijack(`/containers/${container}/attach`, { query: { stream: 1, stdin: 1 } })
       await engine.call('POST', `/containers/${container}/start`)
-      const onStop = () => this.environments.delete(environment)
-      const environment: Environment = new DockerEnvironment(id, spec, {
+      if (isListed)
+        forwarder = await openForwarder(engine, container, snapshots.place(`proxy-${id}`), spec.allowedHosts ?? [])
+      const onStop = () => {
+        forwarder?.close()
+        this.environments.delete(environment)
+      }
+      const withProxy = isListed ? { ...spec, env: { ...proxyVariables(), ...spec.env } } : spec
+      const environment: Environment = new DockerEnvironment(id, withProxy, {
         ...{ engine, container, lifeline, image, snapshots, onStop },
         below: kept?.manifest ?? new Map(),
       })
       this.environments.add(environment)
       return environment
     } catch (thrown) {
+      forwarder?.close()
       if (container !== undefined) await removeContainer(engine, container).catch(() => {})
       throw failed(thrown, id)
     }

@@ -76,7 +76,12 @@ export class SnapshotStore {
   }
 
   private file(digest: string): string {
-    return join(this.directory, `${digest}.json`)
+    return this.place(`${digest}.json`)
+  }
+
+  /** Path of a file or directory beside the manifests. */
+  place(name: string): string {
+    return join(this.directory, name)
   }
 }
 

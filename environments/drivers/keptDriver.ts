@@ -73,6 +73,11 @@ export class KeptDriver implements EnvironmentDriver {
         'environment.refused',
         `the driver ${this.name} offers only ${capabilities.networks.join(', ')}, not ${spec.network}`,
       )
+    if (spec.limits.storageMb !== undefined && !capabilities.limits.includes('storageMb'))
+      throw environmentError(
+        'environment.refused',
+        `the driver ${this.name} cannot limit disk space here (storageMb): it needs root, loop devices and mkfs.ext4`,
+      )
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
     const directory = join(this.store.live, encodeURIComponent(this.me.run), String(this.me.epoch), id)
     mkdirSync(directory, { recursive: true, mode: 0o700 })

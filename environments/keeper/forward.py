@@ -8,8 +8,10 @@ import os
 import selectors
 import signal
 import socket
+import sys
 
-import kernel
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import kernel  # noqa: E402
 
 PORT = 3128
 MOST = 64
@@ -17,7 +19,7 @@ READ = 65536
 
 
 def start(inside):
-    """Starts the forwarder. Returns its pid once it listens."""
+    """Starts the forwarder of an environment that a keeper holds. Returns its pid once it listens."""
     read, write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid:
@@ -28,14 +30,9 @@ def start(inside):
             raise RuntimeError(f"the forwarder to the allowlist's proxy: {said.decode(errors='replace')}")
         return pid
     try:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        kernel.setns(inside.pidfd, kernel.NEWNET)
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", PORT))
-        listener.listen(MOST)
+        listener = listen(inside.pidfd)
         os.write(write, b"ready")
         # The keeper's descriptors too: a request that this process held open would never seem answered.
         os.closerange(0, listener.fileno())
@@ -48,6 +45,17 @@ def start(inside):
             pass  # It was listening already.
     finally:
         os._exit(1)
+
+
+def listen(pidfd):
+    """Listens in the network namespace of a process. This process dies with its parent from here on."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.setns(pidfd, kernel.NEWNET)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", PORT))
+    listener.listen(MOST)
+    return listener
 
 
 def serve(listener):
@@ -90,3 +98,15 @@ def move(loop, pairs, source):
         loop.unregister(one)
         del pairs[one]
         one.close()
+
+
+def main(pid, directory):
+    """Forwards for a container: its first process, the directory of the socket `proxy`."""
+    os.chdir(directory)
+    listener = listen(os.pidfd_open(int(pid)))
+    os.write(1, b"ready\n")
+    serve(listener)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

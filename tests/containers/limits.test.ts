@@ -1,6 +1,6 @@
 /**
- * An environment's only way out, and its disk space: the allowlist's proxy and the limit on changes, of the drivers with a
- * keeper. A driver that cannot run on this machine is skipped with the reason.
+ * An environment's only way out, and its disk space: the allowlist's proxy and the limit on changes, of all
+ * drivers. A driver that cannot run on this machine is skipped with the reason.
  */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -8,10 +8,19 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Environment, type KeptDriver, localDriver, ociDriver, ociMissing } from '../../environments'
+import {
+  dockerDriver,
+  dockerMissing,
+  type Environment,
+  type EnvironmentDriver,
+  localDriver,
+  ociDriver,
+  ociMissing,
+} from '../../environments'
 import { isAllowed, parseEntry } from '../../environments/network/allowlist'
 import { systemEffects } from '../../runtime/effects'
-import { makeMinimalImage } from '../support/minimalImage'
+import { withEngine } from '../support/environmentOwner'
+import { importMinimal, makeMinimalImage, removeImages } from '../support/minimalImage'
 
 jest.setTimeout(60_000)
 
@@ -19,6 +28,7 @@ const localMissing = process.geteuid?.() === 0 ? undefined : 'this suite runs lo
 const kinds = [
   { name: 'local', open: localDriver, missing: localMissing },
   { name: 'oci', open: ociDriver, missing: ociMissing() },
+  { name: 'docker', open: dockerDriver, missing: dockerMissing() },
 ] as const
 
 for (const { name, open, missing } of kinds) {
@@ -30,13 +40,15 @@ for (const { name, open, missing } of kinds) {
   describe(`the driver ${name}`, () => {
     const directory = mkdtempSync(join(tmpdir(), 'troupe-limits-'))
     const spec = { image: 'minimal', network: 'no-network', limits: { memoryMb: 128, processes: 40, cpus: 1 } } as const
-    let driver: KeptDriver
-    beforeAll(() => {
+    let driver: EnvironmentDriver
+    beforeAll(async () => {
       makeMinimalImage(directory)
+      if (name === 'docker') await withEngine(engine => importMinimal(engine, directory))
       driver = open({ run: 'limits', fx: systemEffects, directory })
     })
     afterAll(async () => {
       await driver.close()
+      if (name === 'docker') await withEngine(engine => removeImages(engine, directory))
       rmSync(directory, { recursive: true, force: true })
     })
     const text = async (command: string, one: Environment) => {
@@ -74,7 +86,7 @@ for (const { name, open, missing } of kinds) {
     test('a limit on disk space holds, also in a fork, and leaves no device', async () => {
       const { limits } = await driver.capabilities()
       if (!limits.includes('storageMb'))
-        return void console.warn(`the driver ${name}: no limit on disk space on this machine`)
+        return expect(driver.start({ ...spec, limits: { ...spec.limits, storageMb: 24 } })).rejects.toThrow(/storageMb/)
       const one = await driver.start({ ...spec, limits: { ...spec.limits, storageMb: 24 } })
       const fill = 'dd if=/dev/zero of=/tmp/x bs=1024k count=64 2>&1; stat -c %s /tmp/x'
       const full = await text(fill, one)

@@ -89,7 +89,9 @@ export async function importMinimal(engine: Engine, directory: string): Promise<
 
 /** Removes the image `minimal` from a Docker engine, and the snapshots that drivers with `directory` made. */
 export async function removeImages(engine: Engine, directory: string): Promise<void> {
-  const snapshots = readdirSync(join(directory, 'docker')).map(file => `troupe-snapshot:${file.replace('.json', '')}`)
+  const snapshots = readdirSync(join(directory, 'docker'))
+    .filter(file => file.endsWith('.json'))
+    .map(file => `troupe-snapshot:${file.replace('.json', '')}`)
   for (const image of [...snapshots, 'minimal'])
     await engine.call('DELETE', `/images/${image}`, { query: { force: 1 } })
 }

@@ -1,0 +1,75 @@
+/**
+ * The only way out of a container with an allowlist: the proxy in this process, and a forwarder in the container's network
+ * namespace (keeper/forward.py). The container has no other network.
+ *
+ * in   a container that runs, hosts        out  the proxy on 127.0.0.1:3128 inside
+ * Invariant: it works where the engine runs on this machine and this process is root; it ends with this process.
+ */
+import { spawn } from 'node:child_process'
+import { mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { sandboxPythonPath } from '../../runtime/python'
+import { within } from '../../runtime/within'
+import { environmentError } from '../drivers/errors'
+import { AllowlistProxy } from '../network/allowlist'
+import { type Engine, engineAddress } from './engine'
+
+export interface Forwarder {
+  close(): void
+}
+
+const startMs = 30_000
+
+/** True: the engine's containers may be processes of this machine that this process may enter. */
+export const canForward = (): boolean =>
+  process.platform === 'linux' && process.geteuid?.() === 0 && engineAddress()?.startsWith('unix:') === true
+
+/** @throws TroupeError environment.unavailable: the engine runs elsewhere; environment.start_failed */
+export async function openForwarder(
+  engine: Engine,
+  container: string,
+  directory: string,
+  hosts: readonly string[],
+): Promise<Forwarder> {
+  const { State } = await engine.call<{ State: { Pid: number } }>('GET', `/containers/${container}/json`)
+  if (!isHere(State.Pid, container))
+    throw environmentError('environment.unavailable', 'an allowlist needs a Docker engine that runs on this machine')
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
+  const proxy = await AllowlistProxy.open(directory, hosts)
+  const program = join(__dirname, '../keeper/forward.py')
+  const words = ['-I', '-S', '-B', program, String(State.Pid), directory]
+  const child = spawn(sandboxPythonPath() ?? 'python3', words, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let errors = ''
+  child.stderr.setEncoding('utf8').on('data', text => {
+    errors = (errors + text).slice(-2048)
+  })
+  const close = () => {
+    child.kill('SIGKILL')
+    proxy.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+  const ready = new Promise<void>((resolve, reject) => {
+    child.stdout.once('data', () => resolve())
+    child.once('error', reject)
+    child.once('exit', () => reject(new Error(errors.trim() || 'it ended')))
+  })
+  const failed = (why: string) =>
+    environmentError('environment.start_failed', `${container.slice(0, 12)}: the forwarder of its allowlist: ${why}`)
+  try {
+    await within(ready, startMs, () => failed(`not ready within ${startMs} ms`))
+  } catch (thrown) {
+    close()
+    throw thrown instanceof Error && 'code' in thrown ? thrown : failed(String(thrown))
+  }
+  child.unref()
+  return { close }
+}
+
+/** The pid is the engine's; on another machine, or in a virtual one, it names another process here or none. */
+function isHere(pid: number, container: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cgroup`, 'utf8').includes(container)
+  } catch {
+    return false
+  }
+}
