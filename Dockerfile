@@ -50,10 +50,14 @@ VOLUME /runs
 ENTRYPOINT ["node", "/opt/troupe/cli/bin.js"]
 CMD ["doctor"]
 
+# Before `cuda`, since Docker's classic builder also builds every stage that stands before its target.
+FROM runtime AS cpu
+
 # Image of the learner on NVIDIA GPUs. The build fails with a torch for CPUs, which would train on the CPU without a warning.
 FROM runtime AS cuda
 RUN /opt/venv/bin/python -c "import torch; assert torch.version.cuda, f'torch {torch.__version__} is for CPUs: give TORCH_INDEX'"
 # Driver libraries that NVIDIA's container toolkit mounts into the container.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
-FROM runtime AS cpu
+# Without a target: the image for CPUs.
+FROM cpu

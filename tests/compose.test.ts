@@ -103,8 +103,9 @@ test('the image runs as another user than root, from a pinned base, with what is
     'FROM node AS venv',
     'FROM venv AS build',
     'FROM node AS runtime',
-    'FROM runtime AS cuda',
     'FROM runtime AS cpu',
+    'FROM runtime AS cuda',
+    'FROM cpu',
   ])
   expect(lines.find(line => line.startsWith('ARG NODE_IMAGE'))).toMatch(/=node:\d+\.\d+\.\d+-[a-z-]+$/)
   expect(lines.filter(line => line.startsWith('USER '))).toEqual(['USER troupe'])
