@@ -27,6 +27,8 @@ interface Recording {
 
 const kept = Object.values(topics).filter(({ holds, name }) => holds !== 'commands' || name === 'tool-calls')
 const batch = 1000
+/** Appends in flight: the bus writes those that wait in one transaction, which a disk that is busy takes long for. */
+const inFlight = 256
 
 export async function packRecording(bus: Bus, run: string, modelDirectory: string): Promise<Buffer> {
   const there = new Map((await bus.listTopics()).map(({ topic, partitions }) => [topic, partitions]))
@@ -72,6 +74,7 @@ export async function unpackRecording(bytes: Uint8Array, directory: string): Pro
         retentionMs: null,
       })),
     )
+    const appended: Promise<unknown>[] = []
     for (const [place, list] of Object.entries(records)) {
       const [name, partition] = place.split(':')
       const topic = topicOnBus(runId(run), name as TopicName)
@@ -84,9 +87,11 @@ export async function unpackRecording(bytes: Uint8Array, directory: string): Pro
           same.push({ topic, partition: Number(partition), key, headers, value })
         }
         now = time
-        await bus.append(same)
+        appended.push(bus.append(same)) // it takes the clock's time at once, and keeps the order
+        if (appended.length >= inFlight) await Promise.all(appended.splice(0))
       }
     }
+    await Promise.all(appended)
   } finally {
     await bus.close()
   }
