@@ -9,7 +9,10 @@
 /** Upper bound on the times that work is done whose process is killed each time. */
 export const mostTries = 3
 
-/** True for an error of execFile, or of execFileSync, whose process was killed by SIGKILL, but not at execFile's deadline. */
+/**
+ * True if the process of an execFile or execFileSync call was killed by SIGKILL from outside. A kill at the call's own
+ * deadline does not count.
+ */
 function wasKilled(thrown: unknown): boolean {
   const { signal, killed } = thrown as { readonly signal?: unknown; readonly killed?: unknown }
   return signal === 'SIGKILL' && killed !== true

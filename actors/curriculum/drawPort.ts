@@ -50,8 +50,8 @@ export interface DrawOptions {
 }
 
 /**
- * Number of tasks in a row (at most the source's size) with a too long prompt after which the draw fails: the limits,
- * not the tasks, are at fault.
+ * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; the source's size,
+ * if that is smaller. The next such task fails the draw: the limits are too small, the tasks are not at fault.
  */
 const mostPassed = 1000
 

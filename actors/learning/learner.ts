@@ -94,7 +94,10 @@ export type LearnerRequest =
   | {
       readonly kind: 'cold-start'
       readonly epoch: Epoch
-      /** Checkpoint from which the cold start goes on, if it has one. */
+      /**
+       * Newest checkpoint that an earlier attempt saved in the middle of the cold start; the cold start resumes from
+       * it. Absent: the cold start begins anew.
+       */
       readonly resume?: KeptCheckpoint
     }
   | {

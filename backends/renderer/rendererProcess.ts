@@ -3,7 +3,8 @@
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
  * Invariant: every call has a deadline. Single calls that are late are made again behind a breaker: whoever asked is not at
- * fault for a slow process, and a generation whose text is late is not lost. If a template refuses its input, the error is `render.refused`, with the
+ * fault for a slow process, and a generation whose text is late is not lost. If a template refuses its input, the error
+ * is `render.refused`, with the
  * template's reason.
  */
 
@@ -35,7 +36,7 @@ const toolResponsesPerCall = 128
 // Upper bounds on the prompts, and on the decodes or encodes, of one call. A prompt may have 100,000 tokens.
 const promptsPerCall = 16
 const textsPerCall = 64
-// Upper bound on the calls for decodes and encodes that the process has at once: one of each.
+// Upper bound on the DecodeList and EncodeList calls in flight: one of each. Other calls do not count.
 const callsAtOnce = 2
 // Upper bound on the attempts at a call that is late each time.
 const mostTries = 5

@@ -101,7 +101,7 @@ export class KvAccount implements EngineAccount {
   #runningNeedTokens = 0
   readonly #prompts = new Map<GroupId, SharedPrompt>()
 
-  /** @throws RangeError on a size in `spec` that is not positive */
+  /** @throws RangeError if kvTokens, blockTokens, maxSequences or contextTokens of `spec` is not above 0 */
   constructor(public spec: EngineSpec) {
     for (const name of ['kvTokens', 'blockTokens', 'maxSequences', 'contextTokens'] as const) {
       if (!(spec[name] > 0))

@@ -52,7 +52,10 @@ export class Ledger {
     return this.byTrajectory.get(trajectory)
   }
 
-  /** @throws RangeError on an engine that has joined already, or a size that is not positive */
+  /**
+   * @throws RangeError if the engine has joined already, or if kvTokens, blockTokens, maxSequences or contextTokens of
+   * `spec` is not above 0
+   */
   join(spec: EngineSpec): void {
     if (this.accounts.has(spec.engine)) throw new RangeError(`engine ${spec.engine} has joined already`)
     this.accounts.set(spec.engine, new KvAccount(spec))

@@ -21,8 +21,9 @@ export interface SimulationOptions {
   readonly policy: PolicyName
   readonly scheduler?: SchedulerOptions
   /**
-   * true: a request's priority on an engine is its trajectory's start order. false: engines queue in order of arrival.
-   * Default: true for kv-headroom on vLLM, as in the live system, else false.
+   * true: vLLM engines admit the trajectory that started first first, and preempt it last. false: engines queue in
+   * order of arrival. SGLang engines always do that. Default: true for kv-headroom on vLLM, as in the live system, else
+   * false.
    */
   readonly priority?: boolean
   /** Longest context that a recipe would allow, in tokens. Default: the longest context of the trace. */

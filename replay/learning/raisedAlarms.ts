@@ -37,7 +37,9 @@ export interface RaisedAlarms {
 }
 
 /**
- * Checks a recorded run for alarms. `given`: further alarms; one replaces the alarm of the same name.
+ * Evaluates alarm rules over the steps of a recorded run: the built-in rules, the recipe's, and those in `given`. A
+ * later rule replaces the earlier one of the same name. Alarms without a rule here (`stalled`) are returned as the log
+ * has them.
  * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
  * the run's recipe
  */

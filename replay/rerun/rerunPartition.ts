@@ -60,7 +60,10 @@ export interface Rerun {
   readonly repeated: number
   /** Number of decisions by former owners; no other count includes them. */
   readonly fenced: number
-  /** Number of decisions that a fork or an import copied into the log; no code took them. */
+  /**
+   * Number of decisions that a fork copied from its parent, or an import from a file. This run's code did not take
+   * them, so they are not compared.
+   */
   readonly given: number
   /** Decisions that today's code takes at the log's end and the log lacks, because the run was cut off there. */
   readonly inFlight: readonly Fact[]
@@ -126,7 +129,9 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
   let state = behaviour.initial()
   let open: Expectation[] = []
   let last: Place | undefined
-  /** True after the claim of a fork or an import: the following facts are copies that no code decided. */
+  /**
+   * True after the claim of a fork or an import: the following facts are copies, which this run's code did not decide.
+   */
   let given = false
   const divergences: Divergence[] = []
   const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0, given: 0 }

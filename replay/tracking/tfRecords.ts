@@ -2,7 +2,8 @@
  * TFRecord frames, and TensorBoard's events in them.
  *
  * in   events: a time, a step, values by tag        out  bytes of an event file; and back, as far as a file is whole
- * Layout of a frame: u64 length, u32 masked CRC-32C of the length, the bytes, u32 masked CRC-32C of the bytes; little-endian.
+ * Layout of a frame: u64 length, u32 masked CRC-32C of the length, the bytes, u32 masked CRC-32C of the bytes;
+ * little-endian.
  * An event is the protobuf message `tensorflow.Event` with wall_time (1), step (2), file_version (3) or summary (5).
  * Invariant: what `framesOf` returns was written whole: it stops at the first frame that is cut off or damaged.
  */
@@ -34,7 +35,10 @@ export function frame(data: Uint8Array): Buffer {
   return out
 }
 
-/** Returns the whole frames of a file and the length of the part that they fill, bytes. */
+/**
+ * Returns a file's frames up to the first one that is cut off or damaged. `end`: number of bytes that these frames
+ * take.
+ */
 export function framesOf(file: Buffer): { readonly frames: readonly Buffer[]; readonly end: number } {
   const frames: Buffer[] = []
   let end = 0

@@ -48,7 +48,10 @@ export interface SelectionReport {
   readonly variants: Readonly<Record<Variant, VariantResult>>
   /** The decision in the log; null while the group is undecided. */
   readonly recorded: (VariantResult & { readonly selection: string }) | null
-  /** true: today's code under the run's own selection decides as recorded; null when no decision is recorded. */
+  /**
+   * true if today's code, with the recipe's `selection.variant`, decides this group as recorded: the same outcome and
+   * the same advantages. null while the group is undecided.
+   */
   readonly agrees: boolean | null
 }
 

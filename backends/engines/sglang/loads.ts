@@ -12,7 +12,10 @@ import { garbage, objectOf } from '../server/reply'
 export interface SglangLoads {
   readonly running: number
   readonly waiting: number
-  /** Number of tokens in the KV cache that running requests refer to; tokens that are only cached do not count. */
+  /**
+   * Number of tokens in the KV cache that running requests refer to; tokens that are only cached do not count. A server
+   * that has only /get_load adds the tokens of waiting requests.
+   */
   readonly usedTokens: number
   /** Size of the KV cache in tokens; 0 if the server does not report it. */
   readonly kvTokens: number

@@ -161,7 +161,7 @@ class EngineService(rpc.EngineServicer):
         return reply
 
     def _new_text(self, stream: _Stream, event: Partial) -> str:
-        """Text that the new tokens add. An incomplete character waits for a later token."""
+        """Text that was not sent yet, with the new tokens. While it ends in an incomplete character, returns '': all of it waits for a later token."""
         tokens, sent = stream.partial.get(event.request.request_id, ([], 0))
         tokens.extend(event.tokens.tolist())
         text = self._tokens.decode(tokens)
