@@ -8,7 +8,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { Browser, Page } from 'playwright-core'
+import type { Overview } from '../../dashboard/api'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
+import { systemEffects } from '../../runtime/effects'
 import { describeInBrowser, openBrowser } from '../support/dashboard/browser'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
@@ -146,6 +148,19 @@ inBrowser('in a browser', () => {
       await page.locator('section.pad > *').nth(1).waitFor()
       await page.waitForTimeout(200)
       expect([hash, await page.evaluate('document.documentElement.scrollWidth')]).toEqual([hash, 390])
+    }
+  })
+
+  test('a run that dies is shown as cut off, without a new fact and without a reload', async () => {
+    const { lastAt } = (await (await fetch(`${dashboard.url}api/runs/${run}`)).json()) as Overview
+    const now = jest.spyOn(systemEffects, 'now').mockReturnValue(lastAt + 1000)
+    try {
+      await open('/groups')
+      await page.locator('.state.live').waitFor()
+      now.mockReturnValue(lastAt + 3_600_000)
+      await page.locator('.state.cut-off').waitFor()
+    } finally {
+      now.mockRestore()
     }
   })
 

@@ -15,8 +15,12 @@ export interface Answered<T> {
 /** Milliseconds after which a request that got no answer is sent again: the server may restart, the run may begin. */
 const retryMs = 2000
 
-/** `everyMs`: asks again at least this often, besides when the run has grown. */
-export function useData<T>(path: string | undefined, follows = true, everyMs?: number): Answered<T> {
+/** `againMs`: milliseconds after an answer until it is asked for again, besides when the run has grown. */
+export function useData<T>(
+  path: string | undefined,
+  follows = true,
+  againMs: (value: T) => number | undefined = () => undefined,
+): Answered<T> {
   const [state, set] = useState<Answered<T> & { readonly path: string | undefined }>({
     path,
     value: undefined,
@@ -31,7 +35,8 @@ export function useData<T>(path: string | undefined, follows = true, everyMs?: n
     ask<T>(path, ending.signal).then(
       value => {
         set({ path, value, failure: undefined })
-        if (everyMs !== undefined && !isStatic) retry = setTimeout(() => again(undefined), everyMs)
+        const ms = isStatic ? undefined : againMs(value)
+        if (ms !== undefined) retry = setTimeout(() => again(undefined), ms)
       },
       (thrown: unknown) => {
         if (ending.signal.aborted) return

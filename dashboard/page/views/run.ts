@@ -33,10 +33,10 @@ const tabs = [
 const tabOf: Readonly<Record<string, string>> = { g: 'groups', t: 'trajectories' }
 
 /** A run that falls silent writes no fact that would tell the page so: its state is asked for again. */
-const liveAgainMs = 5000
+const againMs = ({ state }: Overview): number | undefined => (state === 'live' ? 5000 : undefined)
 
 export function RunView({ run }: { readonly run: string }) {
-  const { value, failure } = useData<Overview>(`runs/${encodeURIComponent(run)}`, true, liveAgainMs)
+  const { value, failure } = useData<Overview>(`runs/${encodeURIComponent(run)}`, true, againMs)
   const cursor = value?.cursor
   useEffect(() => {
     if (cursor !== undefined) followRun(run, cursor)

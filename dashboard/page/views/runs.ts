@@ -9,7 +9,7 @@ import { Refused, State, Waiting } from '../parts/small'
 import { runLink } from '../route'
 
 /** Runs begin and end while this list is shown. */
-const againMs = 3000
+const againMs = (): number => 3000
 
 export function Runs() {
   useEffect(unfollow, [])
