@@ -7,6 +7,7 @@
 import { z } from 'zod'
 import { namedTwice, urlFault } from './engineAddress'
 import { contextFaults, positionsOf } from './positions'
+import { agentSection } from './sections/agent'
 import { alarmSection } from './sections/alarms'
 import { coldStartSection } from './sections/coldStart'
 import { engineFaults, engineSection, isLaunched, isServer, schedulerSection } from './sections/engine'
@@ -33,6 +34,7 @@ const fields = z.strictObject({
   scheduler: schedulerSection.prefault({}),
   data: z.record(z.string(), z.unknown()).default({}),
   tools: toolsSection.prefault({}),
+  agent: agentSection.optional(),
   limits: limitsSection.prefault({}),
   rollout: rolloutSection.prefault({}),
   selection: selectionSection.prefault({}),

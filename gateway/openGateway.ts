@@ -15,6 +15,7 @@ import type { Log } from '../runtime/log'
 import { openEnginePool, type StartableEngine } from './engines/enginePool'
 import { openServer } from './http/server'
 import { conversationRenderer, type TextRenderer } from './rendering/conversationRenderer'
+import type { AtPoint } from './session/callPoints'
 import { Calls } from './session/calls'
 import { Sessions } from './session/sessions'
 
@@ -41,6 +42,8 @@ export interface GatewayOptions {
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number
   readonly keepAliveMs?: number
+  /** For tests of faults: called at each point of a call. */
+  readonly atPoint?: AtPoint
 }
 
 export interface Gateway {
@@ -74,6 +77,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   await sessions.recover()
   const pool = await openEnginePool({ engines: options.engines, fx, log })
   const decode = (tokens: Int32Array) => options.renderer.decode(tokens)
+  const points = options.atPoint === undefined ? {} : { atPoint: options.atPoint }
   const calls = new Calls({
     sessions,
     pool,
@@ -82,10 +86,12 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     encode: text => options.renderer.encode(text),
     fx,
     callTimeoutMs,
+    ...points,
   })
   try {
     const server = await openServer({
       ...{ host, port, calls, sessions, renderer, fx, log, strictModel: options.strictModel ?? false },
+      ...points,
       ...(key === undefined ? {} : { key }),
       opensThinking: renderer.opensThinking,
       tokenText: give => tokenText(decode, give),

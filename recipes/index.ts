@@ -1,5 +1,6 @@
 /** Recipes by name, and the functions and types for writing one: the public surface `troupe/recipes`. */
 import type { Recipe } from '../config'
+import { agent } from './agent'
 import { environment } from './environment'
 import { gsm8k } from './gsm8k'
 import { oneGpu } from './oneGpu'
@@ -35,4 +36,5 @@ export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['smollm2', smollm2],
   ['environment', environment],
   ['terminal', terminal],
+  ['agent', agent],
 ])

@@ -15,7 +15,7 @@
 import { join } from 'node:path'
 import { type SftData, writeExamples } from '../../backends/trainer/exampleFiles'
 import type { GrpoOptions, SftExample, SftOptions, Trainer } from '../../backends/trainer/trainer'
-import type { Fact, Metrics } from '../../messages/facts'
+import type { CallLabel, Fact, Metrics } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
 import { type DiskPause, diskPause } from '../../runtime/disk/diskPause'
 import type { Decision } from '../../runtime/host/behaviour'
@@ -44,6 +44,8 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
   readonly takesTurns?: boolean
   readonly journal: Journal
   readonly grpo: GrpoOptions
+  /** Labels of agents' calls that are trained on. Default: all but `aux`. */
+  readonly trains?: readonly CallLabel[]
   readonly checkpointEvery: number
   /** Updates between two checkpoints in the middle of a step. Default: none is written. */
   readonly innerCheckpointEvery?: number

@@ -7,8 +7,8 @@
  * Invariant: facts of replaced owners and replaced curricula are left out, so a repeated step has the same sequences.
  */
 import type { TrainSequence } from '../../backends/trainer/trainer'
-import { type AssembledSequence, assembleSequence, callRows, callTree, isCallFact } from '../../kernels'
-import type { Fact, TrajectoryFact } from '../../messages/facts'
+import { type AssembledSequence, assembleSequence, callRows, callTree, isCallFact, trainedLabels } from '../../kernels'
+import type { CallLabel, Fact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal/journal'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
@@ -16,11 +16,12 @@ import type { Batch } from './learner'
 
 /**
  * Builds the trainer's sequences in the order of `step.started`; groups are numbered from 0 in the order in which they
- * first occur there. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
+ * first occur there. `labels`: labels of the agent's calls that are trained on. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,
   facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
+  labels: readonly CallLabel[] = trainedLabels,
 ): TrainSequence[] {
   const indexOf = new Map([...new Set(started.trajectories.map(groupOf))].map((group, i) => [group, i]))
   const advantageOf = new Map<string, number>(
@@ -29,7 +30,7 @@ export function trainSequences(
   return started.trajectories.flatMap(trajectory => {
     const group = indexOf.get(groupOf(trajectory))!
     const advantage = advantageOf.get(trajectory)!
-    return sequencesOf(facts.get(trajectory) ?? [])
+    return sequencesOf(facts.get(trajectory) ?? [], labels)
       .map(trained)
       .filter(({ tokens }) => tokens.length > 0)
       .map(sequence => ({ trajectory, ...sequence, advantage, group }))
@@ -37,8 +38,8 @@ export function trainSequences(
 }
 
 /** A rollout that an agent led through the gateway has a sequence for each of its conversations, any other has one. */
-const sequencesOf = (facts: readonly TrajectoryFact[]): readonly AssembledSequence[] =>
-  facts.some(isCallFact) ? callRows(callTree(facts)) : [assembleSequence(facts)]
+const sequencesOf = (facts: readonly TrajectoryFact[], labels: readonly CallLabel[]): readonly AssembledSequence[] =>
+  facts.some(isCallFact) ? callRows(callTree(facts), labels) : [assembleSequence(facts)]
 
 /**
  * Cuts a sequence after its last sampled token: a last tool response, which took the rollout over its budget, is not part

@@ -8,7 +8,7 @@
  * logged.
  */
 import type { GrpoOptions, StageReset, Trainer, TrainSequence } from '../../backends/trainer/trainer'
-import type { Metrics } from '../../messages/facts'
+import type { CallLabel, Metrics } from '../../messages/facts'
 import type { FailureStreaks } from '../../runtime/actor/failureStreaks'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
@@ -28,6 +28,8 @@ export interface TrainerStepsOptions extends Recorder {
   readonly grpo: GrpoOptions
   /** Updates between two checkpoints in the middle of a step; 0: none. */
   readonly innerCheckpointEvery: number
+  /** Labels of agents' calls that are trained on. */
+  readonly trains?: readonly CallLabel[]
   readonly written: ReturnType<typeof checkpoints>
   readonly calls: FailureStreaks
   readonly log: Log
@@ -49,7 +51,7 @@ export function trainerSteps(options: TrainerStepsOptions) {
 
   /** Reads the batch's sequences from the log, in the batch's order. */
   const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
-    trainSequences(batch, await factsOf(journal, batch))
+    trainSequences(batch, await factsOf(journal, batch), options.trains)
 
   /** Loads the newest checkpoint. A damaged one ends the run: no later try finds other files. */
   async function load(trainer: Trainer, { checkpoint, saved }: TrainRequest): Promise<void> {

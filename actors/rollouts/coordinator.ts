@@ -2,8 +2,10 @@
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
  * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested | started,
- *      turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned | failed, ticks
- * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
+ *      turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned | failed, ticks;
+ *      session.opened, call.started | finished of rollouts that agents lead
+ * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render, to
+ *      start an agent and to end it
  * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
  * alone, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
  * turns and tool calls, under new attempts; renderings; rewards, until their group is closed.
@@ -13,13 +15,14 @@ import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId }
 import { ActiveClock } from '../../runtime/activeClock'
 import { nothing, type Reactive } from '../../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
+import { notOpened } from './led'
 import {
   addCallAfter,
   addNextActions,
   answerVerify,
   awaitsReward,
   type NextActions,
-  type RenderRequest,
+  type OwnerRequest,
 } from './nextActions'
 import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 
@@ -51,6 +54,8 @@ export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
   /** Milliseconds without a reward after which the coordinator asks the verifier again. Default: 30,000. */
   readonly verifyTimeoutMs?: number
+  /** Present if agents lead the rollouts. `isGraded`: a grader judges their texts; else the agent's end brings the reward. */
+  readonly agents?: { readonly isGraded: boolean }
 }
 
 /**
@@ -64,8 +69,9 @@ const usualVerifyTimeoutMs = 30_000
  */
 const lookEveryMs = 1000
 
-export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
-  const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
+export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, OwnerRequest> {
+  const { verifyTimeoutMs = usualVerifyTimeoutMs, agents } = options
+  const led = agents === undefined ? undefined : { ...notOpened, isGraded: agents.isGraded }
   /**
    * Measures how long each rollout has waited since its state last changed, and each tool call since its latest
    * attempt.
@@ -130,7 +136,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
           if (isReplaced(state.curriculum, fact)) return state
           const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
-          const members = new Map(group.members).set(fact.member, newRollout(fact))
+          const members = new Map(group.members).set(fact.member, newRollout(fact, led))
           const groups = state.groups.set(fact.group, { ...group, members })
           return { ...state, groups, highestOrder: fact.order, curriculum: curriculumAfter(state.curriculum, fact) }
         }

@@ -9,7 +9,15 @@
  * itself.
  */
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
-import type { EnvironmentAt, Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
+import type {
+  EnvironmentAt,
+  Fact,
+  RolloutFinished,
+  RolloutRequested,
+  ToolAsked,
+  ToolCompleted,
+  TurnAsked,
+} from '../../messages/facts'
 import type { Epoch, TrajectoryId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../../runtime/effects'
@@ -37,10 +45,32 @@ export interface RenderRequest {
   readonly responses: readonly string[]
 }
 
+/** Asks for an agent that leads the rollout to its end; its facts follow from its calls, `rollout.finished` is the last. */
+export interface LeadRequest {
+  readonly kind: 'lead'
+  readonly request: RolloutRequested
+  readonly epoch: Epoch
+  /** Number of the opening that the agent gets, and of its first call and turn. */
+  readonly opening: number
+  readonly call: number
+  readonly turn: number
+}
+
+/** Asks for the end of the rollout's agent, whose rollout is over. */
+export interface DismissRequest {
+  readonly kind: 'dismiss'
+  readonly trajectory: TrajectoryId
+}
+
+export type AgentRequest = LeadRequest | DismissRequest
+
+/** Request of an owner to its port. */
+export type OwnerRequest = RenderRequest | AgentRequest
+
 export interface NextActions {
   facts: Fact[]
   commands: Command[]
-  requests: RenderRequest[]
+  requests: OwnerRequest[]
 }
 
 /**
@@ -56,6 +86,11 @@ export function addNextActions(
 ): void {
   switch (rollout.phase) {
     case 'turn': {
+      if (rollout.led !== undefined) {
+        const { opening, nextCall: call, nextTurn: turn } = rollout.led
+        out.requests.push({ kind: 'lead', request: rollout.request, epoch: at, opening: opening + 1, call, turn })
+        return
+      }
       const turn = turnAsked(rollout, at, fx)
       if (turn === undefined) finish(rollout, outOfTokens, at, fx, out)
       else {
@@ -111,7 +146,8 @@ function filesOf({ request, past }: Rollout): { readonly environment?: Environme
   return { environment: { task, calls: past, timeoutMs: request.limits.toolTimeoutMs } }
 }
 
-export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
+export const awaitsReward = (rollout: Rollout): boolean =>
+  !rollout.rewarded && rollout.ending?.outcome !== 'failed' && rollout.led?.isGraded !== false
 
 /** Ending of a rollout whose token budget leaves no token for another turn. */
 export const outOfTokens: Ending = { outcome: 'truncated', reason: 'tokens' }
@@ -219,7 +255,7 @@ export const answerVerify = (rollout: Rollout): VerifyAnswer => ({
   attempt: rollout.verifyAttempt,
   reward: rollout.request.task.reward,
   truth: rollout.request.task.truth,
-  response: rollout.texts.join('\n'),
+  response: (rollout.led?.graded ?? rollout.texts).join('\n'),
   task: rollout.request.task,
   ...filesOf(rollout),
 })
@@ -230,5 +266,6 @@ function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: N
   out.commands.push({ type: 'trajectory.release', trajectory, outcome: ending.outcome })
   const isOut = rollout.calls.some(c => c.response === null && c.attempt >= 0)
   if (isOut) out.commands.push({ type: 'tool.cancel', trajectory })
-  if (ending.outcome !== 'failed') out.commands.push(answerVerify(rollout))
+  if (rollout.led !== undefined) out.requests.push({ kind: 'dismiss', trajectory })
+  if (ending.outcome !== 'failed' && rollout.led?.isGraded !== false) out.commands.push(answerVerify(rollout))
 }

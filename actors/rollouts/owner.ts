@@ -9,19 +9,19 @@
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
 import type { CoordinatorState } from './coordinator'
 import type { GrouperState } from './grouper'
-import type { RenderRequest } from './nextActions'
+import type { OwnerRequest } from './nextActions'
 
 export interface OwnerState {
   readonly coordinator: CoordinatorState
   readonly grouper: GrouperState
 }
 
-type Decided = Decision & { readonly requests?: readonly RenderRequest[] }
+type Decided = Decision & { readonly requests?: readonly OwnerRequest[] }
 
 export function owner(
-  coordinator: Reactive<CoordinatorState, never, RenderRequest>,
+  coordinator: Reactive<CoordinatorState, never, OwnerRequest>,
   grouper: Reactive<GrouperState>,
-): Reactive<OwnerState, never, RenderRequest> {
+): Reactive<OwnerState, never, OwnerRequest> {
   return {
     name: 'owner',
     initial: () => ({ coordinator: coordinator.initial(), grouper: grouper.initial() }),

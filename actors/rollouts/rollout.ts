@@ -11,6 +11,7 @@ import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, Outcome, PastCall, RolloutRequested } from '../../messages/facts'
 import type { EngineId, Epoch } from '../../messages/ids'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
+import { evolveLed, isLedFact, type Led, notOpened } from './led'
 
 export interface Call {
   readonly tool: string
@@ -69,12 +70,15 @@ export interface Rollout {
   readonly ending: Ending | null
   readonly verifyAttempt: number
   readonly rewarded: boolean
+  /** Present if an agent leads the rollout, through the gateway. */
+  readonly led?: Led
 }
 
 /** Value of `faults` at which the rollout fails. */
 const maxFaults = 5
 
-export function newRollout(request: RolloutRequested): Rollout {
+/** `led`: given if an agent leads the rollout from its beginning. */
+export function newRollout(request: RolloutRequested, led?: Led): Rollout {
   return {
     request,
     phase: 'turn',
@@ -100,12 +104,15 @@ export function newRollout(request: RolloutRequested): Rollout {
     ending: null,
     verifyAttempt: 0,
     rewarded: false,
+    ...(led === undefined ? {} : { led }),
   }
 }
 
 /** Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included. */
 export const responseTokens = (rollout: Rollout): number =>
-  rollout.contextTokens + rollout.partialTokens - rollout.request.tokens.length
+  rollout.led === undefined
+    ? rollout.contextTokens + rollout.partialTokens - rollout.request.tokens.length
+    : rollout.sampledTokens
 
 /**
  * Returns the number of tokens that the rollout may still grow by, 0 or less if none; tokens that interrupted attempts
@@ -146,8 +153,14 @@ function withCall(rollout: Rollout, index: number, change: Partial<Call>): Rollo
   return { ...rollout, calls: rollout.calls.map((call, i) => (i === index ? { ...call, ...change } : call)) }
 }
 
+const isLed = (rollout: Rollout): rollout is Rollout & { readonly led: Led } => rollout.led !== undefined
+
 /** Applies one fact of this trajectory; returns the same state object if the fact does not count. */
 export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollout {
+  if (isLedFact(fact) && (rollout.led !== undefined || fact.type === 'session.opened')) {
+    if (rollout.phase !== 'turn') return rollout
+    return evolveLed(isLed(rollout) ? rollout : { ...rollout, led: notOpened }, fact)
+  }
   switch (fact.type) {
     case 'turn.asked': {
       const fits = rollout.phase === 'turn' && fact.turn === rollout.turn && fact.attempt > rollout.attempt

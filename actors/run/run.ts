@@ -11,6 +11,7 @@ import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
 import type { MetricsRegistry } from '../../runtime/metrics'
+import type { StartAgents } from '../rollouts/agents'
 import type { Tool } from '../tools/toolPort'
 
 /** Roles of a process in a run. `all`: the whole run, alone or beside other processes. */
@@ -63,6 +64,8 @@ export interface RunOptions {
   readonly tools?: ReadonlyMap<string, Tool>
   /** Names of the GPUs that this process leases to its engines and its trainer. Default: those that torch sees. */
   readonly devices?: readonly string[]
+  /** Starts the agents of a recipe that has one (`agent`), and the gateway before them. */
+  readonly startAgents?: StartAgents
   /** Starts a trainer in place of the recipe's, with the options that the recipe's would get. */
   readonly startTrainer?: (options: TrainerProcessOptions) => Promise<TrainerProcess>
 }

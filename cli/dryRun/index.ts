@@ -32,6 +32,7 @@ import type { Fault } from '../check/fault'
 import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
+import { startAgents } from '../train/startAgents'
 import { estimateOf, estimateText, isTiny, tinyText } from './estimateReport'
 import { type Reduced, reduce } from './reduced'
 
@@ -109,6 +110,7 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
       ...{ blobs: memoryBlobs(), resume: false, learns: true, acceptCode: false, fx: systemEffects },
       log: createLog('troupe', { level: process.env.TROUPE_LOG ?? 'warn' }),
       versions: collectedVersions(),
+      startAgents,
     })
     const count: Take = message => {
       state.take(message)

@@ -23,6 +23,7 @@ import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train/runName'
 import { type GatewayModelOptions, gatewayConfig } from './config'
 import { gatewayEngines } from './engines'
+import { refuseTraining } from './refuseTraining'
 
 interface GatewayCommandOptions extends GatewayModelOptions {
   readonly bus: string
@@ -77,6 +78,7 @@ async function serve(recipe: string | undefined, options: GatewayCommandOptions)
     closers.push(() => context.bus.close())
     const { journal } = context
     await journal.create(1)
+    await refuseTraining(journal, run)
     const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
     closers.push(() => renderer.close())
     const resume = (await startOf(journal)) !== undefined

@@ -12,6 +12,7 @@ import { openRun, type RunContext } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
 import type { ListenAddress } from '../options/readers'
 import { type MetricsServer, serveMetrics } from './metrics'
+import { startAgents } from './startAgents'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
 export interface RoleOptions {
@@ -62,6 +63,7 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
         log: createLog('troupe'),
         metrics: registry,
         versions: collectedVersions(),
+        startAgents,
         onStanding: standing => say(`${role} of run '${id}': ${standing === 'active' ? 'active' : 'standing by'}`),
       }),
     )

@@ -29,6 +29,7 @@ import { checkDashboardBus, startDashboard } from './dashboardProcess'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
 import { isShared, refuseWrongName, refuseWrongNameOn, timestamp } from './runName'
+import { startAgents } from './startAgents'
 import { partitionsOfRun, recordedConfig, refuseNewerRun, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
 import { checkTrackersBus, startTrackers } from './trackerProcesses'
 import type { TrainOptions } from './trainOptions'
@@ -165,6 +166,7 @@ export async function trainRun(
         stop,
         onColdStart: (done, loss) => view.coldStart(done, loss),
         onStanding: standing => view.standing(standing),
+        startAgents,
       }),
     )
     if (run === undefined) return signals.exitCode()

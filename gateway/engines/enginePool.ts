@@ -214,7 +214,7 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
 const pause = (fx: Effects) => new Promise<void>(resolve => afterOn(fx, restartMs, resolve))
 
 /** Joins the parts of a generation that several engines made; the rest is the last one's. */
-function joined(
+export function joined(
   parts: readonly Pick<Generation, 'tokens' | 'logprobs' | 'segments'>[],
   last: Generation,
 ): Omit<Generation, 'finish'> {

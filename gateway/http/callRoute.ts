@@ -13,6 +13,7 @@ import type { Message } from '../conversation/message'
 import { Deltas } from '../dialects/deltas'
 import type { AnswerView, DialectAdapter, ParsedRequest } from '../dialects/dialect'
 import { invalid, refusalOf } from '../gatewayError'
+import type { AtPoint } from '../session/callPoints'
 import type { Calls, LiveCall } from '../session/calls'
 import { answerTo, historyOf, type SessionState } from '../session/session'
 import type { Sessions } from '../session/sessions'
@@ -25,6 +26,7 @@ export interface CallRouteParts {
   readonly opensThinking: boolean
   readonly tokenText: (give: (text: string) => void) => TokenText
   readonly keepAliveMs: number
+  readonly atPoint?: AtPoint
 }
 
 /** Number of responses that wait for a call's answer, by call: its last one decides if the answer was delivered. */
@@ -59,7 +61,9 @@ export async function answerCall(
   try {
     if (isStreamed) await stream(parts, dialect, parsed, call, response)
     else sendJson(response, 200, dialect.answer(viewOf(call, await call.finished)))
+    await parts.atPoint?.('answer.written')
     isDelivered = await flushed(response)
+    await parts.atPoint?.('answer.flushed')
   } finally {
     const others = waiting.get(call)! - 1
     waiting.set(call, others)

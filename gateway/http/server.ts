@@ -245,7 +245,9 @@ function routesOf(options: ServerOptions) {
     const dialect = dialects[route]
     if (dialect === undefined) throw noRoute(request, pathname)
     const session = await sessionOf(request, named)
+    await options.atPoint?.('session.found')
     const parsed = dialect.parse(await readJson(request, maxBodyBytes))
+    await options.atPoint?.('request.read')
     if (options.strictModel && parsed.model !== model)
       throw new GatewayError({
         kind: 'not-found',

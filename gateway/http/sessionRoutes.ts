@@ -14,7 +14,8 @@ import type { Fact } from '../../messages/facts'
 import { checked } from '../dialects/dialect'
 import { invalid } from '../gatewayError'
 import { answerTo, messagesOf, type SessionState } from '../session/session'
-import type { Opened, Sessions } from '../session/sessions'
+import type { Opened } from '../session/sessionOptions'
+import type { Sessions } from '../session/sessions'
 import { sendJson } from './exchange'
 
 const openBody = z.strictObject({

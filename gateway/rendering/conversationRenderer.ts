@@ -43,7 +43,8 @@ const turn = (content: string): ChatMessage => ({ role: 'assistant', content })
 export async function conversationRenderer(renderer: TextRenderer): Promise<ConversationRenderer> {
   const { stopTokens } = await renderer.describe()
   const stops = await Promise.all(stopTokens.map(token => renderer.decode(Int32Array.of(token))))
-  const { text } = await renderer.prompt([asked, turn(probe), asked], [])
+  const sample = await renderer.prompt([asked, turn(probe), asked], [])
+  const { text } = sample
   const at = text.indexOf(probe)
   const stop = at < 0 ? undefined : stops.find(one => one !== '' && text.startsWith(one, at + probe.length))
   if (stop === undefined) {
@@ -57,15 +58,20 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
   const { text: generation } = await renderer.prompt([asked], [])
   const opensThinking = generation.trimEnd().endsWith('<think>')
   const keepsHistory = await rendersThinking(renderer)
+  const head = text.slice(0, at + probe.length)
+  const headTokens = await tokensBefore(renderer, sample, head, stop, stopTokens[stops.indexOf(stop)]!)
 
   return {
     keepsHistory,
     opensThinking,
     whole: (messages, tools) => renderer.prompt(messages, tools),
     async following(messages, isEnded) {
-      const { text: whole } = await renderer.prompt([asked, turn(probe), ...messages], [])
+      const { text: whole, tokens } = await renderer.prompt([asked, turn(probe), ...messages], [])
       const end = whole.indexOf(probe) + probe.length
       if (end < probe.length || !whole.startsWith(stop, end)) return undefined
+      // The tokens after a special token do not depend on what stands before it, so those of the rendering can be taken.
+      if (headTokens !== undefined && whole.startsWith(head) && tokens[headTokens.length - 1] === headTokens.at(-1))
+        return tokens.slice(isEnded ? headTokens.length : headTokens.length - 1)
       return renderer.encode(whole.slice(isEnded ? end + stop.length : end))
     },
     async tailOfWhole({ text: whole }, recorded) {
@@ -75,6 +81,26 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
         : undefined
     },
   }
+}
+
+/**
+ * Returns the tokens of a rendering up to the stop token after the probe, if the rest of its tokens is what the rest of its
+ * text gives by itself; else undefined: the tokenizer lets texts across a special token depend on each other.
+ */
+async function tokensBefore(
+  renderer: TextRenderer,
+  { text, tokens }: Rendered,
+  head: string,
+  stop: string,
+  stopToken: number,
+): Promise<Int32Array | undefined> {
+  const stopsBefore = head.split(stop).length - 1
+  const places = [...tokens.keys()].filter(i => tokens[i] === stopToken)
+  const place = places[stopsBefore]
+  if (place === undefined) return undefined
+  const rest = await renderer.encode(text.slice(head.length + stop.length))
+  const isSame = rest.length === tokens.length - place - 1 && rest.every((token, i) => token === tokens[place + 1 + i])
+  return isSame ? tokens.slice(0, place + 1) : undefined
 }
 
 /** True if the template keeps the thinking of earlier turns, both before tool responses and before a new user message. */

@@ -9,12 +9,13 @@
 import type { CallFinished, CallStarted } from '../../messages/facts'
 import { type EngineId, engineId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
-import { deriveSeed, type Effects } from '../../runtime/effects'
+import { afterOn, deriveSeed, type Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import { labelOf } from '../conversation/label'
 import { canonicalJson } from '../conversation/message'
 import type { EnginePool } from '../engines/enginePool'
-import { contextExceeded, GatewayError, refusalOf } from '../gatewayError'
+import { contextExceeded, GatewayError, invalid, refusalOf } from '../gatewayError'
+import type { AtPoint } from './callPoints'
 import { type CallRequest, digestOf } from './callRequest'
 import { contextOf, place, type RenderingOptions } from './placement'
 import type { SessionState } from './session'
@@ -37,6 +38,12 @@ export interface CallsOptions extends RenderingOptions {
   readonly fx: Effects
   /** Time that one call may take, its wait for an engine included, ms. */
   readonly callTimeoutMs: number
+  /**
+   * Present inside a run, whose recipe decides the sampling of evaluations too, and `limits.turns` the number of a rollout's
+   * calls.
+   */
+  readonly run?: { readonly turns: number }
+  readonly atPoint?: AtPoint
 }
 
 const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
@@ -45,7 +52,9 @@ export class Calls {
   private readonly live = new Map<string, LiveCall>()
   /** Latest placement of each session: a request is placed once the one before it has been. */
   private readonly placing = new Map<string, Promise<unknown>>()
-  private readonly stopped = new AbortController()
+  /** Ends each running call, by `SESSION#CALL`. */
+  private readonly ending = new Map<string, AbortController>()
+  private stopped: GatewayError | undefined
 
   constructor(private readonly options: CallsOptions) {}
 
@@ -68,12 +77,21 @@ export class Calls {
 
   /** Ends running calls; they are recorded as failed, unless their answer is there. */
   async close(): Promise<void> {
-    this.stopped.abort(new GatewayError({ kind: 'unavailable', code: 'closing', message: 'the gateway is closing' }))
+    this.stopped = new GatewayError({ kind: 'unavailable', code: 'closing', message: 'the gateway is closing' })
+    for (const one of this.ending.values()) one.abort(this.stopped)
     await Promise.allSettled([...this.live.values()].map(one => one.finished))
   }
 
+  /** Ends the running calls of a session, whose agent is gone. */
+  async end(session: SessionState): Promise<void> {
+    const mine = [...this.live.values()].filter(one => one.session === session)
+    const gone = new GatewayError({ kind: 'conflict', code: 'session_ended', message: 'the agent has ended' })
+    for (const { call } of mine) this.ending.get(`${session.id}#${call}`)?.abort(gone)
+    await Promise.allSettled(mine.map(one => one.finished))
+  }
+
   private async begin(session: SessionState, request: CallRequest): Promise<LiveCall> {
-    const { sessions, fx } = this.options
+    const { sessions, fx, run } = this.options
     sessions.checkOpen(session)
     const tools = canonicalJson(request.tools)
     const digest = digestOf(request, tools)
@@ -82,8 +100,13 @@ export class Calls {
       const again = this.again(session, known)
       if (again !== undefined) return again
     }
-    const placed = await place(this.options, session, request, tools)
     const { tree } = session.calls
+    if (run !== undefined && tree.nodes.size >= run.turns) {
+      session.exhausted = 'turns'
+      throw invalid(`the rollout has had its ${run.turns} calls (limits.turns): it is over`, 'messages', 'turn_limit')
+    }
+    const placed = await place(this.options, session, request, tools)
+    await this.options.atPoint?.('call.placed')
     const call = tree.nextCall
     const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
     const first = [...tree.nodes.values()].find(one => one.started.branch === 'first')?.started
@@ -153,7 +176,7 @@ export class Calls {
   }
 
   private samplingOf({ request }: SessionState, { asked }: CallRequest): CallStarted['sampling'] {
-    if (request.purpose !== 'eval') return request.sampling
+    if (request.purpose !== 'eval' || this.options.run !== undefined) return request.sampling
     const { temperature, top_p: topP } = asked
     return {
       ...request.sampling,
@@ -162,9 +185,13 @@ export class Calls {
     }
   }
 
-  private maxTokensOf({ request: { limits } }: SessionState, context: number, asked: number | undefined): number {
+  private maxTokensOf(session: SessionState, context: number, asked: number | undefined): number {
+    const { limits } = session.request
     const longest = Math.min(limits.contextTokens, this.options.pool.contextTokens)
-    if (context >= longest) throw contextExceeded(context, longest)
+    if (context >= longest) {
+      session.exhausted = 'tokens'
+      throw contextExceeded(context, longest)
+    }
     return Math.max(1, Math.min(longest - context, limits.responseTokens, asked ?? Number.POSITIVE_INFINITY))
   }
 
@@ -202,13 +229,17 @@ export class Calls {
     onTokens: (tokens: Int32Array) => void,
     recorded: Promise<void>,
   ): Promise<CallFinished> {
-    const { sessions, pool, decode, fx, callTimeoutMs } = this.options
+    const { sessions, pool, decode, fx, callTimeoutMs, atPoint } = this.options
     const { trajectory, call, attempt, sampling, seed, maxTokens } = started
     const callId = { trajectory, call, attempt }
-    const signal = AbortSignal.any([this.stopped.signal, AbortSignal.timeout(callTimeoutMs)])
+    const key = `${trajectory}#${call}`
+    const aborter = new AbortController()
+    const { signal } = aborter
+    this.ending.set(key, aborter)
+    const cancel = afterOn(fx, callTimeoutMs, () => aborter.abort(timedOut(callTimeoutMs)))
+    if (this.stopped !== undefined) aborter.abort(this.stopped)
     let isStreamed = false
     try {
-      await recorded
       const preferred = started.parent === null ? undefined : engineOf(session, started.parent)
       const ask = {
         requestId: `${trajectory}#c${call}#${attempt}`,
@@ -219,16 +250,26 @@ export class Calls {
         sampling,
         seed,
       }
-      const g = await pool.generate(
+      // The engine does not wait for the record: if that is lost, the retry is placed anew, under the same number and seed.
+      const generating = pool.generate(
         { ...ask, priority: session.request.order, keep: true },
         preferred,
         more => {
-          isStreamed = true
           onTokens(more)
+          if (!isStreamed) void atPoint?.('tokens.streamed')?.catch(() => {})
+          isStreamed = true
         },
         signal,
       )
+      generating.catch(() => {})
+      await recorded.catch(thrown => {
+        aborter.abort(refusalOf(thrown))
+        throw thrown
+      })
+      await atPoint?.('call.started')
+      const g = await generating
       if (!isStreamed) onTokens(g.tokens)
+      await atPoint?.('engine.answered')
       const { tokens, logprobs, entropies, finish, segments, cachedTokens, preemptions, timing } = g
       if (tokens.length !== logprobs.length) {
         const message = `engine ${g.engine} sampled ${tokens.length} tokens and gave ${logprobs.length} logprobs: the call cannot be trained on`
@@ -250,11 +291,11 @@ export class Calls {
         ...{ segments, cachedTokens, preemptions, timing, ...(entropies === undefined ? {} : { entropies }) },
       }
       await sessions.write([fact])
+      await atPoint?.('call.finished')
       return fact
     } catch (thrown) {
-      const refusal = refusalOf(
-        signal.aborted && !(thrown instanceof GatewayError) ? timedOut(callTimeoutMs, thrown) : thrown,
-      )
+      const refusal = refusalOf(signal.aborted ? signal.reason : thrown)
+      if (refusal.code === 'context_length_exceeded') session.exhausted = 'tokens'
       // If the log cannot be written, this fact is not recorded either: the call then counts as lost, and a retry repeats it.
       if (refusal.code === 'log_failed') throw refusal
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
@@ -265,17 +306,15 @@ export class Calls {
         },
       ])
       throw refusal
+    } finally {
+      cancel()
+      this.ending.delete(key)
     }
   }
 }
 
-const timedOut = (ms: number, cause: unknown) =>
-  new GatewayError({
-    kind: 'unavailable',
-    code: 'timeout',
-    message: `the call was not answered within ${ms} ms`,
-    cause,
-  })
+const timedOut = (ms: number) =>
+  new GatewayError({ kind: 'unavailable', code: 'timeout', message: `the call was not answered within ${ms} ms` })
 
 const engineOf = (session: SessionState, call: number): EngineId | undefined =>
   session.calls.tree.nodes.get(call)?.finished?.engine

@@ -4,7 +4,7 @@
  * in   facts of the session, in the log's order        out  the state
  * Invariant: the state follows from the facts alone, so a gateway that starts again has the state of the one before.
  */
-import { type GrowingTree, growingTree, pathTo } from '../../kernels'
+import { countAnswerTags, type GrowingTree, growingTree, pathTo } from '../../kernels'
 import type {
   CallFact,
   CallStarted,
@@ -13,7 +13,7 @@ import type {
   RolloutFinished,
   RolloutRequested,
 } from '../../messages/facts'
-import type { TrajectoryId } from '../../messages/ids'
+import type { Epoch, TrajectoryId } from '../../messages/ids'
 import { answerOf } from '../conversation/answer'
 import { ConversationIndex, type ConversationIndexOptions } from '../conversation/conversationIndex'
 import type { AssistantMessage, Message } from '../conversation/message'
@@ -27,7 +27,13 @@ export interface SessionState {
   readonly byDigest: Map<string, number>
   ended: RolloutFinished | null
   reward: RewardAssigned | null
+  /** In a run, the agent's own report that it has ended: its calls are refused from then on. */
+  told: { readonly outcome: SessionEnding; readonly reason: string } | null
+  /** The limit of the rollout that refused a call; null while none did. */
+  exhausted: 'turns' | 'tokens' | null
 }
+
+export type SessionEnding = 'done' | 'failed' | 'timeout' | 'cancelled'
 
 export const newSession = (request: RolloutRequested, options: ConversationIndexOptions): SessionState => ({
   id: request.trajectory,
@@ -37,6 +43,8 @@ export const newSession = (request: RolloutRequested, options: ConversationIndex
   byDigest: new Map(),
   ended: null,
   reward: null,
+  told: null,
+  exhausted: null,
 })
 
 const sessionFacts: ReadonlySet<string> = new Set<Fact['type']>([
@@ -134,4 +142,22 @@ export function countsOf(session: SessionState) {
     }
   }
   return { turns, sampledTokens, toolCalls, toolErrors, text: texts.join('\n') }
+}
+
+/**
+ * Facts of the session's end. Groups and readers count a reward only after the rollout's end: a reward that came earlier is
+ * repeated after it, unchanged.
+ */
+export function endFacts(
+  session: SessionState,
+  { outcome, reason }: Pick<RolloutFinished, 'outcome' | 'reason'>,
+  epoch: Epoch,
+  at: number,
+): readonly (RolloutFinished | RewardAssigned)[] {
+  const { text, ...counts } = countsOf(session)
+  const finished: RolloutFinished = {
+    ...{ type: 'rollout.finished', at, trajectory: session.id, epoch, ...counts },
+    ...{ outcome, reason, answerTags: countAnswerTags(text) },
+  }
+  return session.reward === null ? [finished] : [finished, session.reward]
 }

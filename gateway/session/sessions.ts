@@ -7,58 +7,21 @@
  * ever gets it. A state changes only by a durable fact, except that a call's request is placed before its fact is durable.
  */
 import { createHash } from 'node:crypto'
-import { countAnswerTags } from '../../kernels'
-import type { Fact, RolloutRequested, Task } from '../../messages/facts'
-import {
-  type Epoch,
-  type GroupId,
-  groupId,
-  policyVersion,
-  type TrajectoryId,
-  taskId,
-  trajectoryId,
-} from '../../messages/ids'
-import { deriveSeed, type Effects } from '../../runtime/effects'
+import type { Fact, RolloutRequested } from '../../messages/facts'
+import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
-import type { Journal } from '../../runtime/journal/journal'
-import type { ConversationIndexOptions } from '../conversation/conversationIndex'
 import { GatewayError, invalid } from '../gatewayError'
-import { applyFact, countsOf, isSessionFact, newSession, type SessionFact, type SessionState } from './session'
-
-export interface SessionsOptions extends ConversationIndexOptions {
-  readonly journal: Journal
-  readonly fx: Effects
-  readonly seed: number
-  readonly limits: RolloutRequested['limits']
-  readonly sampling: RolloutRequested['sampling']
-  readonly deadlineMs: number
-  /** Offset of this process's claim, by partition. */
-  readonly epochs: readonly Epoch[]
-  /** Default time until a session ends by itself, ms. */
-  readonly ttlMs: number
-}
-
-export interface OpenRequest {
-  readonly id?: string
-  readonly group?: string
-  readonly slot?: number
-  readonly groupSize?: number
-  readonly task?: Partial<Pick<Task, 'id' | 'truth' | 'metadata' | 'reward'>>
-  readonly policy?: 'train' | 'eval' | 'fork'
-  readonly parent?: string
-  readonly ttlMs?: number
-  /** Key to open the session with. Default: a new one. */
-  readonly key?: string
-}
-
-export interface Opened {
-  readonly session: SessionState
-  readonly opening: number
-  readonly key: string
-  readonly expiresAt: number
-}
-
-export type SessionEnding = 'done' | 'failed' | 'timeout' | 'cancelled'
+import { rolloutRequest } from './rolloutRequest'
+import {
+  applyFact,
+  endFacts,
+  isSessionFact,
+  newSession,
+  type SessionEnding,
+  type SessionFact,
+  type SessionState,
+} from './session'
+import type { Opened, OpenRequest, SessionsOptions } from './sessionOptions'
 
 export const keyDigest = (key: string): string => createHash('sha256').update(key).digest('hex')
 
@@ -119,12 +82,11 @@ export class Sessions {
 
   /** @throws GatewayError unless calls of the session still count */
   checkOpen(session: SessionState): void {
-    if (session.ended !== null)
-      throw new GatewayError({
-        kind: 'conflict',
-        code: 'session_ended',
-        message: `session ${session.id} has ended: ${session.ended.reason}`,
-      })
+    const end = session.ended ?? session.told
+    if (end !== null) {
+      const message = `session ${session.id} has ended: ${end.reason}`
+      throw new GatewayError({ kind: 'conflict', code: 'session_ended', message })
+    }
     if (session.calls.tree.opened!.expiresAt < this.options.fx.now())
       throw new GatewayError({
         kind: 'conflict',
@@ -155,9 +117,28 @@ export class Sessions {
     return { session: this.get(request.trajectory), opening, key, expiresAt }
   }
 
+  /** Opens the session of a rollout that the run requested; earlier openings were read by whoever asks. */
+  async adopt(
+    request: RolloutRequested,
+    { opening, call, key }: { readonly opening: number; readonly call: number; readonly key: string },
+  ): Promise<SessionState> {
+    const at = this.options.fx.now()
+    const expiresAt = at + this.options.ttlMs
+    const { trajectory } = request
+    this.reserve(request)
+    await this.write([{ type: 'session.opened', at, trajectory, opening, keyDigest: keyDigest(key), expiresAt }])
+    const session = this.get(trajectory)
+    session.calls.skipTo(call)
+    return session
+  }
+
   /** Assigns the reward, once. The same reward again changes nothing; another one is a conflict. */
   async reward(session: SessionState, value: number, how: string, why: string): Promise<void> {
     if (!Number.isFinite(value)) throw invalid(`the reward is ${value}, expected a finite number`, 'value')
+    if (this.options.run?.takesRewards === false) {
+      const message = "this run's rewards do not come from its agents: set agent.reward to 'agent' in the recipe"
+      throw new GatewayError({ kind: 'forbidden', code: 'no_own_reward', message })
+    }
     const { reward } = session
     if (reward !== null) {
       if (reward.reward === value && reward.how === how) return
@@ -182,18 +163,13 @@ export class Sessions {
   /** Ends the session; calls are refused from now on. A second end changes nothing. */
   async end(session: SessionState, outcome: SessionEnding, reason: string): Promise<void> {
     if (session.ended !== null) return
-    const { fx } = this.options
-    const { text, ...counts } = countsOf(session)
-    const at = fx.now()
-    await this.write([
-      {
-        ...{ type: 'rollout.finished', at, trajectory: session.id, epoch: this.epoch(), ...counts },
-        ...{ outcome: outcome === 'done' ? 'answered' : 'failed', reason: reason || outcome },
-        answerTags: countAnswerTags(text),
-      },
-      // Groups and readers count a reward only after the rollout's end: a reward that came earlier is written again, unchanged.
-      ...(session.reward === null ? [] : [session.reward]),
-    ])
+    if (this.options.run !== undefined) {
+      session.told ??= { outcome, reason }
+      return
+    }
+    const at = this.options.fx.now()
+    const ending = { outcome: outcome === 'done' ? 'answered' : 'failed', reason: reason || outcome } as const
+    await this.write(endFacts(session, ending, this.epoch(), at))
     const members = [...this.inGroup.get(session.request.group)!.values()]
     if (members.length < session.request.groupSize || members.some(one => one.ended === null)) return
     const rewarded = members
@@ -204,6 +180,15 @@ export class Sessions {
     await this.options.journal.append([
       { type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded },
     ])
+  }
+
+  /** Forgets an ended session: its path and its keys are unknown from now on. */
+  forget({ id, request: { group, member } }: SessionState): void {
+    this.byId.delete(id)
+    const members = this.inGroup.get(group)
+    members?.delete(member)
+    if (members?.size === 0) this.inGroup.delete(group)
+    for (const [digest, one] of this.byKey) if (one.id === id) this.byKey.delete(digest)
   }
 
   /** Appends facts and applies them once they are durable. */
@@ -278,7 +263,6 @@ export class Sessions {
     task = {},
     policy = 'train',
   }: OpenRequest): RolloutRequested {
-    const { fx, seed, limits, sampling, deadlineMs } = this.options
     let group: GroupId
     try {
       group = groupId(named ?? `agent.${String(this.groups).padStart(4, '0')}`)
@@ -296,25 +280,7 @@ export class Sessions {
       })
     if (member >= groupSize && slot !== undefined)
       throw invalid(`slot ${member} is not below the group's size, ${groupSize}`, 'slot')
-    const trajectory: TrajectoryId = trajectoryId(group, member)
-    return {
-      ...{
-        type: 'rollout.requested',
-        at: fx.now(),
-        trajectory,
-        group,
-        member,
-        groupSize: Math.max(groupSize, member + 1),
-      },
-      ...{ purpose: policy, step: 0, order: this.order, tokens: new Int32Array(), tools: [], limits, sampling },
-      task: {
-        id: taskId(task.id ?? group),
-        messages: [],
-        truth: task.truth ?? '',
-        reward: task.reward ?? '',
-        ...(task.metadata ? { metadata: task.metadata } : {}),
-      },
-      ...{ seed: deriveSeed(seed, group, member), minVersion: policyVersion(0), deadlineMs },
-    }
+    const place = { group, member, groupSize: Math.max(groupSize, member + 1), order: this.order }
+    return rolloutRequest(place, { task, policy }, this.options)
   }
 }

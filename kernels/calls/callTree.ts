@@ -45,6 +45,8 @@ export interface GrowingTree {
   readonly tree: CallTree
   /** Applies a fact; returns false if it changes nothing. */
   add(fact: CallFact): boolean
+  /** Numbers the next calls from `call` on: earlier ones are of openings whose facts were not read. */
+  skipTo(call: number): void
 }
 
 export function growingTree(): GrowingTree {
@@ -64,6 +66,9 @@ export function growingTree(): GrowingTree {
 
   return {
     tree,
+    skipTo(call) {
+      tree.nextCall = Math.max(tree.nextCall, call)
+    },
     add(fact) {
       switch (fact.type) {
         case 'session.opened':

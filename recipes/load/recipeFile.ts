@@ -118,7 +118,7 @@ function isRecipe(value: unknown): value is Recipe {
 }
 
 /**
- * Resolves fields that name files, in the sections model, data, reward and tools: relative to the YAML file if such a
+ * Resolves fields that name files, in the sections model, data, reward, tools and agent: relative to the YAML file if such a
  * file exists, else to the working directory.
  */
 function withPaths(data: PlainObject, folder: string): PlainObject {
@@ -130,13 +130,13 @@ function withPaths(data: PlainObject, folder: string): PlainObject {
     if (
       typeof value !== 'string' ||
       isAbsolute(value) ||
-      !/^(path|template|file|functions|.*File|.*Files)$/.test(field)
+      !/^(path|template|file|functions|command|check|.*File|.*Files)$/.test(field)
     )
       return value
     const beside = join(folder, value)
     return existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value
   }
-  const sections = ['model', 'data', 'reward', 'tools']
+  const sections = ['model', 'data', 'reward', 'tools', 'agent']
   return Object.fromEntries(
     Object.entries(data).map(([name, section]) => [name, sections.includes(name) ? placed(name, section) : section]),
   )

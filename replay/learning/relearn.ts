@@ -177,7 +177,10 @@ async function* relearnFrom(
       })
       await resetTrainer(trainer, one.reset, grpo) // a stage's reset applies even when the stage's first step was rejected
       if (one.rejected) continue
-      const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
+      const metrics = await trainer.step(
+        trainSequences({ started, groups: decisions }, facts, config.agent?.trains),
+        grpo,
+      )
       if (!wanted.includes(started.step)) continue
       const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))
       yield compare(one, checkpoint.name, metrics, digest, reselected(byGroup, one, config), options.check)

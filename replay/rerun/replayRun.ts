@@ -5,6 +5,7 @@
  * out  counts of equal decisions, and every decision that differs
  */
 import { fence } from '../../actors/ownership/fencing'
+import { agentsOf } from '../../actors/rollouts/agents'
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
 import { owner } from '../../actors/rollouts/owner'
@@ -40,7 +41,7 @@ export interface ReplayOptions {
 /** Creates the partition owner's behaviour (coordinator and grouper) as `startRun` does. */
 export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
   owner(
-    coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+    coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs, ...agentsOf(config) }),
     grouper({ runSeed: config.seed, selection: selectionOf(config) }),
   )
 

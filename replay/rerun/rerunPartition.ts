@@ -10,19 +10,19 @@
  * or a restart explains it: then it is compared with what a tick at that moment, or a restarted actor, would ask for.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { RenderRequest } from '../../actors/rollouts/nextActions'
+import type { OwnerRequest } from '../../actors/rollouts/nextActions'
 import type { OwnerState } from '../../actors/rollouts/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { asOfRecord, factKey, stripTimes } from '../../messages/identity'
-import { groupOf, runId } from '../../messages/ids'
+import { groupOf, memberOf, runId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Origin, Reactive } from '../../runtime/host/behaviour'
 import type { Entry } from '../../runtime/journal/journal'
 import { type Place, placeText } from '../log/place'
 
-export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>
+export type OwnerBehaviour = Reactive<OwnerState, never, OwnerRequest>
 
 export interface Divergence {
   /**
@@ -91,8 +91,16 @@ interface Expectation {
   readonly byClock?: true
 }
 
-/** True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. */
-function isDecision(fact: TrajectoryFact): boolean {
+/**
+ * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. A rollout
+ * that an agent leads is ended by the agent's program, unless its group was closed before.
+ */
+function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {
+  if (fact.type === 'turn.asked' || fact.type === 'rollout.finished') {
+    const rollout = coordinator.groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory))
+    if (rollout?.led !== undefined && !(fact.type === 'rollout.finished' && fact.reason === 'group-closed'))
+      return false
+  }
   switch (fact.type) {
     case 'turn.asked':
     case 'tool.asked':
@@ -267,9 +275,10 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
       last = entry
       const known = divergences.length
       const fenced = 'epoch' in fact && fact.epoch !== state.coordinator.epoch
-      const compares = isDecision(fact) && !given && !fenced
+      const decided = isDecision(fact, state)
+      const compares = decided && !given && !fenced
       if (compares) compare(fact, entry)
-      else if (isDecision(fact)) count(given ? 'given' : 'fenced', fact)
+      else if (decided) count(given ? 'given' : 'fenced', fact)
       let decides: readonly Fact[] = []
       now = Math.max(now, fact.at)
       const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }

@@ -11,7 +11,7 @@ import { fence, isReplaced } from '../../actors/ownership/fencing'
 import { type CoordinatorState, coordinator } from '../../actors/rollouts/coordinator'
 import { type GrouperState, grouper } from '../../actors/rollouts/grouper'
 import type { Rollout } from '../../actors/rollouts/rollout'
-import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
+import type { CallFact, LearnerFact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages/ids'
 import { routeOf } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
@@ -84,7 +84,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     }
   }
 
-  function trajectoryFact(entry: Entry, fact: TrajectoryFact): void {
+  function trajectoryFact(entry: Entry, fact: TrajectoryFact | CallFact): void {
     let state = partitions.get(entry.partition)
     if (state === undefined) {
       state = { coordinator: folding.coordinator.initial(), grouper: folding.grouper.initial() }
@@ -112,7 +112,12 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     count(entry, fact, before, rolloutOf(next, fact))
   }
 
-  function count(entry: Entry, fact: TrajectoryFact, before: Rollout | undefined, after: Rollout | undefined): void {
+  function count(
+    entry: Entry,
+    fact: TrajectoryFact | CallFact,
+    before: Rollout | undefined,
+    after: Rollout | undefined,
+  ): void {
     const onlyOnce = (set: Set<string>, id: string, what: string) => {
       if (set.has(id)) problem(entry, 'counted-twice', `${what} ${id}`)
       set.add(id)
@@ -124,12 +129,16 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         open.add(fact.trajectory)
         return
       case 'turn.asked':
-        if (before !== undefined && sampled(fact.trajectory))
+        // The context of an agent's call is in its own facts: a turn does not continue the one before.
+        if (before !== undefined && before.led === undefined && sampled(fact.trajectory))
           context(entry, fact.contextTokens, fact.contextDigest, before)
         return
+      case 'call.finished':
       case 'turn.interrupted':
       case 'turn.completed': {
         if (fact.type === 'turn.completed') onlyOnce(once.turns, `${fact.trajectory}#${fact.turn}`, 'turn')
+        else if (fact.type === 'call.finished' && fact.finish !== 'failed')
+          onlyOnce(once.turns, `${fact.trajectory}#c${fact.call}`, 'call')
         if (fact.tokens.length !== fact.logprobs.length) {
           problem(entry, 'unequal-lengths', `${fact.tokens.length} tokens but ${fact.logprobs.length} logprobs`)
         }
@@ -195,7 +204,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       }
       facts++
       identity(entry, record)
-      if (entry.topic === 'trajectories') trajectoryFact(entry, message as TrajectoryFact)
+      if (entry.topic === 'trajectories') trajectoryFact(entry, message as TrajectoryFact | CallFact)
       else if (entry.topic === 'learner') {
         const said = steps.take(message as LearnerFact, entry.offset, selected)
         if (said.ignored !== undefined) ignore(said.ignored)
@@ -248,12 +257,13 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
 
 const pick = ({ sampledTokens, toolCalls, toolErrors }: Rollout) => ({ sampledTokens, toolCalls, toolErrors })
 
-const rolloutOf = ({ coordinator: { groups } }: Partition, fact: TrajectoryFact): Rollout | undefined =>
+const rolloutOf = ({ coordinator: { groups } }: Partition, fact: TrajectoryFact | CallFact): Rollout | undefined =>
   'trajectory' in fact ? groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory)) : undefined
 
-function whyIgnored(fact: TrajectoryFact, state: Partition, rollout: Rollout | undefined): string {
+function whyIgnored(fact: TrajectoryFact | CallFact, state: Partition, rollout: Rollout | undefined): string {
   if ('epoch' in fact && fact.epoch !== state.coordinator.epoch) return `${fact.type} of a former owner`
   if (isReplaced(state.coordinator.curriculum, fact)) return `${fact.type} of a former curriculum`
+  if (rollout?.led !== undefined && fact.type.startsWith('turn.')) return `${fact.type} of an agent's call`
   if ('attempt' in fact && rollout !== undefined && fact.type.startsWith('turn.') && fact.attempt !== rollout.attempt) {
     return `${fact.type} of an attempt that was given up`
   }

@@ -5,6 +5,7 @@
  * Invariant: the last link of a chain is the one that owes the answer, and each link has its own latest event. What a
  * rollout waits for follows from the coordinator's state of it, never from the time.
  */
+import type { Led } from '../../actors/rollouts/led'
 import { awaitsReward } from '../../actors/rollouts/nextActions'
 import type { TrajectoryId } from '../../messages/ids'
 import { type AnswererState, type Answerers, type Link, seconds } from './answerers'
@@ -16,6 +17,7 @@ export type WaitFor =
   | 'rendering of tool results'
   | 'reward'
   | 'next action'
+  | 'agent'
   | 'decision of the group'
   | 'optimizer step'
   | 'cold start'
@@ -60,6 +62,8 @@ export function rolloutWaits(evidence: Evidence, who: Answerers, id: TrajectoryI
   }
   switch (rollout.phase) {
     case 'turn':
+      if (rollout.led !== undefined)
+        return [wait('agent', id, one.last.at, [factLink(one.last, agentSays(rollout.led)), coordinator()])]
       if (rollout.open) return [generation(evidence, who, one)]
       return [wait('next action', id, one.last.at, [factLink(one.last, 'no turn.asked follows'), coordinator()])]
     case 'tools':
@@ -93,6 +97,11 @@ export function rolloutWaits(evidence: Evidence, who: Answerers, id: TrajectoryI
       ]
     }
   }
+}
+
+function agentSays({ opening, calls }: Led): string {
+  if (opening < 0) return 'no agent has begun: agent.atOnce bounds those that run at once'
+  return calls.size > 0 ? `${calls.size} of its agent's calls have no answer` : "none of its agent's calls is open"
 }
 
 function generation(evidence: Evidence, who: Answerers, one: RolloutEvidence): Wait {

@@ -1,10 +1,12 @@
 /** Today's code over saved histories: a change of what the coordinator or the grouper decides is seen at its first event. */
+
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
+import type { RenderRequest } from '../../actors/rollouts/nextActions'
 import { owner } from '../../actors/rollouts/owner'
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
@@ -236,7 +238,7 @@ test('whatever the order of answers and whenever owners die, their own decisions
         if (open === 0) return false
         const index = pick % open
         if (index >= w.commands.length) {
-          const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length)
+          const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length) as RenderRequest
           w.append({ type: 'context.appended', at: 0, trajectory, turn, epoch, text: 'r', tokens: Int32Array.of(8) })
           return true
         }

@@ -8,7 +8,7 @@
  */
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
-import type { RenderRequest } from '../../actors/rollouts/nextActions'
+import type { OwnerRequest, RenderRequest } from '../../actors/rollouts/nextActions'
 import { type OwnerState, owner } from '../../actors/rollouts/owner'
 import type { Command, GenerateTurn } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
@@ -53,9 +53,12 @@ export function lawfulHistory(choose: (below: number) => number, actions: number
     let at = 0
     let isLive = false
     const claimed = write('trajectories', writer, { type: 'partition.claimed', at: 0, partition: 0, owner: writer })
-    const emit = ({ facts, commands, requests }: Decision & { readonly requests?: readonly RenderRequest[] }) => {
+    const emit = ({ facts, commands, requests }: Decision & { readonly requests?: readonly OwnerRequest[] }) => {
       for (const fact of facts) write('trajectories', writer, fact)
-      work.push(...commands.map(command => ({ command })), ...(requests ?? []).map(render => ({ render })))
+      work.push(
+        ...commands.map(command => ({ command })),
+        ...(requests ?? []).map(render => ({ render: render as RenderRequest })),
+      )
     }
     /** Folds the next fact of the log, and decides. An owner that meets a later claim has lost its partition. */
     const step = () => {

@@ -11,10 +11,11 @@ import { learner } from '../../actors/learning/learner'
 import { learnerKey, learnerPort } from '../../actors/learning/learnerPort'
 import { claimLearning } from '../../actors/ownership/claimLearning'
 import { fenced } from '../../actors/ownership/fencing'
+import { type Agents, ownerKey, ownerPort } from '../../actors/rollouts/agents'
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
 import { oldestOpen, owner } from '../../actors/rollouts/owner'
-import { renderKey, renderPort } from '../../actors/rollouts/renderPort'
+import { renderPort } from '../../actors/rollouts/renderPort'
 import { followedFeeds } from '../../actors/run/roles/followed'
 import type { Tool } from '../../actors/tools/toolPort'
 import { verifier } from '../../actors/verification/verifier'
@@ -33,6 +34,8 @@ export interface ScriptedRunOptions {
   readonly selection: Omit<SelectionOptions, 'seed'>
   readonly limits: RolloutLimits
   readonly grader: Grader
+  /** Agents that lead the rollouts; absent: the coordinator does. */
+  readonly agents?: Agents & { readonly isGraded: boolean }
 }
 
 /** Timeout in ms that no test reaches. */
@@ -51,11 +54,14 @@ export async function hostScripted(
     keyOf: verifierKey,
   })
   await host({
-    behaviour: owner(coordinator({ turnTimeoutMs: never }), grouper({ runSeed: 1, selection: options.selection })),
+    behaviour: owner(
+      coordinator({ turnTimeoutMs: never, ...(options.agents === undefined ? {} : { agents: options.agents }) }),
+      grouper({ runSeed: 1, selection: options.selection }),
+    ),
     feeds: [{ topic: 'trajectories', from: 'committed' }],
     owner: 'owner',
-    perform: renderPort(renderer, fx),
-    keyOf: renderKey,
+    perform: ownerPort(renderPort(renderer, fx), options.agents),
+    keyOf: ownerKey,
     oldestOpen,
   })
   const learnerEpoch = await claimLearning(journal, fx)

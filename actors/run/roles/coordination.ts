@@ -2,30 +2,40 @@
  * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process
  * has.
  *
- * in   requested rollouts, completed turns and tool calls, rewards
+ * in   requested rollouts, completed turns and tool calls, rewards; calls of agents, where the recipe has one
  * out  requests for turns, tool calls and rewards; closed and decided groups
  */
 
 import type { Renderer } from '../../../backends/renderer/renderer'
 import { selectionOf } from '../../../config'
+import { type Agents, agentsOf, noAgents, ownerKey, ownerPort } from '../../rollouts/agents'
 import { coordinator } from '../../rollouts/coordinator'
 import { grouper } from '../../rollouts/grouper'
 import { oldestOpen, owner } from '../../rollouts/owner'
-import { renderKey, renderPort } from '../../rollouts/renderPort'
+import { renderPort } from '../../rollouts/renderPort'
 import type { Scope } from './scope'
 
 export async function startCoordination(scope: Scope, renderer: Renderer): Promise<void> {
   const { config, run, fx } = scope.options
   const branch = await scope.under('coordination')
+  const { agent } = config
+  let agents: Agents | undefined
+  if (agent !== undefined) {
+    const { startAgents, directory, log } = scope.options
+    if (startAgents === undefined) throw noAgents(config.name)
+    const { journal } = scope.troupe
+    agents = await startAgents({ run, config, directory, journal, renderer, fx, log, onFailed: scope.fail })
+    branch.onClose(() => agents!.close())
+  }
   await branch.host({
     behaviour: owner(
-      coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+      coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs, ...agentsOf(config) }),
       grouper({ runSeed: config.seed, selection: selectionOf(config) }),
     ),
     feeds: [{ topic: 'trajectories', from: 'committed' }],
     owner: `${run}.${fx.unique()}`,
-    perform: renderPort(renderer, fx),
-    keyOf: renderKey,
+    perform: ownerPort(renderPort(renderer, fx), agents),
+    keyOf: ownerKey,
     oldestOpen,
   })
 }

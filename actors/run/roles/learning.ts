@@ -226,6 +226,7 @@ async function startTraining(
       directory,
       ...(server === undefined ? {} : { servedAt: server.urlOf }),
       grpo: grpoOptionsOf(config),
+      ...(config.agent === undefined ? {} : { trains: config.agent.trains }),
       ...{ checkpointEvery, innerCheckpointEvery, keepVersions, lastStep: steps, mayAct: branch.mayAct },
       onWriting: ended => {
         writing = ended

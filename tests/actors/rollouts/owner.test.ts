@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { coordinator } from '../../../actors/rollouts/coordinator'
 import { grouper } from '../../../actors/rollouts/grouper'
-import type { RenderRequest } from '../../../actors/rollouts/nextActions'
+import type { OwnerRequest, RenderRequest } from '../../../actors/rollouts/nextActions'
 import { type OwnerState, oldestOpen, owner } from '../../../actors/rollouts/owner'
 import { assembleSequence } from '../../../kernels'
 import type { GenerateTurn } from '../../../messages/commands'
@@ -28,7 +28,7 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
 })
 
-type Owner = World<OwnerState, RenderRequest>
+type Owner = World<OwnerState, OwnerRequest>
 
 const start = (...groups: readonly string[]): Owner => {
   const w = world(behaviour())
@@ -47,7 +47,7 @@ function answerOne(w: Owner, pick: number, word: (ask: GenerateTurn) => string):
   if (open === 0) return false
   const index = pick % open
   if (index >= w.commands.length) {
-    const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length)
+    const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length) as RenderRequest
     w.append({ type: 'context.appended', at: 0, trajectory, turn, epoch, text: 'r', tokens: Int32Array.of(8, 9) })
     return true
   }
@@ -348,7 +348,7 @@ test('a malformed call and an unknown tool are answered at once, recorded as fai
   w.append(completed(ask, '<tool_call>{"name": </tool_call><tool_call>{"name": "math", "arguments": {}}</tool_call>'))
   const results = factsOf(w, 'tool.completed')
   expect(results.map(r => r.status)).toEqual(['malformed', 'unknown-tool'])
-  expect(w.requests[0]!.responses).toEqual(results.map(r => r.text))
+  expect((w.requests[0] as RenderRequest).responses).toEqual(results.map(r => r.text))
   expect(results[1]!.text).toContain(toolName)
 })
 

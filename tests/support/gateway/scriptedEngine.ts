@@ -72,7 +72,11 @@ export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSeq
     abort: async () => {},
     release: async () => {},
     updateWeights: async () => {},
-    status: () => Promise.reject(new Error('a scripted engine has no status')),
+    status: async () => ({
+      ...{ type: 'engine.status', at: Date.now(), engine: id, version: policyVersion(engine.version), kvTokens: 1e9 },
+      ...{ referencedTokens: 0, cachedTokens: 0, running: 0, waiting: 0, generatedTokens: given, prefilledTokens: 0 },
+      ...{ preemptions: 0, busyMs: 0, cpuMs: 0, maxRssBytes: 0 },
+    }),
     lost: new Promise(() => {}),
     close: async () => {},
   }

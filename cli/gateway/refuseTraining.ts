@@ -1,0 +1,19 @@
+/**
+ * Refuses a stand-alone gateway over the log of a run of `troupe train` or `troupe rollout`: the gateway's claim of the
+ * partition would fence the run's own owner off, whose decisions would then no longer count.
+ */
+import { TroupeError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal/journal'
+
+/** @throws TroupeError gateway.run_in_training */
+export async function refuseTraining(journal: Pick<Journal, 'offsets'>, run: string): Promise<void> {
+  // A run with a learner's or curriculum's claim is one of these commands'; a gateway writes nothing to this topic.
+  const { next } = await journal.offsets('learner', 0)
+  if (next === 0) return
+  throw new TroupeError('gateway.run_in_training', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' belongs to troupe train or troupe rollout, whose rollouts a gateway of its own would take away`,
+    hint: 'give another --run; agents that a run itself starts are the section `agent` of its recipe (docs/gateway.md)',
+  })
+}

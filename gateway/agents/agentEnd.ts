@@ -1,0 +1,58 @@
+/**
+ * Decides how a rollout ended whose agent has ended, and finds its reward.
+ *
+ * in   the program's end, what the session was told and refused, the recipe's source of rewards
+ * out  outcome and reason of `rollout.finished`; the facts of the reward
+ * Invariant: an agent that crashed, or was killed at its deadline, has failed: it has no reward, and so is no negative. One
+ * that ended after the rollout's calls or tokens were used up is truncated, however its program took the refusal.
+ */
+import type { AgentConfig } from '../../config/sections/agent'
+import type { Fact, RolloutFinished } from '../../messages/facts'
+import type { SessionState } from '../session/session'
+import { type ProgramEnding, type ProgramOptions, runProgram, withFiles } from './agentProgram'
+
+type Ending = Pick<RolloutFinished, 'outcome' | 'reason'>
+
+/** Longest reason in characters; the whole output is in the agent's log. */
+const mostReason = 300
+
+export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding): Ending {
+  const said = ended.lastError === '' ? ended.lastLine : ended.lastError
+  const because = (text: string): Ending => ({
+    outcome: 'failed',
+    reason: `agent: ${said === '' ? text : `${text}: ${said}`}`.slice(0, mostReason),
+  })
+  if (ended.how === 'deadline') return because('its deadline passed')
+  if (exhausted !== null) return { outcome: 'truncated', reason: exhausted }
+  if (told !== null && told.outcome !== 'done') return because(`it reported ${told.outcome}, ${told.reason}`)
+  if (ended.how === 'signal') return because(`killed by ${ended.signal}`)
+  if (ended.code !== 0) return because(`exit ${ended.code}`)
+  return { outcome: 'answered', reason: told === null ? 'stop' : told.reason }
+}
+
+/** Returns the facts of a reward that no grader gives. They follow `rollout.finished`. */
+export async function ownReward(
+  session: SessionState,
+  agent: AgentConfig,
+  program: Pick<ProgramOptions, 'directory' | 'env' | 'fx'>,
+  signal: AbortSignal,
+): Promise<readonly Fact[]> {
+  const common = { at: program.fx.now(), trajectory: session.id, attempt: 0 }
+  if (agent.reward === 'agent') {
+    if (session.reward !== null) return []
+    const why = 'the agent ended without a reward (POST …/reward)'
+    return [{ type: 'reward.failed', ...common, how: 'none-given', why }]
+  }
+  const { deadlineMs } = agent
+  const env = { ...program.env, TROUPE_TRUTH: session.request.task.truth }
+  const command = withFiles(agent.check!)
+  const ended = await runProgram({ ...program, env, command, deadlineMs, logBytes: 0 }, signal)
+  const reward = ended.lastLine === '' ? Number.NaN : Number(ended.lastLine)
+  if (ended.how === 'exit' && ended.code === 0 && Number.isFinite(reward))
+    return [{ type: 'reward.assigned', ...common, reward, answer: '', how: 'check' }]
+  const why =
+    ended.how === 'exit' && ended.code === 0
+      ? `agent.check printed '${ended.lastLine}', expected a number`
+      : `agent.check: ${ended.how} ${ended.code ?? ended.signal ?? ''}: ${ended.lastError || ended.lastLine}`
+  return [{ type: 'reward.failed', ...common, how: 'check-failed', why: why.slice(0, mostReason) }]
+}

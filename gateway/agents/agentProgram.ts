@@ -1,0 +1,104 @@
+/**
+ * Runs one program of an agent to its end: starts it, keeps what it writes, and leaves no process of it.
+ *
+ * in   program, arguments, directory, environment, deadline, limits        out  how it ended, and its output
+ * Invariant: when the result is there, the program's process group and every process that carries its mark are dead. At
+ * most `logBytes` of the output are kept, its beginning; the rest is counted.
+ */
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { afterOn, type Effects } from '../../runtime/effects'
+import { pythonPath } from '../../runtime/python'
+import { killCall, MARK } from '../../sandbox/freshProcess/killProcesses'
+
+export interface ProgramOptions {
+  readonly command: readonly string[]
+  readonly directory: string
+  readonly env: Readonly<Record<string, string>>
+  readonly deadlineMs: number
+  readonly memoryMb?: number
+  readonly logBytes: number
+  readonly fx: Effects
+}
+
+export interface ProgramEnding {
+  /** Why it ended: by itself with a code, by a signal, at its deadline, or because `signal` was aborted. */
+  readonly how: 'exit' | 'signal' | 'deadline' | 'aborted'
+  readonly code: number | null
+  readonly signal: string | null
+  /** Beginning of standard output and error, as they came. */
+  readonly output: string
+  readonly outputBytes: number
+  /** Last lines of standard error and standard output that are not empty; '' if there are none. */
+  readonly lastError: string
+  readonly lastLine: string
+}
+
+const launcher = join(__dirname, 'python/launch.py')
+/** Characters at the end of each stream in which the last line is looked for. */
+const tailChars = 4000
+
+export function runProgram(options: ProgramOptions, signal: AbortSignal): Promise<ProgramEnding> {
+  const { command, directory, env, deadlineMs, memoryMb = 0, logBytes, fx } = options
+  const mark = fx.unique()
+  const child = spawn(pythonPath(), ['-I', '-S', launcher, String(process.pid), String(memoryMb), ...command], {
+    cwd: directory,
+    env: { ...env, [MARK]: mark },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  })
+  const kept: Buffer[] = []
+  let keptBytes = 0
+  let outputBytes = 0
+  const tails = { stdout: '', stderr: '' }
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].on('data', (data: Buffer) => {
+      outputBytes += data.length
+      const part = data.subarray(0, logBytes - keptBytes)
+      if (part.length > 0) kept.push(part)
+      keptBytes += part.length
+      tails[name] = `${tails[name]}${data.toString('utf8')}`.slice(-tailChars)
+    })
+  }
+  const kill = () => killCall(mark, child.pid ?? 0, 0)
+  return new Promise((resolve, reject) => {
+    let how: ProgramEnding['how'] | undefined
+    const end = (why: 'deadline' | 'aborted') => () => {
+      how ??= why
+      kill()
+    }
+    const onAbort = end('aborted')
+    const cancel = afterOn(fx, deadlineMs, end('deadline'))
+    signal.addEventListener('abort', onAbort)
+    if (signal.aborted) onAbort()
+    const over = () => {
+      cancel()
+      signal.removeEventListener('abort', onAbort)
+    }
+    // Processes that the program left behind hold its streams open, so they are killed before the streams can end.
+    child.once('exit', kill)
+    child.once('error', cause => {
+      over()
+      reject(cause)
+    })
+    child.once('close', (code, by) => {
+      over()
+      resolve({
+        ...{ how: how ?? (code === null ? 'signal' : 'exit'), code, signal: by },
+        ...{ output: Buffer.concat(kept).toString('utf8'), outputBytes },
+        ...{ lastError: lastLine(tails.stderr), lastLine: lastLine(tails.stdout) },
+      })
+    })
+  })
+}
+
+/** Makes the paths of a command absolute that name existing files, since the program starts in another directory. */
+export const withFiles = (command: readonly string[]): readonly string[] =>
+  command.map((part, i) => ((i > 0 || part.includes('/')) && existsSync(part) ? resolve(part) : part))
+
+export const lastLine = (text: string): string =>
+  text
+    .split('\n')
+    .map(line => line.trim())
+    .findLast(line => line !== '') ?? ''

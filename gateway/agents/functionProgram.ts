@@ -1,0 +1,148 @@
+/**
+ * Runs a recipe's Python function as agents: one process imports its file once, and forks a process for each rollout.
+ *
+ * in   a rollout's directory, environment and deadline        out  how its process ended, and its output
+ * Invariant: as runProgram: when the result is there, the call's process group and every process with its mark are dead. The
+ * importing process is started at the first call, and again if it was lost; calls that it had are then ended by a signal.
+ */
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
+import { closeSync, openSync, readSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { afterOn, type Effects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import { killCall, MARK } from '../../sandbox/freshProcess/killProcesses'
+import { lastLine, type ProgramEnding, type ProgramOptions } from './agentProgram'
+
+export interface FunctionOptions {
+  readonly file: string
+  readonly name: string
+  readonly interpreter: string
+  readonly memoryMb: number
+  /** Environment in which the file is imported. */
+  readonly env: Readonly<Record<string, string>>
+  readonly fx: Effects
+}
+
+export interface FunctionProgram {
+  run(options: Omit<ProgramOptions, 'command' | 'fx' | 'memoryMb'>, signal: AbortSignal): Promise<ProgramEnding>
+  close(): void
+}
+
+type Ended = Pick<ProgramEnding, 'code' | 'signal'>
+
+interface Call {
+  readonly mark: string
+  pid: number
+  end(ended: Ended): void
+}
+
+interface Importer {
+  readonly child: ChildProcessWithoutNullStreams
+  readonly calls: Map<string, Call>
+  readonly ready: Promise<void>
+}
+
+const script = join(__dirname, 'python/functions.py')
+const tailBytes = 4000
+
+export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: FunctionOptions): FunctionProgram {
+  let importer: Importer | undefined
+
+  function start(): Importer {
+    const child = spawn(interpreter, [script, String(process.pid), String(memoryMb), file, name], { env: { ...env } })
+    const calls = new Map<string, Call>()
+    let said = ''
+    child.stderr.on('data', (data: Buffer) => {
+      said = `${said}${data.toString('utf8')}`.slice(-tailBytes)
+    })
+    child.stdin.on('error', () => {})
+    const ready = new Promise<void>((resolve, reject) => {
+      createInterface({ input: child.stdout }).on('line', line => {
+        const answer = JSON.parse(line) as { ready?: true; id: string; pid?: number; code?: number; signal?: string }
+        if (answer.ready) return resolve()
+        const call = calls.get(answer.id)
+        if (call === undefined) return
+        if (answer.pid === undefined) call.end({ code: answer.code ?? null, signal: answer.signal ?? null })
+        else call.pid = answer.pid
+      })
+      const over = (why: string) => {
+        if (importer?.child === child) importer = undefined
+        reject(notImported(`${name} of ${file}`, why))
+        for (const call of calls.values()) call.end({ code: null, signal: 'SIGKILL' })
+      }
+      child.once('error', cause => over(`${interpreter} does not start: ${cause.message}`))
+      child.once('close', () => over(lastLine(said)))
+    })
+    ready.catch(() => {})
+    return { child, calls, ready }
+  }
+
+  return {
+    async run({ directory, env: own, deadlineMs, logBytes }, signal) {
+      importer ??= start()
+      const { child, calls, ready } = importer
+      await ready
+      const id = fx.unique()
+      const output = join(directory, '..', 'output')
+      let how: ProgramEnding['how'] | undefined
+      const ended = await new Promise<Ended>(resolve => {
+        const call: Call = { mark: id, pid: 0, end: resolve }
+        calls.set(id, call)
+        const kill = (why: 'deadline' | 'aborted') => () => {
+          how ??= why
+          child.stdin.write(`${JSON.stringify({ kill: id })}\n`)
+        }
+        const onAbort = kill('aborted')
+        const cancel = afterOn(fx, deadlineMs, kill('deadline'))
+        call.end = one => {
+          cancel()
+          signal.removeEventListener('abort', onAbort)
+          calls.delete(id)
+          killCall(id, 0, call.pid)
+          resolve(one)
+        }
+        child.stdin.write(`${JSON.stringify({ id, directory, output, env: { ...own, [MARK]: id } })}\n`)
+        signal.addEventListener('abort', onAbort)
+        if (signal.aborted) onAbort()
+      })
+      const { text, tail, bytes } = readOutput(output, logBytes)
+      return {
+        ...{ how: how ?? (ended.code === null ? 'signal' : 'exit'), ...ended, output: text, outputBytes: bytes },
+        // Both streams go to one file: its last line stands for either.
+        ...{ lastError: '', lastLine: lastLine(tail) },
+      }
+    },
+    close() {
+      importer?.child.stdin.end()
+      importer?.child.kill('SIGKILL')
+    },
+  }
+}
+
+/** Reads the beginning and the end of a file that may be large or missing. */
+function readOutput(
+  path: string,
+  most: number,
+): { readonly text: string; readonly tail: string; readonly bytes: number } {
+  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0
+  if (size === 0) return { text: '', tail: '', bytes: 0 }
+  const fd = openSync(path, 'r')
+  const read = (from: number, length: number) => {
+    const buffer = Buffer.alloc(Math.min(length, size - from))
+    return buffer.subarray(0, readSync(fd, buffer, 0, buffer.length, from)).toString('utf8')
+  }
+  try {
+    return { text: read(0, most), tail: read(Math.max(0, size - tailBytes), tailBytes), bytes: size }
+  } finally {
+    closeSync(fd)
+  }
+}
+
+const notImported = (what: string, said: string) =>
+  new TroupeError('agent.function_not_loaded', {
+    boundary: 'config',
+    retriable: false,
+    message: `the agent's function ${what} could not be loaded: ${said || 'its process ended'}`,
+    hint: 'run the file with agent.interpreter; it is imported once, before the first rollout',
+  })

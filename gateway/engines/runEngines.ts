@@ -1,0 +1,179 @@
+/**
+ * The engines of a run, for the gateway inside it: a call is a turn for the scheduler, like those of the coordinator.
+ *
+ * in   contexts to continue; turn.completed | interrupted, scheduler.claimed from the log
+ * out  turn.asked + turn.generate; generations
+ * Invariant: a rollout has one turn at a time, so calls of agents that work in parallel in one session take turns. Turns
+ * are numbered in their order, by themselves. An answer counts only for the attempt asked last; an interrupted turn goes on
+ * after the tokens that it had. Tokens are not streamed: they come with the answer.
+ */
+import type { GenerateTurn } from '../../messages/commands'
+import type { Fact, RolloutRequested, TurnCompleted, TurnInterrupted } from '../../messages/facts'
+import type { EngineId, Epoch, TrajectoryId } from '../../messages/ids'
+import { concatArrays } from '../../runtime/concatArrays'
+import { afterOn, type Effects } from '../../runtime/effects'
+import { asError } from '../../runtime/errors'
+import { contextDigest } from '../../runtime/journal/contextDigest'
+import type { Journal } from '../../runtime/journal/journal'
+import { contextExceeded, GatewayError } from '../gatewayError'
+import { type EnginePool, joined, type PoolGeneration, type PoolRequest } from './enginePool'
+
+export interface RunEnginesOptions {
+  readonly journal: Journal
+  readonly fx: Effects
+  readonly contextTokens: number
+  readonly model: string
+  /** Time after which an unanswered turn is asked again, ms. */
+  readonly turnTimeoutMs: number
+  /** Called when the log cannot be followed any more. */
+  readonly onFailed: (error: Error) => void
+}
+
+export interface RunEngines extends EnginePool {
+  /** Lets calls of a rollout be made; `turn`: number of its next turn. */
+  enter(request: RolloutRequested, epoch: Epoch, turn: number): void
+  leave(trajectory: TrajectoryId): void
+}
+
+interface Lane {
+  readonly request: RolloutRequested
+  readonly epoch: Epoch
+  nextTurn: number
+  latest: Promise<unknown>
+}
+
+type Answer = TurnCompleted | TurnInterrupted
+type Asked = Pick<GenerateTurn, 'turn' | 'attempt' | 'context' | 'maxTokens' | 'resumedTokens' | 'engine'>
+
+/** Attempts in a row without a token, aborts aside, after which a call fails. */
+const mostFaults = 5
+
+export async function runEngines(options: RunEnginesOptions): Promise<RunEngines> {
+  const { journal, fx, turnTimeoutMs } = options
+  const lanes = new Map<TrajectoryId, Lane>()
+  const waiting = new Map<string, (answer: Answer | undefined) => void>()
+  let running = 0
+
+  function take(fact: Fact): void {
+    if (fact.type === 'turn.completed' || fact.type === 'turn.interrupted')
+      waiting.get(keyOf(fact.trajectory, fact.turn, fact.attempt))?.(fact)
+    // Requests made before a new scheduler's claim did not reach it.
+    else if (fact.type === 'scheduler.claimed') for (const again of [...waiting.values()]) again(undefined)
+  }
+  const following = await journal.follow(
+    {
+      group: `agents.${fx.unique()}`,
+      feeds: [{ topic: 'trajectories', from: 'latest' }],
+      onError: options.onFailed,
+    },
+    async entries => {
+      for (const { message } of entries) take(message as Fact)
+    },
+  )
+
+  /** Asks for one attempt; undefined if it has to be asked again. */
+  async function attempt(
+    lane: Lane,
+    request: PoolRequest,
+    asked: Asked,
+    signal: AbortSignal,
+  ): Promise<Answer | undefined> {
+    const { trajectory, sampling, seed } = request
+    const { order, minVersion } = lane.request
+    const key = keyOf(trajectory, asked.turn, asked.attempt)
+    const { context, resumedTokens, ...place } = asked
+    const common = { ...place, trajectory, epoch: lane.epoch, seed, sampling }
+    let cancel = () => {}
+    const answer = new Promise<Answer | undefined>((resolve, reject) => {
+      waiting.set(key, resolve)
+      const onAbort = () => reject(asError(signal.reason))
+      const stopWaiting = afterOn(fx, turnTimeoutMs, () => resolve(undefined))
+      signal.addEventListener('abort', onAbort)
+      if (signal.aborted) onAbort()
+      cancel = () => {
+        stopWaiting()
+        signal.removeEventListener('abort', onAbort)
+        waiting.delete(key)
+      }
+    })
+    answer.catch(() => {})
+    try {
+      const at = fx.now()
+      await journal.append([
+        { type: 'turn.asked', at, ...common, contextTokens: context.length, contextDigest: contextDigest(context) },
+        {
+          ...{ type: 'turn.generate', ...common, context, resumedTokens, order, minVersion },
+          // Agents make prompts of their own, so none is known to be the group's.
+          ...{ promptTokens: 0, boundTokens: context.length + asked.maxTokens },
+        },
+      ])
+      return await answer
+    } finally {
+      cancel()
+    }
+  }
+
+  async function turn(
+    lane: Lane,
+    request: PoolRequest,
+    preferred: EngineId | undefined,
+    signal: AbortSignal,
+  ): Promise<PoolGeneration> {
+    const number = lane.nextTurn++
+    const parts: Pick<TurnInterrupted, 'tokens' | 'logprobs' | 'segments'>[] = []
+    let engine = preferred ?? null
+    let faults = 0
+    for (let tries = 0; ; tries++) {
+      const had = parts.reduce((sum, part) => sum + part.tokens.length, 0)
+      const context = concatArrays(Int32Array, [request.context, ...parts.map(part => part.tokens)])
+      const asked = {
+        turn: number,
+        attempt: tries,
+        context,
+        maxTokens: request.maxTokens - had,
+        resumedTokens: had,
+        engine,
+      }
+      const answer = await attempt(lane, request, asked, signal)
+      if (answer === undefined) continue
+      if (answer.type === 'turn.completed') {
+        const { text, finish, cachedTokens, preemptions, timing } = answer
+        const last = { ...answer, text, finish, cachedTokens, preemptions, timing }
+        return { ...joined([...parts, answer], last), finish, engine: answer.engine, isJoined: parts.length > 0 }
+      }
+      const { tokens, reason, error } = answer
+      if (reason === 'too-long') throw contextExceeded(request.context.length, options.contextTokens)
+      if (tokens.length > 0) parts.push(answer)
+      faults = reason === 'aborted' || tokens.length > 0 ? 0 : faults + 1
+      engine = reason === 'aborted' ? answer.engine : null
+      if (faults >= mostFaults || reason === 'not-recorded')
+        throw new GatewayError({ kind: 'unavailable', code: 'engine_failed', message: `engine: ${error}` })
+    }
+  }
+
+  return {
+    contextTokens: options.contextTokens,
+    model: options.model,
+    load: () => ({ running, waiting: 0 }),
+    close: () => following.close(),
+    enter(request, epoch, next) {
+      lanes.set(request.trajectory, { request, epoch, nextTurn: next, latest: Promise.resolve() })
+    },
+    leave: trajectory => void lanes.delete(trajectory),
+    async generate(request, preferred, _onTokens, signal) {
+      const lane = lanes.get(request.trajectory)
+      if (lane === undefined)
+        throw new GatewayError({ kind: 'conflict', code: 'session_ended', message: 'the rollout is over' })
+      running++
+      const mine = lane.latest.catch(() => {}).then(() => turn(lane, request, preferred, signal))
+      lane.latest = mine
+      try {
+        return await mine
+      } finally {
+        running--
+      }
+    },
+  }
+}
+
+const keyOf = (trajectory: TrajectoryId, turn: number, attempt: number) => `${trajectory}#${turn}#${attempt}`

@@ -1,0 +1,42 @@
+/** What a gateway's sessions are opened with: the run's own settings, and the wish of whoever opens one. */
+import type { RolloutRequested, Task } from '../../messages/facts'
+import type { Epoch } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Journal } from '../../runtime/journal/journal'
+import type { ConversationIndexOptions } from '../conversation/conversationIndex'
+import type { SessionState } from './session'
+
+export interface SessionsOptions extends ConversationIndexOptions {
+  readonly journal: Journal
+  readonly fx: Effects
+  readonly seed: number
+  readonly limits: RolloutRequested['limits']
+  readonly sampling: RolloutRequested['sampling']
+  readonly deadlineMs: number
+  /** Offset of this process's claim, by partition. */
+  readonly epochs: readonly Epoch[]
+  /** Default time until a session ends by itself, ms. */
+  readonly ttlMs: number
+  /** Present inside a run, which ends the sessions itself. `takesRewards`: agents may give their own reward. */
+  readonly run?: { readonly takesRewards: boolean }
+}
+
+export interface OpenRequest {
+  readonly id?: string
+  readonly group?: string
+  readonly slot?: number
+  readonly groupSize?: number
+  readonly task?: Partial<Pick<Task, 'id' | 'truth' | 'metadata' | 'reward'>>
+  readonly policy?: 'train' | 'eval' | 'fork'
+  readonly parent?: string
+  readonly ttlMs?: number
+  /** Key to open the session with. Default: a new one. */
+  readonly key?: string
+}
+
+export interface Opened {
+  readonly session: SessionState
+  readonly opening: number
+  readonly key: string
+  readonly expiresAt: number
+}

@@ -1,0 +1,242 @@
+/** Agents lead the rollouts of a run: programs in processes of their own, whose calls are turns of the run's engines. */
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { joinEngine } from '../../actors/inference/joinEngine'
+import { scheduler } from '../../actors/scheduling/scheduler'
+import type { Renderer } from '../../backends/renderer/renderer'
+import type { TrainSequence } from '../../backends/trainer/trainer'
+import { type RecipeConfig, recipeSchema } from '../../config'
+import { startRunAgents } from '../../gateway/agents/runAgents'
+import type { Fact, RolloutFinished } from '../../messages/facts'
+import { memberOf } from '../../messages/ids'
+import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
+import { type Embedded, openTroupe } from '../../runtime/embed'
+import { createLog } from '../../runtime/log'
+import { pythonPath } from '../../runtime/python'
+import { everything } from '../support/audit'
+import { charRenderer } from '../support/gateway/charRenderer'
+import { limits } from '../support/gateway/openTestGateway'
+import { scriptedEngine } from '../support/gateway/scriptedEngine'
+import { hostScripted } from '../support/scriptedRun'
+import { until } from '../support/until'
+
+jest.setTimeout(60_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-agents-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const support = join(__dirname, '../support/gateway')
+
+type AgentInput = Partial<NonNullable<RecipeConfig['agent']>>
+
+const configOf = (agent: AgentInput): RecipeConfig =>
+  recipeSchema.parse({
+    name: 'agents',
+    model: { from: 'directory', path: '/m' },
+    limits: { turns: 4 },
+    agent: {
+      ...(agent.file === undefined ? { command: [pythonPath(), join(support, 'runAgent.py')] } : {}),
+      ...{ rights: 'user', deadlineMs: 20_000 },
+      ...agent,
+    },
+  })
+
+const selection = {
+  ...{ keep: 2, minPositive: 0, minNegative: 0, positiveAbove: 0.5, rejectEqual: false, variant: 'all' },
+} as never
+
+/** A run of one step over a group of four; ends when the trainer has its batch. */
+async function run(
+  agent: AgentInput,
+  { groupSize = 4, engine = scriptedEngine((_c, turn) => `answer ${turn}`), bus = openMemoryBus() } = {},
+) {
+  const troupe = await openTroupe({ bus, run: 'agents' })
+  const { journal, fx } = troupe
+  const config = configOf(agent)
+  const log = createLog('agents', { level: 'silent' })
+  await troupe.host({
+    behaviour: scheduler('kv-headroom'),
+    feeds: [
+      { topic: 'runs', from: 'oldest' },
+      { topic: 'trajectories', from: 'latest' },
+      { topic: 'turns', from: 'latest' },
+      { topic: 'telemetry', from: 'latest' },
+    ],
+  })
+  await joinEngine(troupe, await engine.start())
+  const agents = await startRunAgents({
+    ...{ run: journal.run, config, directory, journal, fx, log, renderer: charRenderer() as unknown as Renderer },
+    onFailed: error => {
+      throw error
+    },
+  })
+  const batches: (readonly TrainSequence[])[] = []
+  await hostScripted(
+    troupe,
+    {
+      plan: { steps: 1, groupsPerStep: 1, refillShare: 0, maxStaleness: 0 },
+      ...{ groupSize, selection, limits: { ...limits, turns: 4 } },
+      grader: async ({ response }) => ({ reward: response.includes('answer') ? 1 : 0, answer: response, how: 'test' }),
+      agents: { ...agents, isGraded: config.agent!.reward === 'grader' },
+    },
+    {
+      async step(sequences) {
+        batches.push(sequences)
+        return { loss: 0.5 }
+      },
+    },
+  )
+  const facts = async () => (await everything(journal, 'trajectories', 0)).map(entry => entry.message as Fact)
+  const close = async () => {
+    await agents.close()
+    await troupe.close()
+  }
+  return { troupe, engine, agents, batches, facts, close }
+}
+
+const ends = (facts: readonly Fact[]) =>
+  facts
+    .filter((fact): fact is RolloutFinished => fact.type === 'rollout.finished')
+    .sort((a, b) => memberOf(a.trajectory) - memberOf(b.trajectory))
+
+const ended = (troupe: Embedded) => async () =>
+  (await everything(troupe.journal, 'runs', 0)).some(({ message }) => message.type === 'run.finished')
+
+test('agents that end, crash or use up their calls give the outcomes answered, failed and truncated, and each sampled token is trained once', async () => {
+  process.env.HIDDEN = 'a secret of the user'
+  const { troupe, engine, batches, facts, close } = await run({})
+  try {
+    await until(ended(troupe), 40_000)
+    const all = await facts()
+    expect(ends(all).map(({ outcome, reason, turns }) => ({ outcome, reason, turns }))).toEqual([
+      { outcome: 'answered', reason: 'stop', turns: 2 },
+      { outcome: 'failed', reason: 'agent: exit 1: RuntimeError: lost my way', turns: 1 },
+      { outcome: 'answered', reason: 'stop', turns: 3 },
+      { outcome: 'truncated', reason: 'turns', turns: 4 },
+    ])
+    const rewarded = all.filter(fact => fact.type === 'reward.assigned').map(fact => memberOf(fact.trajectory))
+    expect(rewarded.sort()).toEqual([0, 2, 3])
+    // The title is labelled aux: it is recorded, and not trained on.
+    const sampled = engine.sampled.map(({ tokens }) => String(tokens))
+    const trained = batches.flat().flatMap(sequence => {
+      const runs: string[] = []
+      for (let at = 0; at < sequence.tokens.length; at++) {
+        if (sequence.mask[at] === 0) continue
+        const end = sequence.mask.indexOf(0, at)
+        runs.push(String(sequence.tokens.slice(at, end < 0 ? sequence.tokens.length : end)))
+        at = end < 0 ? sequence.tokens.length : end
+      }
+      return runs
+    })
+    expect(trained).toHaveLength(2 + 2 + 4)
+    for (const tokens of trained) expect(sampled).toContain(tokens)
+    expect(new Set(trained).size).toBe(trained.length)
+    const group = readdirSync(join(directory, 'agents'))[0]!
+    expect(readFileSync(join(directory, 'agents', group, '1.0.log'), 'utf8')).toContain('RuntimeError: lost my way')
+  } finally {
+    delete process.env.HIDDEN
+    await close()
+  }
+})
+
+test('a function is imported once and forked for each rollout; its number is the reward, and without one the rollout has none', async () => {
+  const { troupe, facts, close } = await run({ file: join(support, 'agentFunction.py'), reward: 'agent' })
+  try {
+    await until(ended(troupe), 40_000)
+    const all = await facts()
+    expect(ends(all).map(({ outcome, turns }) => [outcome, turns])).toEqual(Array(4).fill(['answered', 1]))
+    const rewards = new Map(
+      all
+        .filter(fact => fact.type === 'reward.assigned')
+        .map(fact => [memberOf(fact.trajectory), [fact.reward, fact.how]]),
+    )
+    expect([...rewards].sort()).toEqual([
+      [0, [0, 'given']],
+      [2, [0.2, 'given']],
+      [3, [0.3, 'given']],
+    ])
+    expect(all.filter(fact => fact.type === 'reward.failed')).toMatchObject([{ how: 'none-given' }])
+  } finally {
+    await close()
+  }
+})
+
+/** Pids of processes whose environment has this text. */
+const processesWith = (text: string): string[] =>
+  readdirSync('/proc').filter(pid => {
+    try {
+      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/environ`, 'latin1').includes(text)
+    } catch {
+      return false
+    }
+  })
+
+test('a check reads what the agent left, after its processes are dead; at its deadline an agent has failed, with all that it started', async () => {
+  const check = [
+    pythonPath(),
+    '-c',
+    'import os; print(os.environ["TROUPE_TRUTH"], os.listdir("."), sep="\\n"); print(0.5)',
+  ]
+  const mark = `mark-${process.pid}`
+  const { facts, close } = await run(
+    { reward: 'check', check, environment: { WRITES: '1', REWARD: '1', MARK: mark } },
+    { groupSize: 2 },
+  )
+  try {
+    await until(async () => (await facts()).some(fact => fact.type === 'group.closed'), 40_000)
+    const all = await facts()
+    // The agent may not reward itself here: it was refused, and crashed.
+    expect(ends(all).map(({ outcome }) => outcome)).toEqual(['failed', 'failed'])
+    expect(ends(all)[0]!.reason).toMatch(/403/)
+  } finally {
+    await close()
+  }
+  const other = await run(
+    { reward: 'check', check, environment: { WRITES: '1', MARK: mark }, deadlineMs: 15_000 },
+    { groupSize: 2 },
+  )
+  try {
+    await until(async () => (await other.facts()).some(fact => fact.type === 'reward.assigned'), 40_000)
+    expect((await other.facts()).find(fact => fact.type === 'reward.assigned')).toMatchObject({
+      reward: 0.5,
+      how: 'check',
+    })
+  } finally {
+    await other.close()
+  }
+  const late = await run({ environment: { HANGS: '1', MARK: mark }, deadlineMs: 2500 }, { groupSize: 2 })
+  try {
+    await until(async () => ends(await late.facts()).length === 2, 40_000)
+    expect(ends(await late.facts())[0]).toMatchObject({ outcome: 'failed', reason: expect.stringMatching(/deadline/) })
+    await until(() => processesWith(`MARK=${mark}`).length === 0)
+  } finally {
+    await late.close()
+  }
+})
+
+test('when the run is killed, its agents end with it, and the next process begins their rollouts again: no call of before is trained', async () => {
+  const bus = openMemoryBus()
+  const stuck = scriptedEngine((context, turn) =>
+    context.includes('and now') ? new Promise(() => {}) : `lost ${turn}`,
+  )
+  const first = await run({}, { bus, groupSize: 3, engine: stuck })
+  await until(async () => (await first.facts()).filter(fact => fact.type === 'call.finished').length > 0, 40_000)
+  await first.close()
+  const second = await run({}, { bus, groupSize: 3 })
+  try {
+    await until(ended(second.troupe), 40_000)
+    const all = await second.facts()
+    const openings = all.flatMap(fact => (fact.type === 'session.opened' ? [fact.opening] : []))
+    expect(new Set(openings)).toEqual(new Set([0, 1]))
+    const trained = second.batches
+      .flat()
+      .map(sequence => String.fromCodePoint(...sequence.tokens.filter(t => t < 0x110000)))
+    expect(trained.length).toBeGreaterThan(0)
+    expect(trained.join()).not.toContain('lost')
+    const calls = all.flatMap(fact => (fact.type === 'call.started' ? [`${fact.trajectory}#${fact.call}`] : []))
+    expect(new Set(calls).size).toBe(calls.length)
+  } finally {
+    await second.close()
+  }
+})
