@@ -23,6 +23,7 @@ const houses = [
   'environments',
   'backends',
   'actors',
+  'gateway',
   'recipes',
   'replay',
   'dashboard/demo',

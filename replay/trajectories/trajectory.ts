@@ -151,13 +151,18 @@ const requested = (entry: Entry, request: RolloutRequested): Open => ({
 
 function take(folding: Folding, entry: Entry, fact: TrajectoryFact | CallFact, at: Epoch): void {
   if (isCallFact(fact)) {
+    folding.rollout = evolveRollout(folding.rollout, fact, at)
     folding.trajectory.entries.push(entry)
+    // Calls of an earlier opening do not count.
+    if (fact.type === 'session.opened') folding.trajectory.texts.length = 0
     if (fact.type === 'call.finished' && fact.finish !== 'failed') folding.trajectory.texts.push(fact.text)
     return
   }
   const after = evolveRollout(folding.rollout, fact, at)
   if (after === folding.rollout) return
   folding.rollout = after
+  // The turns by which engines answered an agent's calls repeat what is in the calls' facts.
+  if (after.led !== undefined && fact.type.startsWith('turn.')) return
   const { trajectory } = folding
   trajectory.entries.push(entry)
   if (fact.type === 'turn.completed') trajectory.texts.push(fact.text)

@@ -45,6 +45,8 @@ export interface Row {
   sampledTokens: number
   toolCalls: number
   toolErrors: number
+  /** True once a call of an agent was answered: turns are then counted as calls. */
+  isLed?: boolean
   /** Policy versions that sampled tokens of the trajectory, ascending. */
   versions: number[]
   selection: RowSelection | null
@@ -147,16 +149,24 @@ export class IndexRows {
     if (row.state !== 'running') return
     switch (fact.type) {
       case 'turn.completed':
+        if (row.isLed) break
         row.turns = Math.max(row.turns, fact.turn + 1)
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break
       case 'turn.interrupted':
+        if (row.isLed) break
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break
       case 'call.finished':
         if (fact.finish === 'failed') break
+        // The turn by which an engine answered the agent's call stands before it, and has the same tokens.
+        if (row.isLed !== true) {
+          row.isLed = true
+          row.turns = 0
+          row.sampledTokens = 0
+        }
         row.turns++
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)

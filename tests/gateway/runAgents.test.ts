@@ -2,23 +2,14 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { joinEngine } from '../../actors/inference/joinEngine'
-import { scheduler } from '../../actors/scheduling/scheduler'
-import type { Renderer } from '../../backends/renderer/renderer'
-import type { TrainSequence } from '../../backends/trainer/trainer'
-import { type RecipeConfig, recipeSchema } from '../../config'
-import { startRunAgents } from '../../gateway/agents/runAgents'
 import type { Fact, RolloutFinished } from '../../messages/facts'
 import { memberOf } from '../../messages/ids'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
-import { type Embedded, openTroupe } from '../../runtime/embed'
-import { createLog } from '../../runtime/log'
+import type { Embedded } from '../../runtime/embed'
 import { pythonPath } from '../../runtime/python'
 import { everything } from '../support/audit'
-import { charRenderer } from '../support/gateway/charRenderer'
-import { limits } from '../support/gateway/openTestGateway'
+import { agentRun } from '../support/gateway/agentRun'
 import { scriptedEngine } from '../support/gateway/scriptedEngine'
-import { hostScripted } from '../support/scriptedRun'
 import { until } from '../support/until'
 
 jest.setTimeout(60_000)
@@ -27,73 +18,6 @@ const directory = mkdtempSync(join(tmpdir(), 'troupe-agents-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
 const support = join(__dirname, '../support/gateway')
-
-type AgentInput = Partial<NonNullable<RecipeConfig['agent']>>
-
-const configOf = (agent: AgentInput): RecipeConfig =>
-  recipeSchema.parse({
-    name: 'agents',
-    model: { from: 'directory', path: '/m' },
-    limits: { turns: 4 },
-    agent: {
-      ...(agent.file === undefined ? { command: [pythonPath(), join(support, 'runAgent.py')] } : {}),
-      ...{ rights: 'user', deadlineMs: 20_000 },
-      ...agent,
-    },
-  })
-
-const selection = {
-  ...{ keep: 2, minPositive: 0, minNegative: 0, positiveAbove: 0.5, rejectEqual: false, variant: 'all' },
-} as never
-
-/** A run of one step over a group of four; ends when the trainer has its batch. */
-async function run(
-  agent: AgentInput,
-  { groupSize = 4, engine = scriptedEngine((_c, turn) => `answer ${turn}`), bus = openMemoryBus() } = {},
-) {
-  const troupe = await openTroupe({ bus, run: 'agents' })
-  const { journal, fx } = troupe
-  const config = configOf(agent)
-  const log = createLog('agents', { level: 'silent' })
-  await troupe.host({
-    behaviour: scheduler('kv-headroom'),
-    feeds: [
-      { topic: 'runs', from: 'oldest' },
-      { topic: 'trajectories', from: 'latest' },
-      { topic: 'turns', from: 'latest' },
-      { topic: 'telemetry', from: 'latest' },
-    ],
-  })
-  await joinEngine(troupe, await engine.start())
-  const agents = await startRunAgents({
-    ...{ run: journal.run, config, directory, journal, fx, log, renderer: charRenderer() as unknown as Renderer },
-    onFailed: error => {
-      throw error
-    },
-  })
-  const batches: (readonly TrainSequence[])[] = []
-  await hostScripted(
-    troupe,
-    {
-      plan: { steps: 1, groupsPerStep: 1, refillShare: 0, maxStaleness: 0 },
-      ...{ groupSize, selection, limits: { ...limits, turns: 4 } },
-      grader: async ({ response }) => ({ reward: response.includes('answer') ? 1 : 0, answer: response, how: 'test' }),
-      agents: { ...agents, isGraded: config.agent!.reward === 'grader' },
-    },
-    {
-      async step(sequences) {
-        batches.push(sequences)
-        return { loss: 0.5 }
-      },
-    },
-  )
-  const facts = async () => (await everything(journal, 'trajectories', 0)).map(entry => entry.message as Fact)
-  const close = async () => {
-    await agents.close()
-    await troupe.close()
-  }
-  return { troupe, engine, agents, batches, facts, close }
-}
 
 const ends = (facts: readonly Fact[]) =>
   facts
@@ -105,7 +29,7 @@ const ended = (troupe: Embedded) => async () =>
 
 test('agents that end, crash or use up their calls give the outcomes answered, failed and truncated, and each sampled token is trained once', async () => {
   process.env.HIDDEN = 'a secret of the user'
-  const { troupe, engine, batches, facts, close } = await run({})
+  const { troupe, engine, batches, facts, close } = await agentRun(directory, {})
   try {
     await until(ended(troupe), 40_000)
     const all = await facts()
@@ -141,7 +65,10 @@ test('agents that end, crash or use up their calls give the outcomes answered, f
 })
 
 test('a function is imported once and forked for each rollout; its number is the reward, and without one the rollout has none', async () => {
-  const { troupe, facts, close } = await run({ file: join(support, 'agentFunction.py'), reward: 'agent' })
+  const { troupe, facts, close } = await agentRun(directory, {
+    file: join(support, 'agentFunction.py'),
+    reward: 'agent',
+  })
   try {
     await until(ended(troupe), 40_000)
     const all = await facts()
@@ -179,7 +106,8 @@ test('a check reads what the agent left, after its processes are dead; at its de
     'import os; print(os.environ["TROUPE_TRUTH"], os.listdir("."), sep="\\n"); print(0.5)',
   ]
   const mark = `mark-${process.pid}`
-  const { facts, close } = await run(
+  const { facts, close } = await agentRun(
+    directory,
     { reward: 'check', check, environment: { WRITES: '1', REWARD: '1', MARK: mark } },
     { groupSize: 2 },
   )
@@ -192,7 +120,8 @@ test('a check reads what the agent left, after its processes are dead; at its de
   } finally {
     await close()
   }
-  const other = await run(
+  const other = await agentRun(
+    directory,
     { reward: 'check', check, environment: { WRITES: '1', MARK: mark }, deadlineMs: 15_000 },
     { groupSize: 2 },
   )
@@ -205,7 +134,11 @@ test('a check reads what the agent left, after its processes are dead; at its de
   } finally {
     await other.close()
   }
-  const late = await run({ environment: { HANGS: '1', MARK: mark }, deadlineMs: 2500 }, { groupSize: 2 })
+  const late = await agentRun(
+    directory,
+    { environment: { HANGS: '1', MARK: mark }, deadlineMs: 2500 },
+    { groupSize: 2 },
+  )
   try {
     await until(async () => ends(await late.facts()).length === 2, 40_000)
     expect(ends(await late.facts())[0]).toMatchObject({ outcome: 'failed', reason: expect.stringMatching(/deadline/) })
@@ -220,10 +153,10 @@ test('when the run is killed, its agents end with it, and the next process begin
   const stuck = scriptedEngine((context, turn) =>
     context.includes('and now') ? new Promise(() => {}) : `lost ${turn}`,
   )
-  const first = await run({}, { bus, groupSize: 3, engine: stuck })
+  const first = await agentRun(directory, {}, { bus, groupSize: 3, engine: stuck })
   await until(async () => (await first.facts()).filter(fact => fact.type === 'call.finished').length > 0, 40_000)
   await first.close()
-  const second = await run({}, { bus, groupSize: 3 })
+  const second = await agentRun(directory, {}, { bus, groupSize: 3 })
   try {
     await until(ended(second.troupe), 40_000)
     const all = await second.facts()
