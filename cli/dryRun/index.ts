@@ -32,7 +32,7 @@ import type { Fault } from '../check/fault'
 import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { duration, reportUnfollowed } from '../io/terminal'
-import { startAgents } from '../train/startAgents'
+import { startAgents } from '../startAgents'
 import { estimateOf, estimateText, isTiny, tinyText } from './estimateReport'
 import { type Reduced, reduce } from './reduced'
 

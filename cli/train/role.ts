@@ -11,8 +11,8 @@ import { createLog } from '../../runtime/log'
 import { openRun, type RunContext } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
 import type { ListenAddress } from '../options/readers'
+import { startAgents } from '../startAgents'
 import { type MetricsServer, serveMetrics } from './metrics'
-import { startAgents } from './startAgents'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
 export interface RoleOptions {

@@ -15,12 +15,13 @@ import type { OwnerState } from '../../actors/rollouts/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { asOfRecord, factKey, stripTimes } from '../../messages/identity'
-import { groupOf, memberOf, runId } from '../../messages/ids'
+import { groupOf, runId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Origin, Reactive } from '../../runtime/host/behaviour'
 import type { Entry } from '../../runtime/journal/journal'
 import { type Place, placeText } from '../log/place'
+import { isDecision } from './isDecision'
 
 export type OwnerBehaviour = Reactive<OwnerState, never, OwnerRequest>
 
@@ -89,31 +90,6 @@ interface Expectation {
   readonly after: Place
   /** True when a deadline, not a fact, caused the expected decision. */
   readonly byClock?: true
-}
-
-/**
- * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. A rollout
- * that an agent leads is ended by the agent's program, unless its group was closed before.
- */
-function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {
-  if (fact.type === 'turn.asked' || fact.type === 'rollout.finished') {
-    const rollout = coordinator.groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory))
-    if (rollout?.led !== undefined && !(fact.type === 'rollout.finished' && fact.reason === 'group-closed'))
-      return false
-  }
-  switch (fact.type) {
-    case 'turn.asked':
-    case 'tool.asked':
-    case 'rollout.finished':
-    case 'group.closed':
-    case 'group.selected':
-    case 'group.rejected':
-      return true
-    case 'tool.completed':
-      return fact.executor === null
-    default:
-      return false
-  }
 }
 
 /** Returns the id of the trajectory or group that a fact is about; for other facts, its type. */

@@ -89,6 +89,17 @@ test('rows of one rollout share its advantage and its group; a rollout of one ro
     [a, 0.5, 0, 4],
     [b, -0.5, 0, 1],
   ])
+  // The recipe's labels decide (agent.trains).
+  const own = trainSequences(
+    { started, groups: [selected] },
+    facts as ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
+    ['main', 'aux'],
+  )
+  expect(own.map(row => [row.trajectory, row.mask.reduce((n, bit) => n + bit, 0)])).toEqual([
+    [a, 5],
+    [a, 5],
+    [b, 1],
+  ])
   expect([...rows[0]!.mask]).toEqual([0, 0, 1, 1, 1, 0, 0, 1, 1])
   expect([...rows[0]!.engineLogprobs]).toEqual([0, 0, -1, -1, -1, 0, 0, -2, -2])
 })

@@ -1,0 +1,29 @@
+/** Tells decisions of a partition's owner from the facts that other actors write. */
+import type { OwnerState } from '../../actors/rollouts/owner'
+import type { TrajectoryFact } from '../../messages/facts'
+import { groupOf, memberOf } from '../../messages/ids'
+
+/**
+ * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. A rollout
+ * that an agent leads is ended by the agent's program, unless its group was closed before.
+ */
+export function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {
+  if (fact.type === 'turn.asked' || fact.type === 'rollout.finished') {
+    const rollout = coordinator.groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory))
+    if (rollout?.led !== undefined && !(fact.type === 'rollout.finished' && fact.reason === 'group-closed'))
+      return false
+  }
+  switch (fact.type) {
+    case 'turn.asked':
+    case 'tool.asked':
+    case 'rollout.finished':
+    case 'group.closed':
+    case 'group.selected':
+    case 'group.rejected':
+      return true
+    case 'tool.completed':
+      return fact.executor === null
+    default:
+      return false
+  }
+}
