@@ -58,7 +58,7 @@ export function forkFacts(plan: TurnFork): ForkFacts {
     throw replayError(
       'captured',
       `${parent.id} was led by an agent through the gateway, whose tools only the agent has`,
-      'fork it at the gateway, POST /troupe/v1/sessions/ID/fork, and run the agent with the new key (docs/gateway.md)',
+      `fork it at its gateway (npx troupe gateway --run RUN goes on with a session's run): curl -X POST URL/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
     )
   if (turn >= turnsOf(parent)) {
     throw refused('no_turn', `${parent.id} has no turn ${turn}; its turns are 0 to ${turnsOf(parent) - 1}`)
