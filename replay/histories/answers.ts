@@ -6,7 +6,7 @@
  * Basis: an owner decides by a prefix of this partition, so a decision that counts may be out of date but never ahead of what
  * counts before it. A decision that is ahead is accused only if an ignored fact explains it; others are faults of another kind.
  */
-import type { GroupClosed, RolloutRequested, TrajectoryFact } from '../../messages/facts'
+import type { Fact, GroupClosed, RolloutRequested, TrajectoryFact } from '../../messages/facts'
 import { type GroupId, groupOf, memberOf, type TrajectoryId, trajectoryId } from '../../messages/ids'
 import { ModelRollout } from './modelRollout'
 import type { Violation } from './violation'
@@ -100,6 +100,9 @@ export class Answers {
       if (!counts) rollout.ignored.set('reward', place)
       return counts
     }
+    // An agent leads the rollout: its calls are in facts of their own, and the turns behind them follow no rule of order.
+    if ((fact as Fact).type === 'session.opened') rollout.isLed = true
+    if (rollout.isLed && fact.type.startsWith('turn.')) return false
     if (isDecision && isCurrent) this.judge(fact, rollout, place)
     const counts = (!isDecision || isCurrent) && rollout.take(fact)
     if (!counts) rollout.ignored.set(keyOf(fact), place)

@@ -29,6 +29,8 @@ export class ModelRollout {
   /** True once the verifier's answer counted. */
   isJudged = false
   hasReward = false
+  /** True once an agent's session was opened: the rollout's turns are then those of its calls. */
+  isLed = false
   /** Places of facts that did not count, by what they would have done: `turn.completed#2`. */
   readonly ignored = new Map<string, string>()
   private phase: 'turn' | 'tools' | 'append' | 'ended' = 'turn'
