@@ -1,5 +1,6 @@
 /** Rollouts of tasks with an environment: which files a call finds, in which order calls run, and how a rollout is submitted. */
 import { coordinator } from '../../../actors/rollouts/coordinator'
+import type { RenderRequest } from '../../../actors/rollouts/nextActions'
 import { printToolCall } from '../../../kernels'
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../../messages/commands'
 import type { FilesChanged, TaskEnvironment, ToolCompleted } from '../../../messages/facts'
@@ -96,6 +97,6 @@ test("a task without an environment has nothing of it, whatever its recipe's too
 })
 
 function contextOf(w: World) {
-  const { trajectory, epoch } = w.takeRequest(0)
+  const { trajectory, epoch } = w.takeRequest(0) as RenderRequest
   return { type: 'context.appended', at: 1, trajectory, turn: 0, epoch, text: '', tokens: Int32Array.of(9) } as const
 }

@@ -5,10 +5,11 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { ownerKey, ownerPort } from '../../../actors/rollouts/agents'
 import { coordinator } from '../../../actors/rollouts/coordinator'
 import { grouper } from '../../../actors/rollouts/grouper'
 import { oldestOpen, owner } from '../../../actors/rollouts/owner'
-import { renderKey, renderPort } from '../../../actors/rollouts/renderPort'
+import { renderPort } from '../../../actors/rollouts/renderPort'
 import { environmentTool } from '../../../actors/tools/environmentTool'
 import { toolExecutor } from '../../../actors/tools/toolExecutor'
 import { toolKey, toolPort } from '../../../actors/tools/toolPort'
@@ -80,8 +81,8 @@ async function open(says: (ask: GenerateTurn) => string): Promise<Embedded> {
     ),
     feeds: [{ topic: 'trajectories', from: 'committed' }],
     owner: 'owner',
-    perform: renderPort(renderer, fx),
-    keyOf: renderKey,
+    perform: ownerPort(renderPort(renderer, fx)),
+    keyOf: ownerKey,
     oldestOpen,
   })
   const tools = new Map(['bash', 'str_replace_editor', 'submit'].map(name => [name, environmentTool(name, opened)]))
