@@ -68,7 +68,7 @@ def build(tarball: Path, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     wheel = out / f"troupe-{version}-{tag}.whl"
     record: list[str] = []
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as packed:
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed:
 
         def add(name: str, content: bytes) -> None:
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
