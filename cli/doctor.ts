@@ -10,7 +10,7 @@ import type { Command } from 'commander'
 import { codeOptions, environmentOf } from '../actors/tools/codeEnvironment'
 import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
-import { asError } from '../runtime/errors'
+import { asError, TroupeError } from '../runtime/errors'
 import { isCheckout, packageRoot, pythonPath, torchPythonPath } from '../runtime/python'
 import { openSandbox, probeLevels, type Sandbox } from '../sandbox'
 import { roomOf } from './io/fitColumns'
@@ -53,7 +53,8 @@ async function attempt(name: string, run: () => Promise<string> | string): Promi
   try {
     return { name, ok: true, says: await run() }
   } catch (thrown) {
-    return { name, ok: false, says: asError(thrown).message }
+    const hint = thrown instanceof TroupeError && thrown.hint !== undefined ? ` (${thrown.hint})` : ''
+    return { name, ok: false, says: `${asError(thrown).message}${hint}` }
   }
 }
 
