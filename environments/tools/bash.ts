@@ -3,7 +3,8 @@
  *
  * in   a command, an environment        out  the outcome of the call
  * Directory, variables and functions are written to a file of the environment when they have changed, and read before the
- * next command. So a snapshot holds them too, and a fork goes on with them. A command that misses its deadline, or that ends
+ * next command. So a snapshot holds them too, and a fork goes on with them. Where the image has no bash, sh runs the command, and
+ * directory and exported variables carry over. A command that misses its deadline, or that ends
  * the shell with `exec` or an EXIT trap of its own, leaves the state as it was before.
  */
 import { constants } from 'node:os'
@@ -20,20 +21,36 @@ const mostCommandBytes = 120 * 1024
 const own =
   '_|PWD|OLDPWD|SHLVL|SHELLOPTS|BASHOPTS|BASH|BASH_*|BASHPID|COLUMNS|LINES|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HIST*|HOSTNAME|HOSTTYPE|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PIPESTATUS|PPID|PS4|RANDOM|SECONDS|SRANDOM|TERM|UID|__troupe*'
 
+/** What both scripts do around the command, once they can print the shell's state. */
+const around = (state: string, file: string) =>
+  [
+    '__troupe_command=$1; shift',
+    `__troupe_file=${shellState}${file}`,
+    `__troupe_state() { ${state}; }`,
+    'if [ -O "$__troupe_file" ] && [ ! -L "$__troupe_file" ]; then . "$__troupe_file" 2>/dev/null; fi',
+    '__troupe_before=$(__troupe_state 2>/dev/null)',
+    `__troupe_save() { __troupe_after=$(__troupe_state 2>/dev/null); if [ "$__troupe_after" != "$__troupe_before" ]; then rm -f "$__troupe_file"; printf '%s\\n' "$__troupe_after" > "$__troupe_file"; fi; } 2>/dev/null`,
+    'trap __troupe_save EXIT',
+    'eval "$__troupe_command"',
+  ].join('; ')
+
 /**
  * One line, so that the line numbers in bash's messages are those of the command. `declare -p` prints readonly variables as
  * readonly: a second declaration fails, which is silenced.
  */
-const script = [
-  '__troupe_command=$1; shift',
-  `__troupe_file=${shellState}$UID`,
-  `__troupe_state() { local __troupe_name; printf 'cd %q\\n' "$PWD"; for __troupe_name in $(compgen -v); do case $__troupe_name in ${own}) ;; *) declare -p "$__troupe_name" | sed '1s/^declare /declare -g /';; esac; done; for __troupe_name in $(compgen -A function); do case $__troupe_name in __troupe*) ;; *) declare -f "$__troupe_name";; esac; done; }`,
-  'if [ -O "$__troupe_file" ] && [ ! -L "$__troupe_file" ]; then . "$__troupe_file" 2>/dev/null; fi',
-  '__troupe_before=$(__troupe_state 2>/dev/null)',
-  `__troupe_save() { local __troupe_after; __troupe_after=$(__troupe_state 2>/dev/null); if [ "$__troupe_after" != "$__troupe_before" ]; then rm -f "$__troupe_file"; printf '%s\\n' "$__troupe_after" > "$__troupe_file"; fi; } 2>/dev/null`,
-  'trap __troupe_save EXIT',
-  'eval "$__troupe_command"',
-].join('; ')
+const inBash = around(
+  `printf 'cd %q\\n' "$PWD"; for __troupe_name in $(compgen -v); do case $__troupe_name in ${own}) ;; *) declare -p "$__troupe_name";; esac; done; for __troupe_name in $(compgen -A function); do case $__troupe_name in __troupe*) ;; *) declare -f "$__troupe_name";; esac; done`,
+  '$UID',
+)
+
+/** For images without bash, such as Alpine's: directory and exported variables carry over. */
+const inSh = around(
+  `printf "cd '%s'\\n" "$(pwd | sed "s/'/'\\\\\\\\''/g")"; export -p | grep -v -E '^(export|declare -x) (PWD|OLDPWD|SHLVL|_)='`,
+  'sh-$(id -u)',
+)
+
+const launcher =
+  'if command -v bash > /dev/null 2>&1; then exec bash -c "$1" bash "$3"; else exec sh -c "$2" sh "$3"; fi'
 
 export interface ToolUse {
   readonly timeoutMs: number
@@ -48,7 +65,7 @@ export async function runBash(environment: Environment, command: unknown, use: T
   if (bytes > mostCommandBytes)
     return toolOutcome({ status: 'rejected', reason: `the command has ${bytes} bytes; at most ${mostCommandBytes}` })
   if (command.includes('\0')) return toolOutcome({ status: 'rejected', reason: 'the command contains a NUL character' })
-  return outcomeOf(await execAs(environment, ['bash', '-c', script, 'bash', command], use), use.timeoutMs)
+  return outcomeOf(await execAs(environment, ['sh', '-c', launcher, 'sh', inBash, inSh, command], use), use.timeoutMs)
 }
 
 /** Runs a program as the agent's user. */

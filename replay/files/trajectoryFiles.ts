@@ -41,7 +41,12 @@ export function filesIn(store: Layers, snapshot: string): readonly ManifestEntry
 /** Content of a regular file of a snapshot; undefined if there is none, or the store lacks the snapshot. */
 export function bytesIn(store: Layers, snapshot: string, path: string): Buffer | undefined {
   if (readManifest(store, snapshot)?.get(path)?.kind !== 'file') return undefined
-  const fd = openSync(join(store.root, 'layers', snapshot, path), constants.O_RDONLY | constants.O_NOFOLLOW)
+  let fd: number
+  try {
+    fd = openSync(join(store.root, 'layers', snapshot, path), constants.O_RDONLY | constants.O_NOFOLLOW)
+  } catch {
+    return undefined // removed meanwhile, or its name is no UTF-8
+  }
   try {
     return readFileSync(fd)
   } finally {

@@ -34,6 +34,18 @@ inEnvironment('in an environment', () => {
     expect((await bash('pwd; echo "[$plain]"')).stdout).toBe('/\n[]\n')
   })
 
+  test('where there is no bash, sh runs the command, and directory and exported variables carry over', async () => {
+    const programs = ['sh', 'id', 'sed', 'grep', 'rm', 'mkdir', 'cat']
+    await bash(`mkdir -p /app/bin; for p in ${programs.join(' ')}; do ln -s $(command -v $p) /app/bin/$p; done`)
+    const { digest } = await environment.snapshot()
+    const limits = { memoryMb: 256, processes: 64 }
+    const bare = await driver.start({ network: 'no-network', limits, env: { PATH: '/app/bin' }, snapshot: digest })
+    const sh = (command: string) => runBash(bare, command, { timeoutMs: 10_000 })
+    await sh('mkdir -p "/app/it\'s here"; cd "/app/it\'s here"; export WORD=\'two words\'; command -v bash && exit 9')
+    expect(await sh('pwd; echo "$WORD"')).toMatchObject({ status: 'ok', stdout: "/app/it's here\ntwo words\n" })
+    await bare.stop()
+  })
+
   test('a command that changes no state leaves no file, so that looking around is no change', async () => {
     const fresh = await driver.start({ network: 'no-network', limits: { memoryMb: 256, processes: 64 } })
     const before = await fresh.snapshot()
