@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { type EnvironmentSettings, environmentSettings } from '../../config'
 import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
 import { printToolCall, toolOutcome, toolResultText } from '../../kernels'
 import type { ChatMessage, PastCall } from '../../messages/facts'
@@ -20,10 +21,12 @@ const timeoutMs = 60_000
 export async function terminalDemonstrations(
   tasks: readonly TerminalTask[],
   count: number,
+  given: EnvironmentSettings | undefined,
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const run = `demonstrations.${systemEffects.unique()}`
   const environments = new RolloutEnvironments({
-    ...{ run, epoch: 0, fx: systemEffects, live: 1, idleMs: timeoutMs, snapshotMb: 1024 },
+    ...{ run, epoch: 0, fx: systemEffects, live: 1, idleMs: timeoutMs },
+    snapshotMb: environmentSettings(given).snapshotMb,
   })
   const made: (readonly ChatMessage[])[] = []
   try {

@@ -73,6 +73,10 @@ export const terminal = defineRecipe({
   },
   async demonstrations(config) {
     const { train } = splitOf(config)
-    return demonstrations().terminalDemonstrations(train, config.coldStart?.demonstrations ?? train.length)
+    return demonstrations().terminalDemonstrations(
+      train,
+      config.coldStart?.demonstrations ?? train.length,
+      config.environments,
+    )
   },
 })
