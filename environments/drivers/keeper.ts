@@ -111,7 +111,8 @@ export class Keeper {
     const abort = () => socket.destroy()
     options.signal?.addEventListener('abort', abort, { once: true })
     try {
-      if (options.bytes !== undefined) socket.write(options.bytes)
+      // An empty write fails once the keeper has answered and closed the connection.
+      if (options.bytes !== undefined && options.bytes.length > 0) socket.write(options.bytes)
       options.stream?.pipe(socket)
       const answer = await within(readAll(socket), options.deadlineMs, () =>
         environmentError(

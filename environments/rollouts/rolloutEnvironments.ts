@@ -55,13 +55,6 @@ const isAlive = (environment: Environment): Promise<boolean> =>
     () => false,
   )
 
-/** The outcome of a call that left more files than the task allows; they are dropped. */
-const tooLarge = ({ stdout, stderr, wallMs }: ToolOutcome, bytes: number, storageMb: number): ToolOutcome =>
-  toolOutcome({
-    ...{ status: 'killed', stdout, stderr, wallMs },
-    reason: `the files take ${bytes} bytes, and the task allows ${storageMb} MiB: they are as they were before the call`,
-  })
-
 export class RolloutEnvironments {
   private readonly drivers = new Map<string, Promise<KeptDriver>>()
   private readonly prepared = new Map<string, Promise<PreparedTask>>()
@@ -102,10 +95,6 @@ export class RolloutEnvironments {
       })
       if (files === 'ended')
         return toolOutcome({ ...outcome, reason: 'the environment ended; its files are as before' })
-      const { storage_mb: storageMb } = prepared.task.config.environment
-      // The environment stays dirty: the next call finds the files as they were before this one.
-      if (storageMb !== undefined && files !== undefined && files.bytes > storageMb * 1024 * 1024)
-        return tooLarge(outcome, files.bytes, storageMb)
       live.position++
       live.usedAt = this.options.fx.elapsed()
       live.dirty = outcome.status === 'killed' && !(await isAlive(live.environment))

@@ -127,13 +127,10 @@ const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
 
-/** Limit that rollouts hold by themselves: an environment's files are measured after every call (rolloutEnvironments.ts). */
-const heldByRollouts = 'environment.storage_mb'
-
 /** What a driver cannot give to a rollout of the task, in words. */
 export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {
   const refused = needsOf(task, driver)
-    .filter(({ where, refused }) => refused !== undefined && where !== heldByRollouts)
+    .filter(({ refused }) => refused !== undefined)
     .map(({ what, refused }) => `${what}: ${refused}`)
   return task.steps.length > 1 ? [...refused, `${task.steps.length} steps: rollouts run tasks of one step`] : refused
 }

@@ -9,7 +9,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type EnvironmentSettings, environmentSettings } from '../../config'
 import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
-import { printToolCall, toolOutcome, toolResultText } from '../../kernels'
+import { printToolCall, toolResultText } from '../../kernels'
 import type { ChatMessage, PastCall } from '../../messages/facts'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
@@ -64,8 +64,8 @@ async function demonstration(
     add(call.tool, call.arguments, toolResultText(outcome))
     calls.push({ ...call, snapshot: outcome.files?.snapshot ?? null })
   }
-  add(submitTool.name, {}, toolResultText(toolOutcome({ status: 'ok', exitCode: 0 })))
-  return [...messages, ...said]
+  // The rollout ends with this call: its response is never shown to the model.
+  return [...messages, ...said, { role: 'assistant', content: printToolCall(submitTool.name, {}) }]
 }
 
 /** Parts of a script between empty lines, without comments at the beginning of lines; a here-document stays whole. */

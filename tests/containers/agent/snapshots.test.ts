@@ -2,7 +2,7 @@
  * Files of a rollout over its calls: after a fork at any call they are those that the rollout had there, from the store of
  * snapshots or, where the store has lost them, by running the calls again.
  */
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import * as fc from 'fast-check'
@@ -153,27 +153,5 @@ inEnvironment('files of a rollout', () => {
     expect(existsSync(newest!)).toBe(true)
     expect((await held.environment.exec({ command: 'head -c 3 big', timeoutMs })).stdout.toString()).toBe('333')
     await held.environment.stop()
-  })
-
-  test('a call that leaves more files than storage_mb allows is told so, and its files are dropped', async () => {
-    const toml = join(directory, 'task.toml')
-    const small = mkdtempSync(join(root, 'small-'))
-    cpSync(directory, small, { recursive: true })
-    writeFileSync(
-      join(small, 'task.toml'),
-      readFileSync(toml, 'utf8').replace('memory_mb', 'storage_mb = 2\nmemory_mb'),
-    )
-    const at: EnvironmentAt = {
-      task: { ...task, directory: small, digest: directoryDigest(small) },
-      calls: [],
-      timeoutMs,
-    }
-    const call = (command: string, calls: readonly PastCall[]) =>
-      environments.call('small', { ...at, calls }, { tool: 'bash', arguments: { command }, timeoutMs })
-    const first = await call('head -c 3000000 /dev/zero > big; echo done', [])
-    expect(first).toMatchObject({ status: 'killed', stdout: 'done\n', reason: expect.stringContaining('allows 2 MiB') })
-    expect(first.files).toBeUndefined()
-    const past = { tool: 'bash', arguments: { command: 'x' }, snapshot: null }
-    expect((await call('ls', [past])).stdout).not.toContain('big')
   })
 })
