@@ -54,12 +54,7 @@ const shared = epoch(0)
  */
 export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan
-  if (callFactsIn(parent).length > 0)
-    throw replayError(
-      'captured',
-      `${parent.id} was led by an agent through the gateway, whose tools only the agent has`,
-      `fork it at its gateway (npx troupe gateway --run RUN goes on with a session's run): curl -X POST URL/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
-    )
+  refuseCaptured(parent)
   if (turn >= turnsOf(parent)) {
     throw refused('no_turn', `${parent.id} has no turn ${turn}; its turns are 0 to ${turnsOf(parent) - 1}`)
   }
@@ -89,6 +84,17 @@ export function forkFacts(plan: TurnFork): ForkFacts {
     })
   }
   return { facts, lineage }
+}
+
+/** @throws TroupeError replay.captured for a rollout that an agent led: only the agent can go on with it */
+export function refuseCaptured(parent: Trajectory): void {
+  if (callFactsIn(parent).length === 0) return
+  const fork = `/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork`
+  throw replayError(
+    'captured',
+    `${parent.id} was led by an agent through the gateway, whose tools only the agent has`,
+    `fork it at its gateway (npx troupe gateway --run RUN goes on with its run): curl -X POST URL${fork} -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
+  )
 }
 
 type TurnFact = Extract<TrajectoryFact, { readonly turn: number }>

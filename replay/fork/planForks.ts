@@ -22,7 +22,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
 import { resolveId, trajectoriesOf } from '../trajectories/resolveId'
 import { readTrajectories, type Trajectory } from '../trajectories/trajectory'
-import { type ForkFacts, forkFacts, turnsOf } from './forkFacts'
+import { type ForkFacts, forkFacts, refuseCaptured, turnsOf } from './forkFacts'
 
 export interface ForkOptions {
   /** First turn that the forks do not share with their parent; `all`: forks at every turn. */
@@ -72,7 +72,7 @@ const maxToolResultBytes = 256 * 1024
 
 /**
  * Plans the forks of the trajectory that `asked` names: its id, or a part of its id.
- * @throws TroupeError replay.no_match, replay.ambiguous; replay.no_turn, replay.no_tool_result; replay.no_code when the
+ * @throws TroupeError replay.no_match, replay.ambiguous; replay.captured; replay.no_turn, replay.no_tool_result; replay.no_code when the
  * recipe lacks a tool or a reward that the forks need; replay.no_weights when the weights are not on disk;
  * replay.too_large, replay.cannot_read for the file of the edited tool result; config.no_recipe, config.invalid
  */
@@ -81,6 +81,7 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
   const [parent] = await readTrajectories(recorded, t => t === id)
   if (parent === undefined || turnsOf(parent) === 0)
     throw replayError('no_turn', `${id} has no finished turn to fork at`, '`troupe replay ls` shows the turns of each')
+  refuseCaptured(parent)
   const code = recipeCode(await configOf(recorded), options.recipe)
   const tools = await toolsOf(parent, code, options.recipe)
   const turns = options.fromTurn === 'all' ? parent.texts.map((_, k) => k) : [options.fromTurn]
