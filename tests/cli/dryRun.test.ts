@@ -53,7 +53,7 @@ test.each([
   },
 )
 
-test.each(['gsm8k-qwen2.5-0.5b'])(
+test.each(['gsm8k-qwen2.5-0.5b', 'math-qwen3-4b-lora'])(
   '%s: a step on a model of its architecture, with answers where its reward reads them',
   async name => {
     const { code, stdout, stderr } = await start(['train', name, '--dry-run', '--json']).done
