@@ -10,7 +10,8 @@ import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { afterOn, type Effects } from '../../runtime/effects'
 import { pythonPath } from '../../runtime/python'
-import { killCall, MARK } from '../../sandbox/freshProcess/killProcesses'
+import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
+import { killMarked } from './killMarked'
 
 export interface ProgramOptions {
   readonly command: readonly string[]
@@ -61,12 +62,12 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
       tails[name] = `${tails[name]}${data.toString('utf8')}`.slice(-tailChars)
     })
   }
-  const kill = () => killCall(mark, child.pid ?? 0, 0)
+  const leader = child.pid ?? 0
   return new Promise((resolve, reject) => {
     let how: ProgramEnding['how'] | undefined
     const end = (why: 'deadline' | 'aborted') => () => {
       how ??= why
-      kill()
+      if (leader > 0) signalTo(-leader, 'SIGKILL')
     }
     const onAbort = end('aborted')
     const cancel = afterOn(fx, deadlineMs, end('deadline'))
@@ -77,13 +78,17 @@ export function runProgram(options: ProgramOptions, signal: AbortSignal): Promis
       signal.removeEventListener('abort', onAbort)
     }
     // Processes that the program left behind hold its streams open, so they are killed before the streams can end.
-    child.once('exit', kill)
+    let dead = Promise.resolve()
+    child.once('exit', () => {
+      dead = killMarked(mark, leader)
+    })
     child.once('error', cause => {
       over()
       reject(cause)
     })
-    child.once('close', (code, by) => {
+    child.once('close', async (code, by) => {
       over()
+      await dead
       resolve({
         ...{ how: how ?? (code === null ? 'signal' : 'exit'), code, signal: by },
         ...{ output: Buffer.concat(kept).toString('utf8'), outputBytes },

@@ -11,8 +11,9 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterOn, type Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
-import { killCall, MARK } from '../../sandbox/freshProcess/killProcesses'
+import { MARK } from '../../sandbox/freshProcess/killProcesses'
 import { lastLine, type ProgramEnding, type ProgramOptions } from './agentProgram'
+import { killMarked } from './killMarked'
 
 export interface FunctionOptions {
   readonly file: string
@@ -99,8 +100,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
           cancel()
           signal.removeEventListener('abort', onAbort)
           calls.delete(id)
-          killCall(id, 0, call.pid)
-          resolve(one)
+          void killMarked(id, call.pid).then(() => resolve(one))
         }
         child.stdin.write(`${JSON.stringify({ id, directory, output, env: { ...own, [MARK]: id } })}\n`)
         signal.addEventListener('abort', onAbort)

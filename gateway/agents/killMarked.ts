@@ -1,0 +1,54 @@
+/**
+ * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
+ *
+ * in   marks, pids of group leaders        out  resolves when no such process is left
+ * Invariant: agents that end together share one look through /proc. A process that was executed with a cleared environment,
+ * in a session of its own, is not found.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
+
+/** Upper bound on looks for one agent, and the pause between two, ms: a process may fork between being seen and being killed. */
+const mostRounds = 50
+const pauseMs = 2
+
+interface Ended {
+  rounds: number
+  readonly resolve: () => void
+}
+
+const ended = new Map<string, Ended>()
+const markOf = new RegExp(`(?:^|\0)${MARK}=([^\0]+)`)
+
+export function killMarked(mark: string, leader: number): Promise<void> {
+  if (leader > 0) signalTo(-leader, 'SIGKILL')
+  return new Promise(resolve => {
+    ended.set(mark, { rounds: 0, resolve })
+    if (ended.size === 1) setImmediate(look)
+  })
+}
+
+function look(): void {
+  const left = new Set<string>()
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue
+    const mark = markIn(`/proc/${name}/environ`)
+    if (mark === undefined || !ended.has(mark)) continue
+    left.add(mark)
+    signalTo(Number(name), 'SIGKILL')
+  }
+  for (const [mark, one] of ended) {
+    if (left.has(mark) && ++one.rounds < mostRounds) continue
+    ended.delete(mark)
+    one.resolve()
+  }
+  if (ended.size > 0) setTimeout(look, pauseMs)
+}
+
+function markIn(path: string): string | undefined {
+  try {
+    return markOf.exec(readFileSync(path, 'latin1'))?.[1]
+  } catch {
+    return undefined // the process has ended, or is another user's
+  }
+}
