@@ -16,6 +16,8 @@ import { TroupeError } from '../../runtime/errors'
 import type { TerminalTask } from './tasks'
 
 const timeoutMs = 60_000
+/** Number of tasks whose solutions run at once. */
+const atOnce = 4
 
 /** @throws TroupeError task.none: no task has a solution that runs */
 export async function terminalDemonstrations(
@@ -25,18 +27,21 @@ export async function terminalDemonstrations(
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const run = `demonstrations.${systemEffects.unique()}`
   const environments = new RolloutEnvironments({
-    ...{ run, epoch: 0, fx: systemEffects, live: 1, idleMs: timeoutMs },
+    ...{ run, epoch: 0, fx: systemEffects, live: atOnce, idleMs: timeoutMs },
     snapshotMb: environmentSettings(given).snapshotMb,
   })
-  const made: (readonly ChatMessage[])[] = []
+  const wanted = tasks.slice(0, count)
+  const found: (readonly ChatMessage[] | undefined)[] = []
+  let next = 0
+  const work = async () => {
+    for (let at = next++; at < wanted.length; at = next++) found[at] = await demonstration(wanted[at]!, environments)
+  }
   try {
-    for (const task of tasks) {
-      const messages = await demonstration(task, environments)
-      if (messages !== undefined) made.push(messages)
-    }
+    await Promise.all(Array.from({ length: atOnce }, work))
   } finally {
     await environments.close()
   }
+  const made = found.filter(messages => messages !== undefined)
   if (made.length === 0)
     throw new TroupeError('task.none', {
       boundary: 'config',
