@@ -1,16 +1,18 @@
 /**
- * Alarms: a step's metric that stays beyond its bound.
+ * Watches the recipe's alarm rules. A rule has a metric, a bound and a number of steps, `for`.
  *
- * in   step.tallied, alarm.raised, run.resumed        out  alarms that are due, and whether one of them stopped the run
- * Invariant: pure. An alarm is due once its metric was beyond the bound for `for` steps in a row; it is raised once for
- * that stretch of steps, and may be raised again after a resume. A step without the metric changes nothing; a metric
- * that is NaN is beyond every bound.
+ * in   step.tallied, alarm.raised, run.resumed        out  the alarms to raise now; why a raised alarm ends the run
+ * Invariant: pure. An alarm is due once the rule's metric was beyond the bound in at least `for` steps in a row. It is
+ * raised once for that row of steps, and again only after a step within the bound or a resume of the run. A step
+ * without the metric is skipped: it neither lengthens nor ends the row. A metric that is NaN is beyond every bound.
  */
 
 import type { Alarm } from '../../config'
 import type { Fact } from '../../messages/facts'
 
+/** What is known about one alarm rule: the steps in a row beyond its bound, and the latest step that had its metric. */
 interface Watched {
+  /** Number of steps in a row, up to the latest, whose metric was beyond the bound. */
   readonly steps: number
   readonly raised: boolean
   readonly step: number
@@ -18,8 +20,9 @@ interface Watched {
 }
 
 export interface AlarmsState {
+  /** By the name of the alarm rule. */
   readonly watched: ReadonlyMap<string, Watched>
-  /** Reason why an alarm ends the run; null while no such alarm was raised. */
+  /** Why the run ends: the latest raised alarm whose rule has `stop`; null if none was raised since the last resume. */
   readonly stopped: string | null
 }
 
@@ -51,7 +54,7 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
       const watched = new Map(state.watched).set(fact.alarm, { ...before, raised: true })
       return { watched, stopped: plan.stop ? `alarm ${fact.alarm}: ${fact.message}` : state.stopped }
     }
-    // A resume resets all alarms: each is raised only after its metric was beyond the bound for `for` further steps.
+    // A resume forgets all earlier steps: an alarm is due again after `for` further steps beyond the bound.
     case 'run.resumed':
       return noAlarms
     default:
@@ -60,8 +63,8 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
 }
 
 /**
- * Lists the alarms whose metric has been beyond its bound for `for` steps in a row or more and that were not raised for
- * these steps yet, with their messages. `run`: named in the command that the message ends with; no command without it.
+ * Lists the alarms that are due and not yet raised, each with the name of its rule and a message. The message of a rule
+ * with a `command` ends with that command for the run `run`; without `run` the command is left out.
  */
 export function dueAlarms(
   plans: readonly Alarm[],

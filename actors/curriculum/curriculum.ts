@@ -6,10 +6,10 @@
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed,
  *      tasks.measured, step.tallied, alarm.raised, run.finished
  * Invariant: a draw (a batch of new groups) names its groups, first task and first start order, so a repeated draw asks
- * for the same rollouts. One group replaces each rejected one, up to `refillShare` of a step's groups. Groups of a step
- * are requested only while that step is at most `maxStaleness` ahead of the learner's next step (staleness).
- * A draw of which the log holds only some requests is taken up before any other draw, with the same tasks and start
- * orders.
+ * for the same rollouts. One group replaces each rejected one, up to `refillShare` × `groupsPerStep` groups a step.
+ * Groups of step n are requested only while n is at most `maxStaleness` above the number of the learner's next step.
+ * A draw that a crash cut off, so that the log holds only some of its requests, is repeated before any other draw, with
+ * the same tasks and start orders.
  */
 
 import type { Alarm } from '../../config'
@@ -52,7 +52,7 @@ export interface CurriculumPlan extends OutlookPlan {
    */
   readonly maxRejectedSteps: number
   readonly alarms?: readonly Alarm[]
-  /** Reward above which a rollout counts as having solved its problem. */
+  /** Reward above which a rollout counts as having solved its problem. Default: 0. */
   readonly positiveAbove?: number
 }
 
@@ -77,7 +77,10 @@ export interface DrawRequest {
   readonly stage?: number
   /** Indices of the problems that the stage trains on; the cursor cycles through them. Absent: all problems. */
   readonly tasks?: readonly number[]
-  /** Log positions at which an earlier, interrupted attempt at this draw began to write a group's requests. */
+  /**
+   * Positions in the topic `trajectories` of the first request of each group that an earlier, interrupted attempt at
+   * this draw wrote. Absent: there was no such attempt.
+   */
   readonly began?: readonly { readonly partition: number; readonly offset: number }[]
 }
 
@@ -89,7 +92,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
-  /** Cached list of the stage's problems, computed again when the state of the stages has changed. */
+  /** Cache: problems that the current stage trains on, for the stages' state that they were computed from. */
   let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
@@ -115,7 +118,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return drawFor(state, minVersion)
   }
 
-  /** Requests the missing groups of the steps that may have groups now. */
+  /**
+   * Requests all missing groups of one step: the first, of the steps that may have groups now, that lacks some and has
+   * fewer than `largest` groups. Requests nothing if there is no such step. Rejected groups count as missing.
+   */
   function drawFor(state: CurriculumState, minVersion: PolicyVersion): DrawRequest[] {
     const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
     for (let step = state.done + 1; step <= last; step++) {
@@ -132,9 +138,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Requests the missing rollouts of a draw that the log holds only in part, with the tasks that the first attempt
-   * would have used. Groups after the last one in the log are left to a later draw, except for an evaluation, which is
-   * one draw.
+   * Repeats a draw that the log holds only in part, with the tasks that the first attempt used: requests all rollouts
+   * of its groups up to the last one in the log, also those that are in the log already. Groups after that one are left
+   * to a later draw; but an evaluation is one draw, so all of its groups are requested.
    */
   function drawAgain(
     state: CurriculumState,
@@ -155,7 +161,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     }
   }
 
-  /** Number of the last optimizer step for which the current stage may request groups. */
+  /**
+   * Number of the last optimizer step that may get new groups: that of the run, or of the current stage if its number
+   * of steps ends earlier; once the stage is over or an order ends the run, the last step that has groups already.
+   */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state) || state.ends !== null) return Math.max(state.done, ...state.drawn.keys())
     const steps = stages[state.stages.index]?.until?.steps
@@ -177,8 +186,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Returns the facts that follow from the state and are not in the log yet: step tallies, alarms, measurements of
-   * problems, the next stage.
+   * Returns the facts that follow from the state and are not in the log yet: the tally of the oldest untallied step,
+   * alarms that are due, results of measurements, and the change to the next stage.
    */
   function noticed(state: CurriculumState, fx: Effects): Fact[] {
     const at = fx.now()
@@ -242,8 +251,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * In a run without training: ends the next step once all of its groups are decided; if too few of them are selected,
-   * only once no more groups can be drawn.
+   * In a run without training: ends the next step once all of its groups are decided and either `groupsPerStep` of them
+   * are selected or no more groups can be drawn for it.
    */
   function settle(state: CurriculumState): CurriculumState {
     const drawn = state.drawn.get(state.done + 1)

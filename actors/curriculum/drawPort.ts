@@ -25,11 +25,11 @@ export interface DrawOptions {
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
   /**
-   * Upper bound on the tokens of a training prompt. Default, and largest bound that takes effect: the context's limit
-   * less one.
+   * Upper bound on the tokens of a training prompt. Default: `contextTokens` of the rollout limits less one; a larger
+   * value has the same effect.
    */
   readonly promptTokens?: number | undefined
-  /** For each stage of the recipe: its rollout limits, and the number of rollouts that measure each problem. */
+  /** For each stage of the recipe: its rollout limits, and how many rollouts measure each problem (`samples`). */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
   readonly sampling: Sampling
   readonly evaluationLimits?: RolloutLimits
@@ -50,8 +50,9 @@ export interface DrawOptions {
 }
 
 /**
- * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; the source's size,
- * if that is smaller. The next such task fails the draw: the limits are too small, the tasks are not at fault.
+ * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; if the source has
+ * fewer tasks, their number is the bound. After that many, the next task with too long a prompt fails the draw: then
+ * the limits are too small, and the tasks are not at fault.
  */
 const mostPassed = 1000
 

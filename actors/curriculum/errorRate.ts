@@ -9,7 +9,7 @@ interface Calls {
   readonly toolErrors: number
 }
 
-/** Failed tool calls divided by tool calls, between 0 and 1; null if these rollouts made no call. */
+/** Failed tool calls of all `rollouts` divided by their tool calls, between 0 and 1; null if they made no call. */
 export function errorRate(rollouts: readonly Calls[]): number | null {
   const calls = rollouts.reduce((sum, { toolCalls }) => sum + toolCalls, 0)
   return calls === 0 ? null : rollouts.reduce((sum, { toolErrors }) => sum + toolErrors, 0) / calls

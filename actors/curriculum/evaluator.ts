@@ -4,12 +4,13 @@
  * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed,
  *      weights.published
  * out  evaluation.completed
- * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
- * failed (also a sample that had not ended when its group closed), or without a reward. Failed samples and samples
- * without a reward are left out of the means and counted, never taken as zero; a problem without a judged sample is
- * left out, too. pass@k is the mean over problems of `expectedBest`, an unbiased estimate; pass@K is the mean of each
- * problem's best judged sample. The standard error is that of the mean over problems, with n − 1; for one problem, that
- * of the mean over its samples; for one sample of one problem, unknown (null).
+ * Invariant: pass@1 is the mean over problems of the mean reward of their judged samples (those with a reward). Every
+ * requested sample counts as judged, as failed (also if it had not finished when the last group closed), or as unjudged
+ * (finished without a reward). Failed and unjudged samples are left out of the means and counted, never taken as zero;
+ * a problem without a judged sample is left out, too. pass@k is the mean over problems of `expectedBest`, an unbiased
+ * estimate; pass@K is the mean over problems of the best judged sample. The standard error is that of the mean over
+ * problems, from the sample variance (n − 1); with only one problem, that of the mean over its samples; with fewer than
+ * two samples, null.
  */
 import { OrderedMap } from 'immutable'
 import { expectedBest, standardError } from '../../kernels'
@@ -45,7 +46,7 @@ export interface EvaluatorState {
   readonly completed: ReadonlySet<number>
 }
 
-/** Number of the step after which the group's evaluation is made; undefined if the group belongs to no evaluation. */
+/** Number of the step after which the group's evaluation is made; undefined if the group is not of an evaluation. */
 const stepOf = (group: GroupId): number | undefined => {
   const match = /^e(\d+)\./.exec(group)
   return match === null ? undefined : Number(match[1])
@@ -54,8 +55,8 @@ const stepOf = (group: GroupId): number | undefined => {
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
 /**
- * `positiveAbove`: reward above which a judged sample is a positive. The result reports the tool error rate of the
- * positives besides that of all judged samples.
+ * `positiveAbove`: reward above which a judged sample is a positive; default 0. The result reports the tool error rate
+ * of the positives besides that of all judged samples.
  */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
@@ -183,8 +184,8 @@ function resultOf(
 }
 
 /**
- * Returns pass@k as metrics `passAt2`, `passAt4`, …: for each power of two below the smallest number of judged samples
- * that any of the problems has.
+ * Returns pass@k as metrics `passAt2`, `passAt4`, …: for each power of two from 2 to 65,536 that is below the smallest
+ * number of judged samples of any of `problems`. `problems`: for each problem the rewards of its judged samples.
  */
 function passAtPowersOfTwo(problems: readonly (readonly number[])[]): Record<string, number> {
   const fewest = Math.min(...problems.map(rewards => rewards.length))

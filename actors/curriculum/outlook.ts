@@ -14,8 +14,8 @@ export interface OutlookPlan {
   readonly refillShare: number
   readonly evaluation: { readonly problems: number; readonly every: number }
   /**
-   * True if a learner trains on the steps. Otherwise a step is over when all of its groups are selected or rejected; if
-   * too few of them are selected, only when no more groups can be drawn.
+   * True if a learner trains on the steps. Otherwise a step is over when all of its groups are selected or rejected and
+   * either `groupsPerStep` of them are selected or no more groups can be drawn for it.
    */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
@@ -37,9 +37,9 @@ export function curriculumOutlook(plan: OutlookPlan) {
   }
 
   /**
-   * Returns why a run that trains ends because every group of the next step was rejected, replacements included; else
-   * undefined. If every group had equal rewards, and it is not the first step, the run stops with a final evaluation;
-   * otherwise it fails.
+   * Returns how and why a run that trains ends if every group of the next step was rejected, replacements included;
+   * undefined otherwise. If each of these groups was rejected for equal rewards and a step is done already, the run
+   * stops, after a final evaluation if the recipe evaluates; in every other case it fails, without one.
    */
   function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
     const drawn = state.drawn.get(state.done + 1)
@@ -61,15 +61,15 @@ export function curriculumOutlook(plan: OutlookPlan) {
   }
 
   /**
-   * True if the current stage is over and another follows, which begins once the steps drawn for the current stage are
-   * done.
+   * True if the current stage is over and another stage follows; also before the first stage, if the recipe has stages.
+   * The following stage begins once the steps that have groups are done.
    */
   const isStageOver = (state: CurriculumState): boolean =>
     state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
   const isBetweenSteps = (state: CurriculumState) =>
     state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
 
-  /** Returns the step of the oldest evaluation that is due and has no result; undefined if all have one. */
+  /** Returns the step after which the oldest due evaluation without a result is made; undefined if there is none. */
   function openEvaluation(state: CurriculumState): number | undefined {
     for (let step = 0; step <= state.done; step++) {
       if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
@@ -77,7 +77,7 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return undefined
   }
 
-  /** True if the next stage was measured and keeps no problem, so it cannot begin. */
+  /** True if the current stage is over, and the next one, measured to its end, keeps no problem and so cannot begin. */
   function isEmptyStage(state: CurriculumState): boolean {
     const next = stages[state.stages.index + 1]
     if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false

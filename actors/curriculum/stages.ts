@@ -4,8 +4,9 @@
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
  * out  the stage that is due; how often the policy solved the measured problems
  * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
- * (applying facts to the state) decides nothing. A problem's count of solutions is the number of its rollouts with a
- * reward above `positiveAbove`; a rollout that failed to run solved nothing.
+ * (applying facts to the state) decides nothing. A problem's count of solutions is the number of its rollouts that got
+ * a reward above `positiveAbove` before their group closed. A rollout without a reward, such as a failed one, counts as
+ * not solved.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -44,26 +45,27 @@ interface Measured {
 
 /** Measurement of one stage's problems: which were requested, and how often the policy solved each of them. */
 interface Measuring {
-  /** Number of problems requested so far; they are requested in the order of the task source. */
+  /** Number of problems whose rollouts were requested so far; they are requested in the order of the task source. */
   readonly asked: number
   /**
    * Draws (batches of groups) that measure problems and have no result yet: the groups of each draw, by the index of
    * the draw's first problem.
    */
   readonly draws: ReadonlyMap<number, readonly GroupId[]>
+  /** Number of rollouts that solved each problem, by the problem's index; undefined while it is not measured. */
   readonly solved: readonly (number | undefined)[]
 }
 
 export interface StagesState {
   /** Index of the current stage; −1 before the first has begun. */
   readonly index: number
-  /** Number of optimizer steps that were over when the stage began. */
+  /** Number of optimizer steps that were over when the current stage began. */
   readonly began: number
   readonly metrics: ReadonlyMap<number, Metrics>
   readonly measuring: ReadonlyMap<number, Measuring>
   /**
-   * Groups whose rollouts measure a problem: those that solved it so far. Persistent map: a stage may measure every
-   * problem of a large set, and each fact changes one entry.
+   * For each group that measures a problem of a later stage: the rollouts that solved it so far, and whether the group
+   * is closed. Persistent map: a stage may measure every problem of a large set, and each fact changes one entry.
    */
   readonly groups: Persistent<GroupId, Measured>
 }
@@ -124,7 +126,10 @@ export function evolveStages(positiveAbove: number, state: StagesState, fact: Fa
   }
 }
 
-/** Returns why the current stage is over; undefined while it is not. */
+/**
+ * Returns why the current stage is over after `done` steps; undefined while it is not. Before the first stage of a
+ * recipe with stages, the reason is that the run begins.
+ */
 export function stageOver(plans: readonly StagePlan[], state: StagesState, done: number): string | undefined {
   if (state.index < 0) return plans.length === 0 ? undefined : 'the run begins'
   const stage = plans[state.index]
@@ -146,9 +151,9 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
 }
 
 /**
- * Returns up to `size` further problems to measure for the next stage; undefined if all are requested, or if two draws
- * (batches of groups) have no result yet. Two may be open, so that the second one runs while the last rollouts of the
- * first one finish.
+ * Returns up to `size` further problems to measure for the next stage: the index of the first one (`from`), and a group
+ * for each. Returns undefined if all are requested, or if two draws (batches of groups) have no result yet. Two draws
+ * may be open, so that the second one runs while the last rollouts of the first one finish.
  */
 export function nextMeasure(
   plans: readonly StagePlan[],

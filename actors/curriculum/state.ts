@@ -68,7 +68,10 @@ export interface CurriculumState {
   /** Progress of each evaluation, by the step after which it is made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
   readonly finished: boolean
-  /** Orders of a person that hold. `ends`: drain or abort with its reason; null: neither. */
+  /**
+   * Orders of a person in force. paused: true while a pause holds. ends: the drain or abort that was ordered, with its
+   * reason; null if neither was ordered since the last resume.
+   */
   readonly paused: boolean
   readonly ends: { readonly how: 'drain' | 'abort'; readonly reason: string } | null
   readonly stages: StagesState
@@ -99,8 +102,8 @@ const purposes: Readonly<Record<string, PartDraw['purpose']>> = { s: 'train', e:
 const nameOf = (group: GroupId) => /^([sem]\d+)\.(\d+)$/.exec(group)
 
 /**
- * Records the first request of a group in a draw that is not complete. Ignores requests that no curriculum made (older
- * logs, embedding users).
+ * Records the first request of a group that no `curriculum.advanced` names yet. Ignores requests without `learnerEpoch`
+ * (older logs, programs that embed an actor), and groups whose names the curriculum did not make.
  */
 export function ask(state: CurriculumState, fact: RolloutRequested, { partition, offset }: Origin): CurriculumState {
   const { group, member, groupSize: size, learnerEpoch } = fact
@@ -161,7 +164,10 @@ export function decided(
   return { ...state, drawn: new Map(state.drawn).set(step, { ...after, reasons }) }
 }
 
-/** Ends a step and forgets the groups that were drawn for it and for earlier steps. */
+/**
+ * Ends a step and forgets the groups that were drawn for it and for earlier steps. `rejections`: the new value of the
+ * state's field.
+ */
 export function over(state: CurriculumState, step: number, rejections: readonly string[]): CurriculumState {
   const drawn = new Map(state.drawn)
   for (const old of drawn.keys()) if (old <= step) drawn.delete(old)
@@ -182,7 +188,7 @@ export function obey(state: CurriculumState, { order, reason }: ControlObeyed): 
   }
 }
 
-/** True if nothing that was drawn is open any more, so that a drained run can end. */
+/** True if every draw is complete, its step over and its evaluation completed, so that a drained run can end. */
 export const isDrained = ({ asked, drawn, done, evaluations, version }: CurriculumState): boolean =>
   version !== null &&
   asked.size === 0 &&

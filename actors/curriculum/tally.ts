@@ -1,10 +1,10 @@
 /**
- * Tallies of steps: sums up the metrics of each step's rollouts, for stages and alarms.
+ * Tallies of steps: computes the metrics of each step from its rollouts, for stages and alarm rules.
  *
  * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
  * out  the metrics of a step that is over
- * Invariant: pure. A step is tallied once all of its groups are decided, so the result does not depend on the order in
- * which topics are read. Each rollout counts once.
+ * Invariant: pure. A step is tallied once it is over and all of its groups are selected or rejected, so the result does
+ * not depend on the order in which topics are read. Each rollout counts once.
  */
 import { Map as Persistent } from 'immutable'
 import { checkByArithmetic } from '../../kernels'
@@ -34,13 +34,14 @@ interface StepTally {
   readonly turns: TurnSums
   readonly truths: Persistent<GroupId, string>
   /**
-   * Check of the mathematics grader by plain arithmetic: number of answers that arithmetic can judge as well
-   * (`settled`), and of those among them on which it contradicts the grader (`differ`).
+   * Check of the mathematics grader by plain arithmetic. settled: number of graded answers that arithmetic can judge,
+   * too. differ: number of those on which arithmetic contradicts the grader.
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**
-   * update: metrics of the optimizer update. endedAt: time at which the step was over. version: policy version before
-   * the update. `endedAt` and `version` are null before the step is over, `version` also if the step was rejected.
+   * From the step's `step.completed` or `step.rejected`. update: metrics of the optimizer update. version: policy
+   * version before the update; null before `step.completed`, and for a rejected step. endedAt: time of that fact; null
+   * before it.
    */
   readonly update: Metrics
   readonly version: number | null
@@ -48,18 +49,18 @@ interface StepTally {
 }
 
 export interface TallyState {
-  /** Number of the newest step that was tallied. */
+  /** Number of the newest step that was tallied; 0 before the first. */
   readonly told: number
   /** Metrics of the latest tallied steps, at most `trendSteps`, oldest first. */
   readonly history: readonly Metrics[]
   /**
-   * Time at which each refused record (undecodable, or fatal to its receiver) was written, by the record's log
-   * position.
+   * Time at which each refused record was written, by the record's log position. A record is refused if it cannot be
+   * decoded or crashed its receiver.
    */
   readonly refused: Persistent<string, number>
   /** Number of refused records that the tallies of earlier steps have counted. */
   readonly refusedTold: number
-  /** Scores of the evaluations, in their order. */
+  /** Scores of the evaluations with at least one judged sample, in the order in which they were completed. */
   readonly evaluations: readonly { readonly step: number; readonly passAt1: number }[]
   readonly steps: ReadonlyMap<number, StepTally>
 }
@@ -87,10 +88,10 @@ export const noTallies: TallyState = {
   steps: new Map(),
 }
 
-/** Upper bound on the refused records that the tally remembers; further ones are not counted. */
+/** Upper bound on the refused records of a run that are counted; further ones are ignored. */
 const mostRefused = 10_000
 
-/** Number of the step that a group was drawn for; undefined for a group that is not trained on. */
+/** Number of the training step that a group was drawn for; undefined for any other group. */
 const stepOf = (group: GroupId): number | undefined => {
   const found = /^s(\d+)\./.exec(group)
   return found === null ? undefined : Number(found[1])
@@ -200,8 +201,8 @@ export function nextTally(
 }
 
 /**
- * Returns the verdict of plain arithmetic on an answer that the mathematics grader judged; undefined where arithmetic
- * cannot decide.
+ * Returns whether plain arithmetic finds an answer right that the mathematics grader judged; undefined if arithmetic
+ * cannot decide, or another grader judged the answer.
  */
 export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
   how === 'integer' || how.startsWith('math-verify') ? checkByArithmetic(answer, truth) : undefined

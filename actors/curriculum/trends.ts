@@ -3,12 +3,13 @@
  *
  * in   metrics of the earlier steps, oldest first, and of this step
  * out  metrics: this step's ratios to the median of earlier steps, and comparisons of means over five steps
- * Invariant: pure. A ratio is left out if fewer than 5 earlier steps, or not this step, have its metric, or if the
- * median is not above 0. A comparison is left out if fewer than 10 steps have its metrics.
+ * Invariant: pure. A ratio is left out if this step lacks its metric, if fewer than 5 earlier steps have it, or if
+ * their median is 0 or less. A comparison is left out if fewer than 10 steps, this one included, have one of its
+ * metrics. Only steps that have a metric as a finite number count.
  */
 import type { Metrics } from '../../messages/facts'
 
-/** Upper bound on the earlier steps that trends are computed from. */
+/** Number of the latest earlier steps that trends are computed from. */
 export const trendSteps = 20
 const half = 5
 
@@ -38,7 +39,8 @@ function toMedian(before: readonly Metrics[], now: Metrics, name: string): numbe
 }
 
 /**
- * Returns the best mean over five steps in a row less the mean of the latest five; 0 if the latest five are the best.
+ * Returns the highest mean of five values in a row less the mean of the latest five: 0 if the latest five have the
+ * highest. Returns undefined for fewer than ten values.
  */
 function dropOf(values: readonly number[]): number | undefined {
   if (values.length < 2 * half) return undefined
@@ -47,8 +49,9 @@ function dropOf(values: readonly number[]): number | undefined {
 }
 
 /**
- * Compares the latest five steps with the five before: if the reward rose and the share of failed tool calls in
- * positive rollouts did not fall, returns the latest mean of that share; else 0.
+ * Compares the means of the latest five values with those of the five values before. If the reward rose and the share
+ * of failed tool calls in positive rollouts did not fall, returns the latest mean of that share; else 0. Returns
+ * undefined if either has fewer than ten values.
  */
 function despite(rewards: readonly number[], errors: readonly number[]): number | undefined {
   if (rewards.length < 2 * half || errors.length < 2 * half) return undefined

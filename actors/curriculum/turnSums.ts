@@ -1,20 +1,22 @@
 /**
- * Costs of a step's turns for its engines: recomputed tokens, preemptions, and the age of the sampling policy.
+ * Sums over a step's turns: recomputed context tokens, preemptions, and the age of the policy that sampled the tokens.
  *
  * in   turn.asked, turn.completed | interrupted of one step        out  sums, and metrics made from them
- * Invariant: pure. An answer counts once, and only if it is the answer to the attempt of the turn that was asked last.
- * When a trajectory has finished, only the sums keep its counts.
+ * Invariant: pure. An answer counts once, and only if it answers the latest attempt of the trajectory's latest turn.
+ * A finished trajectory stays in the sums, and its entry in `open` is dropped.
  */
 import { Map as Persistent } from 'immutable'
 import type { Metrics, TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 
 interface Open {
-  /** Number of the trajectory's turn that is under way. */
+  /** Index, from 0, of the trajectory's turn that is under way, or of the next turn between two. */
   readonly turn: number
   readonly attempt: number
   readonly contextTokens: number
-  /** Number of the trajectory's tokens that an engine has computed before, so its cache could have kept them. */
+  /**
+   * Number of the trajectory's tokens that engines computed in earlier turns or attempts, and could have kept cached.
+   */
   readonly computed: number
 }
 

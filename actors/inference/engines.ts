@@ -1,11 +1,12 @@
 /**
- * The engines of a run, as its recipe names them: local processes, servers that somebody else or this run
- * started, a recorded run, or simulations.
+ * Plans the engines that a run's recipe names: local processes, servers that somebody else or this run starts, engines
+ * that repeat a recorded run's answers, or simulated engines.
  *
  * in   the recipe's engine, the model's directory
  * out  for each engine its name, how to start it, its restart policy
- * Invariant: a server of `engine.urls` that does not answer when the run begins, or does not match the model, ends the run
- * with the reason. If such a server goes away later, the run waits for it while the other engines go on.
+ * Invariant: if a server of `engine.urls` does not answer when the run begins, or does not match the model, the run
+ * ends with an error that says so. If such a server goes away later, the run waits for it without a time limit, and its
+ * other engines work meanwhile.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -25,8 +26,8 @@ import { startServer } from './serverEngine'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
 /**
- * Options of a run's engines. `run`, `bus`, `blobs`, `directory`: the run's own log; needed if the recipe names a
- * recorded run without its bus: the recorded run is then looked for on the bus of this run.
+ * Options of a run's engines. `run`, `bus`, `blobs`, `directory`: the run's own log. They are needed only if
+ * `engine.recording` names a run without a bus: that run is then looked up on the bus of this run.
  */
 export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig
@@ -45,7 +46,7 @@ export interface PlannedEngine {
   start(signal?: AbortSignal, env?: Readonly<Record<string, string>>): Promise<Engine>
   /** Restart policy, where it differs from the default of `processActor`. */
   readonly restart?: Partial<RestartPolicy>
-  /** True for a server that somebody else runs. */
+  /** True for a server that somebody else runs: failed starts in a row, after one that succeeded, are not counted. */
   readonly waitsForever?: boolean
 }
 
@@ -66,9 +67,10 @@ const waitForServer: Partial<RestartPolicy> = {
 }
 
 /**
- * Plans the engines and names them `<name>-<k>`; the default name is `engine.kind` of the recipe. `reader` decodes and
- * encodes the tokens of all engines except local ones. By default this function starts a renderer with the first engine
- * that needs it, and `close` of the result ends that renderer.
+ * Plans the engines and names them `<name>-<k>`, with k from 0; the default name is `engine.kind` of the recipe.
+ * `reader` decodes and encodes the tokens of all engines except local ones and those of `startEngine`. Default: a
+ * renderer of its own, which the first engine that needs it starts. `close` of the result closes the reader, given or
+ * not.
  */
 export function engines(
   options: EnginesOptions,
@@ -122,8 +124,8 @@ export function engines(
 }
 
 /**
- * Makes the first start fail at once when the server is unreachable: until it was up once, the address or the server is
- * wrong, and waiting is pointless.
+ * Makes the error of `start` final (not retriable) as long as no start has succeeded: until the server was up once, its
+ * address is probably wrong, and waiting is pointless.
  */
 function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
   let wasUp = false

@@ -30,7 +30,8 @@ export interface FileEngine {
 }
 
 /**
- * Checks, before the run exists, that the engine's model file or recording can be read.
+ * Checks, before the run exists, that a simulated engine's model file can be read, or a recorded engine's log opened;
+ * does nothing for other kinds of engines.
  * @throws TroupeError engine.no_recording (no such run), config.bad_engine (no valid address of a recording),
  * config.invalid (the model file)
  */

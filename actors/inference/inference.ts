@@ -5,8 +5,8 @@
  * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status: all through requests to
  *      the engine
  * Invariant: every assignment is answered by a fact that echoes its attempt, unless a newer attempt of the turn takes
- * over its generation or the actor ends first. The state holds nothing that a restart would lose: the coordinator asks
- * again for the turns of an engine that died.
+ * over its generation or the actor ends first. A restart loses no state: the weights and the trainer's work are read
+ * from the log, and the coordinator asks again for the turns of an engine that died.
  */
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../../messages/commands'
 import type { WeightsPublished } from '../../messages/facts'
@@ -25,8 +25,8 @@ export interface InferenceState {
   /** Newest weights that the learner published. */
   readonly weights: WeightsPublished | null
   /**
-   * True while the trainer works: before the first weights, and from step.started until the step's weights are published
-   * or the step is rejected.
+   * True while the trainer works: before the first weights, and from step.started until the step's weights are
+   * published or the step is rejected.
    */
   readonly trains: boolean
 }

@@ -1,12 +1,12 @@
 /**
- * Port of inference to its engine: one generation, one answer.
+ * Port of the inference behaviour to its engine: carries out its requests, and answers each generation with one fact.
  *
  * in   requests of the inference behaviour
  * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status
- * Invariant: every generation ends in a fact that echoes its latest attempt. A newer attempt of a trajectory ends the
- * generation of the older attempt, whose fact has the tokens sampled so far. But a newer attempt of the same turn from
- * the same context takes over the running generation and writes the only fact; otherwise a slow turn that is asked
- * again would never end.
+ * Invariant: every generation ends in one fact, which carries the attempt that asked for it last. A newer attempt of a
+ * trajectory aborts the older attempt's generation, whose fact has the tokens sampled so far. But a newer attempt that
+ * asks for the same turn from the same context takes over the running generation, and only its fact is written;
+ * otherwise a slow turn that is asked again would never end.
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
@@ -40,9 +40,9 @@ interface Running {
   readonly id: string
   readonly ask: GenerateTurn
   readonly generation: Promise<Generation>
-  /** Number of earlier attempts of the turn that waited for this generation. */
+  /** Number of earlier attempts of the turn that asked for this generation: 0 for the attempt that began it. */
   readonly before: number
-  /** True once a newer attempt of the turn waits for this generation. */
+  /** True once a newer attempt has taken over this generation: then only the newer attempt writes a fact. */
   isTakenOver: boolean
 }
 
@@ -58,7 +58,8 @@ const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
 }
 
 /**
- * Upper bound on the attempts that take over one generation; beyond it, the generation counts as hanging and is ended.
+ * Upper bound on the attempts that take over one generation. The next attempt after them aborts the generation, which
+ * counts as hanging, and begins a new one.
  */
 const mostBefore = 10
 
@@ -66,7 +67,8 @@ const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.at
 
 /**
  * Makes the port that carries out the inference behaviour's requests on one engine. `keepKv`: true to keep the KV cache
- * of older weights when new ones are loaded. `fetching`: where published weights lie, and how long to try to fetch them.
+ * of older weights when new ones are loaded. `fetching`: where published weights lie, and how long to try to fetch
+ * them.
  */
 export function inferencePort(
   engine: Engine,
@@ -77,14 +79,15 @@ export function inferencePort(
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
   /**
-   * updates: number of weight updates requested. updating: the latest change of the engine (weights loaded, sleep, wake);
-   * changes run one after the other. isAsleep: true from the end of a sleep to the end of the next update or wake.
+   * updates: number of weight updates requested. updating: end of the latest requested change of the engine (weight
+   * update, sleep or wake); changes run one after the other. isAsleep: true from the end of a sleep to the end of the
+   * next update or wake; always false if the engine cannot sleep.
    */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()
   let isAsleep = false
 
-  /** Runs `change` after the updates, sleeps and wakes before it. */
+  /** Runs `change` once the updates, sleeps and wakes that were requested before it have ended, also by an error. */
   function inTurn<T>(change: () => Promise<T>): Promise<T> {
     const changed = updating.then(change)
     updating = changed.catch(() => undefined)
@@ -202,8 +205,8 @@ export function inferencePort(
 }
 
 /**
- * True if a newer attempt of the turn may take over the generation: same seed, budget and length of the context, so it
- * would sample the same tokens; and fewer than `mostBefore` attempts took it over before.
+ * True if the newer attempt `other` may take over the running generation: it has the same turn, seed, `maxTokens` and
+ * length of context, so it would sample the same tokens; and fewer than `mostBefore` attempts took it over before.
  */
 function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
   const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length

@@ -2,10 +2,10 @@
  * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
- * Invariant: engine.joined is in the log before the engine is driven. `leave` aborts the engine's turns, then writes
- * engine.left; `close` does not write it. An engine joins again after a pause if the scheduler removed it (it was silent,
- * slow or behind, or turn after turn failed) or it could not load new weights. The caller owns the engine: this file
- * neither watches nor closes it.
+ * Invariant: engine.joined is in the log before the engine gets turns. `leave` ends the inference actor and its
+ * requests, then writes engine.left; `close` does not write it. An engine joins again after a pause if the scheduler
+ * removed it (it was silent, slow or behind with new weights, or turn after turn failed) or if loading new weights
+ * failed. The caller owns the engine: this file neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -25,12 +25,13 @@ export interface JoinOptions {
   /** True to keep the KV cache of older weights when new ones are loaded. Default: false. */
   readonly keepKv?: boolean
   /**
-   * Milliseconds after the first attempt to fetch weights over HTTP in which further attempts may begin. Default: 1 hour.
+   * Time in ms, from the first attempt to fetch weights over HTTP, within which further attempts may begin. Default:
+   * one hour.
    */
   readonly fetchWeightsMs?: number
   /**
-   * Directory of the run's files, below which published weights are looked up. Default: the working directory; not used
-   * if the weights are served, or are recorded with an absolute path.
+   * Directory of the run's files: base of the relative paths with which weights are published. Default: the working
+   * directory. Not used for weights that are served over HTTP or published with an absolute path.
    */
   readonly runDirectory?: string
   /** True if the engine sleeps while the trainer works. Default: false. */
@@ -50,12 +51,15 @@ export interface Joined {
 }
 
 /**
- * Number of failed weight updates in a row at which the inference actor fails. After each earlier failure with a
- * retriable error, the engine leaves the run and joins again.
+ * Number of failed weight updates in a row at which the inference actor fails. After each earlier failure the engine
+ * leaves the run and joins again. An error that is not retriable, or the loss of the engine, fails the actor at once.
  */
 const mostFailedUpdates = 10
 
-/** Joins the engine; resolves when the engine is driven. A caller may join it again only after `leave` or `close`. */
+/**
+ * Joins the engine; resolves when its inference actor runs. A caller may join the engine again only after `leave` or
+ * `close`.
+ */
 export async function joinEngine(
   { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
   engine: Engine,
@@ -69,10 +73,10 @@ export async function joinEngine(
     ...(options.fetchWeightsMs === undefined ? {} : { fetchMs: options.fetchWeightsMs }),
   })
   /**
-   * Policy version that the engine was opened with (`options.version`); undefined once the engine has loaded another.
+   * Policy version that the engine was opened with (`options.version`); undefined once a weight update has succeeded.
    */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
-  /** Error of the latest status request; undefined once a status request succeeds. */
+  /** Error of the latest status request; undefined if that request succeeded. */
   let silence: Error | undefined
   let failedUpdates = 0
   const perform: Port<InferenceRequest> = async (request, signal) => {
@@ -126,8 +130,8 @@ export async function joinEngine(
   }
 
   /**
-   * Leaves because a weight update failed; otherwise turns that need these weights would wait for this engine. The
-   * engine loads the weights when it joins again.
+   * Writes engine.left because a weight update failed, so that turns that need these weights do not wait for this
+   * engine. The engine loads the newest weights when it joins again.
    */
   async function leaveFor(reason: string): Promise<void> {
     const retryAfterMs = restAfter(failedUpdates - 1)
@@ -150,7 +154,7 @@ export async function joinEngine(
     return driven !== undefined
   }
 
-  /** Reports a failure, unless the embedding was closed meanwhile. */
+  /** Calls `onFailed` with the error, unless the error says that the embedding (`Embedded`) was closed meanwhile. */
   function failed(thrown: unknown): void {
     const error = asError(thrown)
     if (!(error instanceof TroupeError) || !['actor.closed', 'bus.closed'].includes(error.code)) onFailed(error)
@@ -194,7 +198,8 @@ export async function joinEngine(
 }
 
 /**
- * True for errors after which the same engine may succeed later. Not for a lost engine: its process actor restarts it.
+ * True for a retriable error, after which the same engine may succeed later; false for a lost engine, which its process
+ * actor starts anew.
  */
 const mayTryAgain = (thrown: unknown): thrown is TroupeError =>
   thrown instanceof TroupeError && thrown.retriable && thrown.code !== 'engine.lost'

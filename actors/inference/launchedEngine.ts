@@ -1,5 +1,5 @@
 /**
- * An engine over a server that the run itself starts (`engine.launch`).
+ * Starts a server as a process of the run (`engine.launch`) and connects an engine to it.
  *
  * in   the recipe, the model's directory, the GPUs that the server may use
  * out  the engine; closing it ends the server
@@ -26,18 +26,23 @@ export interface LaunchedOptions extends ServerOptions {
 }
 
 /**
- * Restart policy: a launched engine gives up after more than 3 deaths within 2 hours. That is longer than for a local
+ * Restart policy: the fourth death of a launched engine within 2 hours is final. The window is longer than for a local
  * engine, since a server takes minutes to start.
  */
 export const launchedRestarts: Partial<RestartPolicy> = { maxRestarts: 3, withinMs: 7_200_000 }
 
-/** Milliseconds to wait, after the connection broke, for the report that the server's process ended. */
+/** Time in ms to wait, after the connection broke, for the report that the server's process ended. */
 const endedMs = 2000
 
-/** Paths that answer 200 once the server is ready. SGLang's /health generates a token, which a paused server cannot do. */
+/**
+ * Paths that answer 200 once the server is ready. SGLang's /health generates a token, which a paused server cannot do.
+ */
 const healthPaths = { vllm: '/health', sglang: '/ping' } as const
 
-/** Starts the server and connects to it. Rejects with process.start_failed, process.start_timeout, or as `startServer`. */
+/**
+ * Starts the server and connects to it. Rejects with process.start_failed, process.start_timeout, or the errors of
+ * `startServer`.
+ */
 export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
   const { config, log, id, directory, renderer, env = {} } = options
   const { signal = new AbortController().signal } = options
@@ -55,7 +60,8 @@ export async function startLaunched(options: LaunchedOptions): Promise<Engine> {
     const engine = await startServer(options, { id, url, token, modelDirectory: directory, renderer })
     return {
       ...engine,
-      // The error of the process says more than that of the connection, which breaks a moment before the process's end is known.
+      // The process's error says more than the connection's, but the connection breaks shortly before the end of the
+      // process is known.
       lost: Promise.race([server.lost, engine.lost.then(error => Promise.race([server.lost, sleep(endedMs, error)]))]),
       async close() {
         await engine.close()

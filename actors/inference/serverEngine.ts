@@ -2,7 +2,8 @@
  * Connects the engine of a recipe to a server: vLLM, SGLang or an OpenAI-compatible one.
  *
  * in   the recipe, an address, the model's directory        out  the engine over that server
- * Invariant: the server is probed before it is used. If it does not match the run, the error names the difference.
+ * Invariant: the server's model and limits are checked before it is used. If they do not fit the run, the error names
+ * the difference.
  */
 import type { Engine } from '../../backends/engines/engine'
 import { startOpenaiEngine } from '../../backends/engines/openai/openai'
@@ -31,7 +32,10 @@ export interface ServerPlace {
   readonly renderer: SharedRenderer
 }
 
-/** Connects to one server of the recipe's kind and probes it. Rejects as startVllmEngine, startSglangEngine or startOpenaiEngine. */
+/**
+ * Connects to one server of the recipe's kind and checks it. Rejects with the errors of startVllmEngine,
+ * startSglangEngine or startOpenaiEngine.
+ */
 export async function startServer({ config, learns, log }: ServerOptions, place: ServerPlace): Promise<Engine> {
   const { id, url, modelDirectory, renderer } = place
   const { apiKey, maxSequences, kind, model, pause } = config.engine

@@ -2,8 +2,8 @@
  * One renderer process for several engines: decodes their tokens and encodes their texts.
  *
  * in   how to start a renderer        out  decode and encode, by the process that is alive
- * Invariant: the first call starts the process, and so does the first call after its death or failed start; a
- * renderer's death therefore never breaks the engines for good.
+ * Invariant: the first call starts the process, and so does the first call after the process died or could not be
+ * started. A renderer's death fails the calls under way, and no later ones.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

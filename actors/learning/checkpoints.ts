@@ -1,13 +1,13 @@
 /**
- * Writes what a step leaves on disk: the weights that engines load, and checkpoints, which are written beside training.
+ * Writes what a step leaves on disk: the weights that engines load, and checkpoints, most of them beside training.
  *
  * in   the trainer after a step; the checkpoints that the log knows
  * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; removes files that are no longer kept
- * Invariant: at most one checkpoint is being written. A checkpoint that fails is written again before the next step begins,
- * while the trainer still has that state; if it fails again, the error is thrown. After one that fails later, the next step
- * has a checkpoint, whatever its number. The third failure in a row is thrown. A full disk is no failure: what did not fit
- * is written again when there is room (writeRoom.ts). Weights whose files a checkpoint, kept or in
- * progress, shares are not removed.
+ * Invariant: at most one checkpoint is being written. If writing it has failed when the next step begins, it is written
+ * again first, while the trainer still has its state, and a second failure is thrown. If it fails only during the next
+ * step, that step gets a checkpoint too, whatever its number. The third failure in a row is thrown. A full disk is no
+ * failure: what did not fit is written again when there is room (writeRoom.ts). Weights whose files are shared by a
+ * checkpoint that is kept or being written are not removed.
  */
 import { readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -28,7 +28,7 @@ export interface CheckpointsOptions {
   readonly servedAt?: (directory: string) => string
   /** Number of newest published versions whose weights stay on disk. */
   readonly keepVersions: number
-  /** Makes a call of the trainer. The third failure in a row of one kind of call ends the run. */
+  /** Makes a call of the trainer. Rejects for good at the third failure in a row of one kind of call. */
   readonly attempt: <T>(kind: 'save' | 'checkpoint', call: () => Promise<T>) => Promise<T>
   /** Appends the fact of a checkpoint that was completed beside training. */
   readonly append: (fact: CheckpointSaved) => Promise<void>
@@ -52,11 +52,13 @@ interface Failed extends Reached {
 
 export function checkpoints(options: CheckpointsOptions) {
   const { directory, fx, log, room } = options
-  /** The checkpoint in progress; `ended` never rejects. */
+  /**
+   * Latest checkpoint that `saveBeside` began. `ended` resolves when it is complete or has failed, and never rejects.
+   */
   let writing: { readonly version: PolicyVersion; readonly ended: Promise<void> } | undefined
-  /** Latest state whose checkpoint could not be written; undefined once a checkpoint of it or of a later state is. */
+  /** Latest state whose checkpoint failed; undefined once a checkpoint of it or of a later state is written. */
   let failed: Failed | undefined
-  /** Error of the third failure in a row, after which no checkpoint is tried again. */
+  /** Error of the third failure in a row, after which no further checkpoint is begun beside training. */
   let final: Error | undefined
 
   // File names carry the epoch (offset of the learner's claim): a learner that does not know that it was replaced
@@ -73,7 +75,10 @@ export function checkpoints(options: CheckpointsOptions) {
     for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
   }
 
-  /** Begins a checkpoint. Resolves once the next step may begin; `fact` when the checkpoint is complete. */
+  /**
+   * Begins a checkpoint. Resolves once the trainer may begin the next step, or the checkpoint has failed. `fact` of the
+   * result resolves when the checkpoint is complete, and rejects if it fails.
+   */
   async function begin(trainer: Trainer, { step, version, epoch, weights, digest }: Failed) {
     const name = under(stepName(step), epoch)
     let begun: () => void = () => {}
@@ -95,7 +100,10 @@ export function checkpoints(options: CheckpointsOptions) {
   return {
     pathOf,
 
-    /** Options with which the trainer resumes a call from a checkpoint in its middle; none if there is no such checkpoint. */
+    /**
+     * Returns the options with which the trainer resumes a call from the checkpoint `from` in its middle; no options if
+     * `from` is undefined.
+     */
     resumeOf(from: KeptCheckpoint | undefined): Pick<PartialCheckpoints, 'resume' | 'resumeManifest'> {
       if (from === undefined) return {}
       const { name, manifest } = from
@@ -104,7 +112,7 @@ export function checkpoints(options: CheckpointsOptions) {
 
     /**
      * Publishes the trainer's weights. Removes the weights of the version that is older by `keepVersions`, unless a
-     * checkpoint shares their files.
+     * checkpoint that is kept or being written shares their files. `kept`: the checkpoints that are kept.
      */
     async publish(trainer: Trainer, reached: Reached, kept: readonly KeptCheckpoint[]) {
       const { step, version, epoch } = reached
@@ -131,8 +139,8 @@ export function checkpoints(options: CheckpointsOptions) {
     },
 
     /**
-     * Writes a checkpoint beside training. Resolves once the next step may begin. @throws the error of an earlier
-     * checkpoint, if that was the last one allowed to fail
+     * Begins a checkpoint that is written beside training, after the one before it. Resolves once the next step may
+     * begin, also if the checkpoint fails. @throws the error of an earlier checkpoint: the third failure in a row
      */
     async saveBeside(trainer: Trainer, state: Failed): Promise<void> {
       await writing?.ended
@@ -155,7 +163,10 @@ export function checkpoints(options: CheckpointsOptions) {
     /** True if the latest checkpoint could not be written, so that the next step needs one, whatever its number. */
     isOwed: (): boolean => failed !== undefined,
 
-    /** Writes the checkpoint of `step` again if writing it failed and the trainer, which holds that state, is at rest. */
+    /**
+     * Writes the checkpoint of `step` again and waits for it, if the latest checkpoint that failed is that of `step`;
+     * else does nothing. The caller makes sure that the trainer still holds the state after `step` and runs no call.
+     */
     async retry(trainer: Trainer, step: number): Promise<void> {
       if (failed?.step !== step) return
       await writing?.ended
@@ -166,13 +177,13 @@ export function checkpoints(options: CheckpointsOptions) {
     },
 
     /**
-     * Prefix of the paths of checkpoints in the middle of a cold start (step 0) or a step; the trainer appends the number of
-     * updates.
+     * Prefix of the paths of checkpoints in the middle of a cold start (step 0) or a step; the trainer appends the
+     * number of updates.
      */
     partialPrefix: (step: number, epoch: Epoch) =>
       pathOf(`${under(step === 0 ? 'sft' : stepName(step), epoch)}-${step === 0 ? '' : 'u'}`),
 
-    /** Resolves when no checkpoint is being written. */
+    /** Resolves when no checkpoint is being written beside training. */
     ended: async (): Promise<void> => writing?.ended,
 
     /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */

@@ -20,7 +20,7 @@ export interface DemonstrationsOptions {
   readonly log: Log
 }
 
-/** Number of conversations in one call of the renderer. */
+/** Upper bound on the conversations in one call of the renderer. */
 const perCall = 256
 
 /** @throws TroupeError config.no_data if no conversation fits the context */

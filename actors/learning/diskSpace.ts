@@ -2,7 +2,8 @@
  * Checks at the start of training that the run's file system holds the checkpoints and weights that the recipe keeps.
  *
  * in   the run's directory, the recipe, the trainer's numbers of parameters        out  an error, or nothing
- * Invariant: checkpoints and weights that an earlier start of the run left count as free space, since the sum includes them.
+ * Invariant: files of checkpoints and weights that an earlier start of the run left count as free space, since the
+ * space that the recipe needs includes theirs.
  */
 import { mkdir, readdir, stat, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -18,7 +19,11 @@ export interface TrainedNumbers {
   readonly trainedParameters: number
 }
 
-/** `freeBytes`: free space of a directory's file system. @throws TroupeError config.disk_too_small, with the sum in its message */
+/**
+ * Checks that the space needed is at most the free space plus that of earlier checkpoints and weights. `freeBytes`:
+ * reads the free space of a directory's file system. @throws TroupeError config.disk_too_small; its message shows how
+ * the space needed adds up
+ */
 export async function checkDisk(
   directory: string,
   train: RecipeConfig['train'],

@@ -10,7 +10,7 @@ import type { Journal } from '../../runtime/journal/journal'
 
 const pollMs = 250
 
-/** Resolves when all engines sleep. Rejects when the signal aborts. */
+/** Resolves when at least one engine has joined and all joined engines sleep. Rejects when the signal aborts. */
 export async function enginesAsleep(journal: Pick<Journal, 'offsets' | 'readTo'>, signal: AbortSignal): Promise<void> {
   const asleep = new Map<string, boolean>()
   for (let read = 0; ; ) {

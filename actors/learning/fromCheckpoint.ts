@@ -1,7 +1,7 @@
 /**
  * Chooses the checkpoint from which a resumed run goes on (`--from-checkpoint`).
  *
- * in   the facts of the log before the resume, a checkpoint's name        out  names of the checkpoints that are ignored
+ * in   the facts of the log before the resume, a checkpoint's name        out  names of the checkpoints to ignore
  * Invariant: checkpoints that this resume saves have other names (they carry the epoch of its claim), so that only
  * earlier ones are ignored.
  */

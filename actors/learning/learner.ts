@@ -3,8 +3,8 @@
  *
  * in   learner.claimed, rollout.requested, curriculum.advanced, group.selected | rejected, stage.changed, step.*,
  *      weights.published, checkpoint.saved | removed, run.finished | resumed
- * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected) and to
- *      remove checkpoints (answered by checkpoint.removed)
+ * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected) and
+ *      to remove checkpoints (answered by checkpoint.removed)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
  * is finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's
  * facts carry the epoch (log offset) of the latest claim; `fenced` hides from it the facts that an earlier learner
@@ -31,11 +31,11 @@ export interface LearnerPlan {
   readonly groupsPerStep: number
   readonly refillShare: number
   readonly steps: number
-  /** Number of checkpoints to keep. Default: all. */
+  /** Number of the newest checkpoints to keep, besides those still needed. Default: all. */
   readonly keepCheckpoints?: number | 'all'
   /**
-   * Names of checkpoints that are treated as if they had never been saved: damaged ones, whose steps are computed again
-   * from an older one. They are not removed either. Default: none.
+   * Names of checkpoints that are treated as if they had never been saved, because the user resumes from an older one
+   * (`--from-checkpoint`); the steps after that one are computed again. Their files are not removed. Default: none.
    */
   readonly without?: ReadonlySet<string>
 }
@@ -94,10 +94,7 @@ export type LearnerRequest =
   | {
       readonly kind: 'cold-start'
       readonly epoch: Epoch
-      /**
-       * Newest checkpoint that an earlier attempt saved in the middle of the cold start; the cold start resumes from
-       * it. Absent: the cold start begins anew.
-       */
+      /** Newest checkpoint in the middle of the cold start, to resume from. Absent: the cold start begins anew. */
       readonly resume?: KeptCheckpoint
     }
   | {
@@ -107,10 +104,7 @@ export type LearnerRequest =
       readonly batch: Batch
       readonly version: PolicyVersion
       readonly checkpoint: BaseCheckpoint
-      /**
-       * Batches of the finished steps since the newest checkpoint; the trainer computes them again if it lost their
-       * result.
-       */
+      /** Batches of the finished steps since `checkpoint`; the trainer computes them again if it lost their result. */
       readonly since: readonly Batch[]
       /** Checkpoint in the middle of this step, or of one of `since`, from which the trainer can go on. */
       readonly partial?: KeptCheckpoint
@@ -130,9 +124,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
   /**
-   * Returns the `step.started` that fixes the batch of the next step. Returns undefined while that step cannot start: a
-   * group is undecided or still to be drawn, none is selected, the step before is not over, or the run has no weights
-   * or no checkpoint yet; also when the run is over.
+   * Returns the `step.started` that fixes the next step's batch; undefined while that step cannot start: a group of it
+   * is undecided or still to be drawn, none is selected, the step before is not over, or the run is paused, over, or
+   * without weights or a checkpoint.
    */
   function start(state: LearnerState, fx: Effects): StepStarted | undefined {
     const step = state.done + 1
@@ -231,8 +225,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
             return { ...state, partial: [...without(state.partial, name), { step, version: null, name, ...checked }] }
           }
           const saved = [...without(state.saved, name), { step, version, name, ...checked }]
-          // The checkpoint of a step may be in the log before the step's completion. If the completion is lost in a crash,
-          // the step is trained again, from the checkpoint before.
+          // A step's checkpoint may be in the log before the step's completion. If a crash loses the completion, the
+          // step is trained again, from the checkpoint before.
           if (step > state.done) return { ...state, saved }
           const batches = state.batches.filter(b => b.started.step > step)
           return { ...state, checkpoint: { step, name, ...checked }, saved, batches }
@@ -267,8 +261,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
 const without = (kept: readonly KeptCheckpoint[], gone: string) => kept.filter(({ name }) => name !== gone)
 
 /**
- * Returns the newest checkpoint in the middle of a cold start or a step if no later checkpoint holds that call's result;
- * all others of its kind are removed. Returns undefined for a rejected step, which needs none.
+ * Returns the newest checkpoint in the middle of a cold start or of a step, if it is still useful: before the first
+ * weights are published, or while the step is not rejected and no checkpoint of a whole step covers it. Otherwise
+ * returns undefined. All other checkpoints in the middle of a call are removed.
  */
 function lastPartial({ partial, published, batches }: LearnerState): KeptCheckpoint | undefined {
   const newest = partial.at(-1)
@@ -291,7 +286,7 @@ function changeStep(state: LearnerState, step: number, change: (g: Gathered) => 
   return { ...state, gathered: new Map(state.gathered).set(step, after) }
 }
 
-/** Records the first `step.started` of a step; a repetition changes nothing. */
+/** Records the first `step.started` of the step after the last finished one; any other one changes nothing. */
 function started(state: LearnerState, fact: StepStarted): LearnerState {
   if (fact.step !== state.done + 1 || state.batches.at(-1)?.started.step === fact.step) return state
   const chosen = new Set(fact.trajectories.map(groupOf))
@@ -309,7 +304,7 @@ function over(state: LearnerState, step: number, metrics: Metrics, rejected: boo
   gathered.delete(step)
   const spent = state.gathered.get(step)?.requested ?? new Set()
   const places = new Map([...state.places].filter(([group]) => !spent.has(group)))
-  // A rejected step has no checkpoint. One in the log is of an earlier try that a crash cut off, and holds another state.
+  // A rejected step has no checkpoint: one in the log is of an earlier try that a crash cut off, with another state.
   const own = rejected ? undefined : state.saved.findLast(c => c.step === step)
   return {
     ...state,

@@ -4,11 +4,11 @@
  * in   requests to make the cold start, to train a step, to remove a checkpoint
  * out  cold start: stage.changed (if there are demonstrations), checkpoint.saved, weights.published
  *      step: weights.published, step.completed; or step.rejected; every `checkpointEvery` steps checkpoint.saved, once
- *      the checkpoint is complete on disk, while training goes on; the run's last one is awaited
+ *      the checkpoint is complete on disk, while training goes on; that of step `lastStep` is awaited
  *      in the middle of a long cold start or step: checkpoint.saved with `updates`
  *      a checkpoint that is no longer kept: checkpoint.removed
- * Invariant: a step is computed from the state that the earlier steps left (trainerSteps.ts). `step.completed` is written
- * after the weights are durable.
+ * Invariant: a step is computed from the state that the earlier steps left (trainerSteps.ts). `step.completed` is
+ * written after the weights are durable.
  * The third failure in a row of one kind of call (step, save, …) is final: the run ends with it.
  */
 
@@ -31,9 +31,12 @@ import { trainerSteps } from './trainerSteps'
 import { type WrittenSizes, writeRoom } from './writeRoom'
 
 export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 'attempt' | 'room'> {
-  /** Makes writes wait while the disk is full. Default: one of this port alone. */
+  /** Makes writes wait while the disk is full. Default: a pause that only this port uses. */
   readonly disk?: DiskPause
-  /** Returns the sizes of weights and checkpoints by the model's parameters; undefined until they are known. */
+  /**
+   * Returns the sizes of weights and checkpoints, estimated from the model's number of parameters; undefined until that
+   * is known.
+   */
   readonly sizes?: () => WrittenSizes | undefined
   /** Resolves with the trainer; starts it again first if its process was lost. `signal` ends the wait for it. */
   readonly trainer: (signal: AbortSignal) => Promise<Trainer>
@@ -47,9 +50,12 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
   /** Labels of agents' calls that are trained on. Default: all but `aux`. */
   readonly trains?: readonly CallLabel[]
   readonly checkpointEvery: number
-  /** Updates between two checkpoints in the middle of a step. Default: none is written. */
+  /** Optimizer updates between two checkpoints in the middle of a step. Default: none is written. */
   readonly innerCheckpointEvery?: number
-  /** Number of the run's last step. Its checkpoint is awaited, since the run ends after it. Default: none is awaited. */
+  /**
+   * Number of the run's last step. Its checkpoint, if it has one, is awaited, since the run ends after it. Default: no
+   * step's checkpoint is awaited.
+   */
   readonly lastStep?: number
   /**
    * Cold start: demonstrations (conversations to imitate) as token ids, and how to train on them. Without it, version 0
@@ -58,13 +64,13 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
   readonly coldStart?: {
     readonly options: SftOptions
     readonly examples: () => AsyncIterable<SftExample>
-    /** Updates between two checkpoints. Default: none is written. */
+    /** Optimizer updates between two checkpoints in the middle of the cold start. Default: none is written. */
     readonly checkpointEvery?: number
   }
   readonly onColdStart: (done: number, loss: number) => void
-  /** Resolves with true if this process may write for its role. Default: true. */
+  /** Resolves with true if this process may write for its role; else checkpoint.saved is dropped. Default: true. */
   readonly mayAct?: () => Promise<boolean>
-  /** Called with a function that resolves when no checkpoint is being written. */
+  /** Called once, with a function whose promise resolves when no checkpoint is being written beside training. */
   readonly onWriting?: (ended: () => Promise<void>) => void
 }
 
@@ -105,7 +111,9 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     calls,
     append,
   })
-  /** Functions that end the waits of requests whose checkpoints could not be removed; called when a step is over. */
+  /**
+   * Functions that end the waits of requests whose checkpoints could not be removed; called when a train request ends.
+   */
   const notRemoved: (() => void)[] = []
   /** The demonstrations on disk, once they are rendered. */
   let demonstrations: SftData | undefined
@@ -168,7 +176,9 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 
   const hasCheckpoint = (step: number) => step % options.checkpointEvery === 0 || written.isOwed()
 
-  /** Publishes the weights of a step and begins its checkpoint, if it has one. */
+  /**
+   * Publishes the weights of a step, and begins its checkpoint if it has one. Waits for the checkpoint of `lastStep`.
+   */
   async function leave(trainer: Trainer, reached: Reached, saved: readonly KeptCheckpoint[]): Promise<Fact[]> {
     const { published, weights, digest } = await written.publish(trainer, reached, saved)
     if (!hasCheckpoint(reached.step)) return [published]
@@ -178,7 +188,10 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return [published]
   }
 
-  /** Removes a checkpoint. If that fails, waits until the next step is over, and leaves it to a later request. */
+  /**
+   * Removes a checkpoint. If that fails, logs a warning and resolves, without an answer, when the next train request
+   * ends; the learner then requests the removal again.
+   */
   async function remove(request: RemoveRequest, signal: AbortSignal): Promise<Decision | undefined> {
     const { checkpoint, epoch, version } = request
     const { step, name } = checkpoint
@@ -194,8 +207,9 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   }
 
   /**
-   * Runs `work` while the trainer has the memory of its GPUs. Throws if the trainer still runs but cannot free that memory
-   * afterwards: the engines would wait for it for ever.
+   * Runs `work` with the trainer. If trainer and engines take turns, wakes the trainer first and lets it sleep
+   * afterwards. Throws if the work succeeded and the trainer still runs but cannot free its GPUs' memory: the engines
+   * would wait for that memory for ever.
    */
   async function awake<T>(signal: AbortSignal, work: (trainer: Trainer) => Promise<T>): Promise<T> {
     const trainer = await rejectOnAbort(options.trainer(signal), signal)
@@ -213,8 +227,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return done
   }
 
-  // Stopping the run waits for a running step, whose result would otherwise be lost, but aborts a cold start, and a step
-  // that still waits for the trainer.
+  // Stopping the run waits for a step that is being computed, whose result would otherwise be lost. It aborts a cold
+  // start, and a step that still waits for the trainer or for disk space.
   return (request, signal) => {
     switch (request.kind) {
       case 'cold-start':

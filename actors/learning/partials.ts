@@ -1,8 +1,8 @@
 /**
  * Records the checkpoints that the trainer writes in the middle of a cold start or a step, and resumes a call from one.
  *
- * in   a call of the trainer, the newest of its checkpoints        out  checkpoint.saved with `updates`, for each one
- * Invariant: a call whose checkpoint cannot be used begins anew; any other error is thrown.
+ * in   a call of the trainer, the newest of its checkpoints        out  a checkpoint.saved with `updates` for each
+ * Invariant: if the checkpoint cannot be used, the call begins anew; any other error is thrown.
  */
 import { basename } from 'node:path'
 import type { PartialCheckpoints } from '../../backends/trainer/trainer'
@@ -15,7 +15,7 @@ import type { KeptCheckpoint } from './retention'
 
 export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' | 'owner'> {
   readonly step: number
-  /** Version that the call began with. */
+  /** Policy version that the call began with. */
   readonly version: PolicyVersion
   readonly epoch: Epoch
 }
@@ -23,13 +23,13 @@ export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' 
 export interface Recorder {
   readonly append: (fact: CheckpointSaved) => Promise<void>
   readonly fx: Effects
-  /** Called for each checkpoint that is in the log: the next call goes on from it. */
+  /** Called once for each checkpoint when it is in the log: a repetition of the call then resumes from it. */
   readonly progressed?: () => void
 }
 
 /**
- * Makes `on`, the trainer's options for checkpoints in the middle of a call. `recorded` resolves when every checkpoint so
- * far is in the log, and rejects if one could not be appended.
+ * Returns `on`, the trainer's options for checkpoints in the middle of one call, and `recorded`, which resolves when
+ * every checkpoint written so far is in the log, and rejects if one could not be appended.
  */
 export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx, progressed }: Recorder) {
   const said: Promise<void>[] = []
@@ -48,7 +48,7 @@ const cannotGoOn: ReadonlySet<string> = new Set([
   ...['trainer.other_call', 'trainer.no_checkpoint', 'trainer.checkpoint_corrupt'],
 ])
 
-/** Makes a call from `partial`, or from the beginning if there is none or if it cannot be used. */
+/** Makes the call from the checkpoint `partial`, or from the beginning if that is undefined or cannot be used. */
 export async function goOnOrBeginAnew<T>(
   what: string,
   partial: KeptCheckpoint | undefined,

@@ -3,8 +3,9 @@
  *
  * in   the checkpoints in the order in which they were saved, those that a step needs, how many are kept
  * out  the checkpoints to remove, oldest first
- * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the base of an open step, of
- * the steps since the newest checkpoint, and of the last finished step (completed or rejected). A stage's reference policy is part of every
+ * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the newest one of a
+ * completed step, and the bases from which the open step, the steps since that checkpoint and the last finished step
+ * (completed or rejected) were computed. No other has to stay for a stage's reference policy, which is part of every
  * checkpoint that was saved in the stage.
  */
 import type { PolicyVersion } from '../../messages/ids'

@@ -1,10 +1,10 @@
 /**
- * Tells what to do about a checkpoint that the trainer refused: go on from an older one, which is compared with its
- * manifest first.
+ * Tells the user what to do about a checkpoint that the trainer refused: go on from an older one whose files match its
+ * manifest.
  *
  * in   the trainer's error, the checkpoints that the run keeps        out  the same error, with the command to go on
- * Invariant: no checkpoint is changed, and none is chosen without the user: an older one costs the time to compute the
- * steps since again.
+ * Invariant: no checkpoint is changed, and none is chosen without the user, since the steps after an older checkpoint
+ * have to be computed again.
  */
 import { checkFiles } from '../../backends/weights/manifest'
 import { TroupeError } from '../../runtime/errors'
@@ -22,7 +22,10 @@ export interface Refused {
   readonly run: string
 }
 
-/** Returns the error with the command that goes on from the newest sound checkpoint; other errors as they are. */
+/**
+ * Returns the error of a damaged checkpoint with a hint: the command that resumes from the newest older checkpoint
+ * whose files match its manifest, or that there is none. Returns any other error as it is.
+ */
 export async function withCure(thrown: unknown, refused: Refused): Promise<unknown> {
   if (!(thrown instanceof TroupeError) || !damaged.has(thrown.code)) return thrown
   return new TroupeError(thrown.code, {

@@ -1,9 +1,9 @@
 /**
- * The sequences of a step's batch, as the trainer takes them.
+ * Builds the trainer's input for a step: the token sequences of the trajectories in its batch.
  *
  * in   a batch, the facts of its trajectories from the log
- * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`; for a
- * captured session one sequence for each of its conversations, all with the rollout's advantage
+ * out  for each trajectory its tokens, mask, engine logprobs, advantage and group, in the order of `step.started`; for
+ * a captured session one sequence for each of its conversations, all with the rollout's advantage
  * Invariant: facts of replaced owners and replaced curricula are left out, so a repeated step has the same sequences.
  */
 import type { TrainSequence } from '../../backends/trainer/trainer'
@@ -42,8 +42,8 @@ const sequencesOf = (facts: readonly TrajectoryFact[], labels: readonly CallLabe
   facts.some(isCallFact) ? callRows(callTree(facts), labels) : [assembleSequence(facts)]
 
 /**
- * Cuts a sequence after its last sampled token: a last tool response, which took the rollout over its budget, is not part
- * of the training data.
+ * Cuts a sequence after its last sampled token. What follows it, such as a tool response that took the rollout over its
+ * budget, is not part of the training data. A sequence without a sampled token becomes empty.
  */
 function trained({
   tokens,
@@ -71,7 +71,8 @@ export async function factsOf(journal: Journal, batch: Batch): Promise<Map<Traje
     for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
       for (const { message, offset } of entries) {
         if (message.type === 'partition.claimed') claimed = offset
-        // The first record read is a valid request; its learnerEpoch gives the curriculum whose requests are valid.
+        // The first record read is a valid request of a group of the batch, so its learnerEpoch names the curriculum
+        // whose requests are valid from there on.
         if (isReplaced(curriculum, message as Fact)) continue
         curriculum = curriculumAfter(curriculum, message as Fact)
         if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue

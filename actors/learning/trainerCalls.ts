@@ -3,8 +3,8 @@
  * final.
  *
  * in   calls of the learner's port        out  the counts of one run; which errors reject a step's batch
- * Invariant: steps that are computed again after a crash are a kind of their own. Their success says nothing about the
- * step that fails.
+ * Invariant: steps that are computed again after a crash are a kind of their own, since their success says nothing
+ * about the step whose computation fails.
  */
 import { type AttemptKind, FailureStreaks } from '../../runtime/actor/failureStreaks'
 import { TroupeError } from '../../runtime/errors'

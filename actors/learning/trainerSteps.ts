@@ -2,10 +2,10 @@
  * Computes a step in the trainer, from whatever state the trainer holds.
  *
  * in   the trainer, a request to train        out  the step's metrics, or the fault of its batch
- * Invariant: a step is computed on the state that the earlier steps left. A trainer that lost that state (a crash, a resume)
- * loads a checkpoint in the middle of this step or of an earlier one, if there is one, else the newest checkpoint of a whole
- * step. It repeats the recorded batches since then; if a repeated step's loss differs from the recorded one, a warning is
- * logged.
+ * Invariant: a step is computed on the state that the earlier steps left. A trainer that lost that state (a crash, a
+ * resume) loads the checkpoint in the middle of this step or of an earlier one, if there is one, else the newest
+ * checkpoint of a whole step. It then computes the recorded batches since that checkpoint again; if a step's loss
+ * differs from the recorded one by more than 0.1 %, a warning is logged.
  */
 import type { GrpoOptions, StageReset, Trainer, TrainSequence } from '../../backends/trainer/trainer'
 import type { CallLabel, Metrics } from '../../messages/facts'
@@ -43,7 +43,7 @@ const recomputedTolerance = 1e-3
 
 export function trainerSteps(options: TrainerStepsOptions) {
   const { journal, grpo, innerCheckpointEvery: every, written, calls, log } = options
-  /** The trainer, and the number of the step whose resulting state it holds. */
+  /** Trainer, and number of the step whose resulting state it holds; undefined while that is not known. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
 
   /** True if the trainer holds the state that `step` begins with. */
@@ -84,7 +84,10 @@ export function trainerSteps(options: TrainerStepsOptions) {
     return metrics
   }
 
-  /** Computes the finished steps again from number `at` on; the first one goes on from `from`, if it is given. */
+  /**
+   * Computes the finished steps of `since` again from index `at` on; the first of them resumes from the checkpoint
+   * `from`, if it is given. Of a rejected step only the reset of the trainer is repeated.
+   */
   async function repeat(trainer: Trainer, request: TrainRequest, at: number, from?: KeptCheckpoint): Promise<void> {
     for (const [index, batch] of request.since.entries()) {
       if (index < at) continue
@@ -128,7 +131,7 @@ export function trainerSteps(options: TrainerStepsOptions) {
     } catch (thrown) {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
-      // After a refused batch the trainer holds the state before the step, unless it had resumed in the middle of the step.
+      // After a refused batch the trainer holds the state before the step, unless it had resumed inside the step.
       if (!isInside) held = { trainer, step }
       return { fault: error }
     }

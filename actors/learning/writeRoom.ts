@@ -1,7 +1,7 @@
 /**
- * Disk space for what the learner writes: weights, checkpoints, demonstrations.
+ * Makes the learner's writes (weights, checkpoints, demonstrations) wait for disk space.
  *
- * in   sizes by the model's parameters, and of what was written last        out  writes that wait for room
+ * in   sizes estimated from the model's parameters, sizes of the latest writes        out  writes that wait for room
  * Invariant: a write that failed for lack of space is made again when there is room, however long that takes; it never
  * counts as a failure of the trainer.
  */
@@ -31,7 +31,10 @@ export interface WriteRoomOptions {
   readonly disk: DiskPause
   /** Root directory of checkpoints and weights. */
   readonly directory: string
-  /** Returns the sizes by the model's parameters. Default: known once something was written. */
+  /**
+   * Returns the sizes estimated from the model's number of parameters. Default: none; then a size is taken as 0 until
+   * the first write of its kind.
+   */
   readonly sizes?: (() => WrittenSizes | undefined) | undefined
 }
 
@@ -43,13 +46,13 @@ export function writeRoom({ disk, directory, sizes = () => undefined }: WriteRoo
     ...{ what: names[what], directory: `${directory}/${folders[what]}`, bytes },
   })
   return {
-    /** Resolves when what a step will write has room. */
+    /** Resolves when there is room for a step's weights and, if `hasCheckpoint`, for its checkpoint. */
     forStep(hasCheckpoint: boolean): Promise<void> {
       const what = hasCheckpoint ? 'checkpoint' : 'weights'
       return disk.room(needOf(what, bytesOf('weights') + (hasCheckpoint ? bytesOf('checkpoint') : 0)))
     },
     attempt: <T>(what: Written, work: () => Promise<T>): Promise<T> => disk.attempt(needOf(what, bytesOf(what)), work),
-    /** Notes the size of what was written. */
+    /** Records the size of the latest write of a kind. */
     wrote: (what: Written, bytes: number): void => void last.set(what, bytes),
   }
 }

@@ -31,9 +31,9 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
 }
 
 /**
- * Calls `then` once when another process claims the learner after the epoch `own`. A process that was suspended in the
- * middle of its claim may finish the claim after it lost the election; the elected process is then fenced off until it
- * claims again. Resolves with a function that ends the watch.
+ * Calls `then` once, when the log has a `learner.claimed` of another process after the offset `own`. A process that was
+ * suspended in the middle of its claim may finish it after it lost the election; the elected process is then fenced off
+ * until it claims again. Resolves with a function that ends the watch.
  */
 export async function whenReplaced(
   journal: Journal,

@@ -73,8 +73,8 @@ export function fence(): (entry: Origin & { readonly message: Message }) => bool
 }
 
 /**
- * True if the message carries the epoch of an owner that another one had replaced, by the claim at the offset
- * `claimed`, before the message was written.
+ * True if the message carries an epoch that is older than `claimed`, the offset of the latest claim before it: another
+ * owner had then replaced its writer. False if the message has no epoch or `claimed` is undefined.
  */
 export function isStale(claimed: number | undefined, message: Message): boolean {
   return claimed !== undefined && 'epoch' in message && message.epoch !== undefined && message.epoch < claimed
@@ -83,8 +83,8 @@ export function isStale(claimed: number | undefined, message: Message): boolean 
 export const noCurriculum = -1
 
 /**
- * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the latest
- * curriculum known before the message.
+ * True if the message comes from a curriculum that another one had replaced before the message was written. `epoch`:
+ * that of the latest curriculum known before the message. False if the message has no `learnerEpoch`.
  */
 export function isReplaced(epoch: number, message: Message): boolean {
   return 'learnerEpoch' in message && message.learnerEpoch !== undefined && message.learnerEpoch < epoch

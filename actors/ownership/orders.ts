@@ -1,8 +1,8 @@
 /**
- * Orders of a person (`control.obeyed`) as roles fold them.
+ * Whether a run is paused, by the orders of a person (`control.obeyed`).
  *
- * in   whether a pause holds, the next order        out  whether it holds afterwards
- * Invariant: a drain takes a pause back, since a paused run would never be drained; an abort leaves it as it was.
+ * in   whether the run was paused, the next order        out  whether it is paused afterwards
+ * Invariant: resume and drain end a pause, since a paused run would never be drained; an abort leaves it as it was.
  */
 import type { ControlOrder } from '../../messages/facts'
 

@@ -64,7 +64,8 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
     ...evaluations.filter(d => !evaluated.has(d.step)),
     ...measures.values(),
   ]
-  // If no draw is needed any more, the refold begins at the latest draw.
+  // If no draw is needed any more, the refold begins at the last evaluation's draw, or, in a run without evaluations,
+  // at the last training draw.
   const bounds = needed.length > 0 ? needed : [...train, ...evaluations].slice(-1)
   return partition => (bounds.length === 0 ? 0 : Math.min(...bounds.map(({ begins }) => begins?.[partition] ?? 0)))
 }
