@@ -2,23 +2,11 @@
  * Task directories as Harbor's own loader reads them, beside ours: the same settings, and the same directories refused.
  * It needs a Python with the package harbor (3.12 or newer), which TROUPE_HARBOR_PYTHON names; without it, it is skipped.
  */
-import { execFile, execFileSync } from 'node:child_process'
+import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { promisify } from 'node:util'
-import {
-  type Agent,
-  buildDockerImage,
-  dockerDriver,
-  dockerMissing,
-  type ImageSource,
-  loadTask,
-  runTask,
-} from '../../environments'
-import { systemEffects } from '../../runtime/effects'
-import { withEngine } from '../support/environmentOwner'
-import { importMinimal, makeMinimalImage, removeImages } from '../support/minimalImage'
+import { loadTask } from '../../environments'
 
 jest.setTimeout(240_000)
 
@@ -117,48 +105,4 @@ if (python === undefined) {
       expect(() => loadTask(written(files))).toThrow()
     }
   })
-
-  const engineMissing = dockerMissing()
-  if (engineMissing !== undefined) test.skip(`Harbor's oracle: ${engineMissing}`, () => {})
-  else
-    test("Harbor's oracle, and an agent that does nothing, get the rewards that ours get", async () => {
-      makeMinimalImage(directory)
-      const driver = dockerDriver({ run: 'harbor', fx: systemEffects, directory })
-      await importMinimal(driver.engine, directory)
-      const judge = (right: string) => `#!/bin/bash
-if [ "$(cat /app/answer)" = ${right} ]; then echo 1 > /logs/verifier/reward.txt; else echo 0.25 > /logs/verifier/reward.txt; fi
-`
-      const tasks = ['42', '43'].map(right =>
-        written({
-          'task.toml': '[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\nmemory_mb = 256\n',
-          'instruction.md': 'Write 42 into /app/answer.\n',
-          'environment/Dockerfile': 'FROM minimal\nWORKDIR /app\n',
-          'solution/solve.sh': '#!/bin/bash\necho 42 > answer\n',
-          'tests/test.sh': judge(right),
-        }),
-      )
-      const imageOf = async (source: ImageSource, context: string) =>
-        source.kind === 'dockerfile'
-          ? buildDockerImage(driver, { file: source.file, context, timeoutMs: 60_000 })
-          : undefined
-      const ours = async (task: string, agent: Agent) =>
-        (await runTask(loadTask(task), { driver, agent, imageOf })).rewards.reward
-      const theirs = async (task: string, agent: string, name: string) => {
-        const words = ['-m', 'harbor.cli.main', 'trial', 'start', '-p', task, '-a', agent]
-        await promisify(execFile)(python, [...words, '--trials-dir', directory, '--trial-name', name])
-        return JSON.parse(readFileSync(join(directory, name, 'result.json'), 'utf8')).verifier_result.rewards.reward
-      }
-      try {
-        const mine = await Promise.all(tasks.flatMap(task => [ours(task, 'oracle'), ours(task, 'empty')]))
-        const asked = tasks.flatMap((task, n) => [
-          theirs(task, 'oracle', `oracle-${n}`),
-          theirs(task, 'nop', `nop-${n}`),
-        ])
-        expect(mine).toEqual([1, 0.25, 0.25, 0.25])
-        expect(await Promise.all(asked)).toEqual(mine)
-      } finally {
-        await driver.close()
-        await withEngine(engine => removeImages(engine, directory))
-      }
-    })
 }
