@@ -5,20 +5,23 @@
  * out  reader: the same object, its bytes converted to typed arrays; writer: an object to pack, its typed arrays as
  * bytes
  * Invariant: a value that passes has every field of its shape that is not optional, each of the right kind. Any other
- * value throws MessageError with the field's path. Fields that the shape does not name pass the reader; a writer that
- * rebuilds the object (its shape has arrays) drops them.
+ * value throws MessageError with the field's path. The reader keeps fields that the shape does not name. The writer
+ * drops them from an object that has typed arrays (it builds such an object anew) and keeps them elsewhere.
  *
  * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load.
- * A loop over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %, copies of arrays
- * aside. The code is generated from shapes alone, never from data. docs/decisions.md has the libraries tried
- * instead.
+ * A check that loops over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %,
+ * without the copies of arrays. The code is generated from shapes alone, never from data. docs/decisions.md has the
+ * libraries tried instead.
  */
 import { MessageError } from './messageError'
 import type { Fields, Kind } from './shape'
 
 type Check = (value: unknown) => unknown
 
-/** Compiles the check of unpacked records of type `type`. The returned function changes the object that it is given. */
+/**
+ * Compiles the check of unpacked records of type `type`. The returned function replaces bytes by typed arrays in the
+ * object that it is given, and returns that object.
+ */
 export function readerOf(type: string, fields: Fields): Check {
   return generate(type, (code, value) => {
     checkObject(code, fields, value, path(), 'read')
@@ -153,7 +156,8 @@ const isOptionalArray = (kind: Kind): kind is { readonly optional: 'i32' | 'f32'
   typeof kind === 'object' && 'optional' in kind && (kind.optional === 'i32' || kind.optional === 'f32')
 
 /**
- * Emits the check of a value that may be null or absent. Such kinds contain no typed array, so nothing is converted.
+ * Emits the check of a value that may be null or absent. Optional typed arrays never come here (checkObject handles
+ * them); any other typed array in such a kind makes the compilation of the shape throw.
  */
 function unlessAbsent(code: Code, absent: string, kind: Kind, value: string, at: Path, way: Way): string {
   code.line(`if (!(${absent})) {`)
@@ -163,7 +167,8 @@ function unlessAbsent(code: Code, absent: string, kind: Kind, value: string, at:
 }
 
 /**
- * Emits the check of each element of an array or a map. An element contains no typed array, so nothing is converted.
+ * Emits the check of each element of an array or a map. An element that is itself a typed array makes the compilation
+ * of the shape throw.
  */
 function eachElement(code: Code, head: string, step: string, kind: Kind, value: string, at: Path, way: Way): string {
   const element = code.fresh('e')
@@ -180,7 +185,10 @@ function requireUnconverted(result: string, value: string, at: Path): void {
 const isObject = (value: string): string =>
   `typeof ${value} === 'object' && ${value} !== null && !Array.isArray(${value}) && !ArrayBuffer.isView(${value})`
 
-/** Describes a value in at most 40 of its characters, since a record may hold anything. */
+/**
+ * Describes a value for an error: its kind, its size, or the first 40 characters of a scalar. A record may hold
+ * anything.
+ */
 function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (ArrayBuffer.isView(value)) return `${value.byteLength} bytes`
@@ -200,13 +208,18 @@ type NumberArrayType = { new (buffer: ArrayBuffer, byteOffset: number, length: n
 
 const lower = (array: NumberArray): Uint8Array => new Uint8Array(array.buffer, array.byteOffset, array.byteLength)
 
-/** Bytes up to which arrays share a buffer: allocating one for each takes longer than unpacking the message. */
+/**
+ * Size in bytes up to which a typed array is put into a shared buffer, the slab; a larger one gets its own. A buffer
+ * for each small array would take longer to allocate than the message takes to unpack.
+ */
 const sharedUpToBytes = 8 * 1024
 const slabBytes = 64 * 1024
 let slab = new Uint8Array(slabBytes)
 let slabUsed = 0
 
-/** Copies bytes of any alignment to a typed array. Arrays may share a buffer: `byteOffset` need not be 0. */
+/**
+ * Copies bytes of any alignment to a typed array, whose `byteOffset` may be above 0 since small arrays share a buffer.
+ */
 function lift(type: NumberArrayType, bytes: Uint8Array): NumberArray {
   const size = bytes.byteLength
   if (size > sharedUpToBytes) {

@@ -86,7 +86,10 @@ export function encode(message: Message, context: EncodeContext): EncodedRecord 
   return { key, topic: entry.topic.name, headers, value }
 }
 
-/** Decodes a record. @throws MessageError for a record that holds no message of this schema; it throws nothing else */
+/**
+ * Decodes a record, under this code's shapes and upcasts unless `schema` is given.
+ * @throws MessageError, and nothing else, for a record that holds no message of the schema
+ */
 export function decode(
   record: { readonly headers: Readonly<Record<string, string>>; readonly value: Uint8Array },
   schema?: Schema,

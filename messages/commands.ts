@@ -1,8 +1,8 @@
 /**
  * Commands: requests of one actor to another, and the telemetry of engines, executors and actors. The coordinator's and
- * the scheduler's requests follow from facts, so losing one with its topic's retention is harmless: after a refold (an
- * actor rebuilds its state from the facts) the request is made again if it has no answer. A request for a turn, a tool
- * call or a reward carries an attempt, which its answer repeats. Each interface names sender, receiver, topic.
+ * the scheduler's requests follow from facts, so the bus may drop them after 24 h: when an actor rebuilds its state
+ * from the facts (a refold), it sends each request that has no answer again. A request for a turn, a tool call or a
+ * reward carries an attempt, which its answer repeats. Each interface names sender, receiver and topic.
  */
 import type { EnvironmentAt } from './facts/files'
 import type { Sampling, Task } from './facts/request'
@@ -71,7 +71,10 @@ export interface EvictTrajectory {
   readonly trajectory: TrajectoryId
 }
 
-/** Coordinator → dispatcher (`tool-calls`): run one tool call. Without a dispatcher, the only executor takes it. */
+/**
+ * Coordinator → dispatcher (`tool-calls`): run one tool call. In a run without a dispatcher, its only executor reads
+ * the command itself.
+ */
 export interface ExecuteTool {
   readonly type: 'tool.execute'
   readonly trajectory: TrajectoryId
@@ -85,13 +88,13 @@ export interface ExecuteTool {
   readonly timeoutMs: number
   /** Upper bound on the characters of the result that the model sees. */
   readonly responseChars: number
-  /** Code of each earlier notebook cell of the trajectory, in order; absent for other tools. */
+  /** Code of each earlier notebook cell of the trajectory, in order; absent unless `tool` is the notebook. */
   readonly cells?: readonly string[]
   /** Files that the call finds; absent for tools that act in no environment. */
   readonly environment?: EnvironmentAt
 }
 
-/** Coordinator → dispatcher (`tool-calls`): the trajectory ended; drop its waiting calls. */
+/** Coordinator → dispatcher (`tool-calls`): the trajectory ended; drop its calls that no executor has been assigned. */
 export interface CancelTools {
   readonly type: 'tool.cancel'
   readonly trajectory: TrajectoryId
@@ -111,8 +114,8 @@ export interface AssignTools {
 }
 
 /**
- * Tool executor → dispatcher (`tool-calls`), one a second: the executor's slots, and a renewal of the lease on the
- * calls that it holds.
+ * Tool executor → dispatcher (`tool-calls`), at least one a second: the executor's slots. The message also renews the
+ * lease of each call in `held`.
  */
 export interface OfferSlots {
   readonly type: 'executor.slots'
@@ -128,7 +131,10 @@ export interface OfferSlots {
   readonly tools: readonly string[]
   /** Keys `group/member#turn#call#attempt` of the calls that the executor runs or is about to run. */
   readonly held: readonly string[]
-  /** Sandbox of an executor that joined a judge: its level, and the environment that its programs run in. */
+  /**
+   * Isolation level of the executor's sandbox, and the interpreter and packages that its programs run with. Set only by
+   * an executor that joined a judge (a Code-Judge server).
+   */
   readonly sandbox?: SandboxOffer
 }
 
@@ -163,7 +169,7 @@ export interface RefuseExecutor {
   readonly reason: string
 }
 
-/** Tool executor → a judge's front (`inboxes`): how a submission's program ended. */
+/** Tool executor → front of a judge, its HTTP server (`inboxes`): how the program of one submission ended. */
 export interface EndCode {
   readonly type: 'code.ended'
   /** Name of the front's inbox, as the call's arguments give it. */
@@ -192,8 +198,8 @@ export interface VerifyAnswer {
 }
 
 /**
- * A person → the learner's process (`control`): pause, resume, drain or abort the run. The process records that it took
- * the order up, as the fact `control.obeyed`, which every role reads: the command may expire, the fact stays.
+ * A person → the learner's process (`control`): pause, resume, drain or abort the run. The process records the order as
+ * the fact `control.obeyed`, which every role reads: the command may expire, the fact stays.
  */
 export interface ControlRun {
   readonly type: 'run.control'
@@ -204,7 +210,7 @@ export interface ControlRun {
   readonly reason: string
 }
 
-/** Inference → readers of telemetry (`telemetry`), one a second for each engine. Counts of tokens unless named otherwise. */
+/** Inference → readers of telemetry (`telemetry`), one a second for each engine: its load, and its totals so far. */
 export interface EngineStatus {
   readonly type: 'engine.status'
   readonly at: number
@@ -216,12 +222,12 @@ export interface EngineStatus {
   readonly referencedTokens: number
   /** KV tokens that are kept only for a later turn, and may be evicted; 0 from an engine that does not report them. */
   readonly cachedTokens: number
-  /** Number of requests that run; `waiting`: number that wait. */
+  /** Numbers of requests that run, and that wait, on the engine. */
   readonly running: number
   readonly waiting: number
   /**
-   * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, those that this process requested
-   * since it connected. The fields up to `preemptions` are totals since then.
+   * Tokens sampled since the engine's start; on an SGLang or OpenAI-compatible server, those that this process
+   * requested since it connected. `prefilledTokens` and `preemptions` are totals over the same time.
    */
   readonly generatedTokens: number
   readonly prefilledTokens: number
@@ -233,7 +239,9 @@ export interface EngineStatus {
   readonly maxRssBytes: number
 }
 
-/** Scheduler → readers of telemetry (`telemetry`): error of its KV ledger against an engine's latest status. */
+/**
+ * Scheduler → readers of telemetry (`telemetry`): error of the scheduler's KV ledger against an engine's latest status.
+ */
 export interface LedgerStatus {
   readonly type: 'ledger.status'
   readonly at: number
@@ -241,8 +249,8 @@ export interface LedgerStatus {
   /** Error of the ledger in tokens: the engine's `referencedTokens` less the ledger's estimate. */
   readonly driftTokens: number
   /**
-   * Part of the drift that the trajectories on that engine cannot explain even at their bounds: requests of other
-   * clients.
+   * Part of `driftTokens` above the most that the trajectories on the engine could hold: KV that requests of other
+   * clients must use.
    */
   readonly foreignTokens: number
 }
@@ -250,7 +258,9 @@ export interface LedgerStatus {
 /** Message of the `telemetry` topic about one engine, sent about once a second. */
 export type EngineTelemetry = EngineStatus | LedgerStatus
 
-/** Supervision tree → readers of telemetry (`telemetry`): the state of one actor of a run's tree, when it has changed. */
+/**
+ * Supervision tree → readers of telemetry (`telemetry`): the state of one actor of a run's tree, when it has changed.
+ */
 export interface ActorStatus {
   readonly type: 'actor.status'
   readonly at: number
@@ -261,8 +271,8 @@ export interface ActorStatus {
    */
   readonly kind: string
   /**
-   * State of the actor. given-up: it ended because its restarts were used up, or with an error that no restart can help.
-   * resting: given up, and to be started again later; its siblings do its work meanwhile.
+   * State of the actor. given-up: the actor ended because its restarts were used up, or with an error that a restart
+   * cannot mend. resting: the same, but it is started again later; its siblings do its work meanwhile.
    */
   readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
   /** Number of restarts of the actor since the tree began. */

@@ -3,8 +3,8 @@
  *
  * in   a message's fields
  * out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as text
- * Invariant: a message's type decides which of these headers its record has; only `policyVersion` is also absent when
- * no token was sampled. The codec may add `traceparent`.
+ * Invariant: a message's type alone decides which of these headers its record has, with one exception: a message with
+ * `segments` has no `policyVersion` if it has no segment. The codec may add `traceparent`.
  *
  * A writer is generated code for each type, as in check.ts: one object literal. Adding properties to an object one by
  * one would slow every record that is written.
@@ -35,7 +35,7 @@ export function headersOf(type: string, version: number, fields: Fields): Header
   return new Function('groupOf', 'text', 'withPolicy', source)(groupOf, text, withPolicy) as HeaderWriter
 }
 
-/** Adds a header with the policy version that sampled the last token; none when there is no token. */
+/** Adds the policy version that sampled the last token as `policyVersion`; adds nothing when no token was sampled. */
 function withPolicy(headers: Record<string, string>, segments: Segments): Record<string, string> {
   const last = segments[segments.length - 1]
   if (last) headers.policyVersion = text(last.policyVersion)

@@ -9,10 +9,11 @@ import type { Fact } from './facts'
 import type { Message } from './topics'
 
 /**
- * Returns the derived key of a fact. A fact about a rollout has `group/member#turn#type#call#attempt`, without the parts
- * that its type does not have; the key of any other fact begins with its group, step, engine, partition, …. A fact that
- * can happen more than once (a run resumes twice, an engine comes back) has its time in the key, and a claim (of a role
- * or a partition by a process) the process's name; only these keys differ between two deterministic runs.
+ * Returns the derived key of a fact. A fact about a rollout has `group/member#turn#type#call#attempt`, without the
+ * parts that its type does not have (a gateway call has `group/member#call#type#attempt`); the key of any other fact
+ * begins with its group, step, engine, partition, …. The key of a fact that can happen more than once (a run resumes
+ * twice, an engine comes back) contains its time, and the key of a claim (of a role or a partition by a process) the
+ * process's name; only these keys differ between two deterministic runs.
  */
 export function factKey(fact: Fact): string {
   switch (fact.type) {
@@ -92,9 +93,12 @@ export function factKey(fact: Fact): string {
   }
 }
 
-/** Fields with measured times, and with offsets, which depend on times. `timeoutMs` and `deadlineMs` are settings and stay. */
+/**
+ * Top-level fields with measured times, or with offsets, which depend on times. `timeoutMs` and `deadlineMs` are
+ * settings.
+ */
 const measuredFields = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch'])
-/** Names of metrics that were measured with a clock, in steps, evaluations and the summary of a run. */
+/** Matches the names of metrics that were measured with a clock, in the fields `metrics` and `summary`. */
 const measuredMetric = /(Ms|[sS]econds|PerSecond)$/
 
 /** Copies a message without its measured times, to compare two deterministic runs. The remaining values are shared. */
@@ -111,8 +115,8 @@ const laterFields: Readonly<Partial<Record<Fact['type'], readonly string[]>>> = 
 }
 
 /**
- * Returns a decision of today's code without those `laterFields` that the recorded decision lacks, because an earlier
- * version of the code took it; so the two can be compared. The remaining values are shared.
+ * Returns a decision of this code without those `laterFields` that the recorded decision lacks because an earlier
+ * version of the code wrote it, so that the two can be compared. The remaining values are shared.
  */
 export function asOfRecord<F extends Fact>(decision: F, recorded: Fact): F {
   const missing = (laterFields[decision.type] ?? []).filter(name => !(name in recorded))

@@ -2,7 +2,7 @@
  * Ids as branded strings and numbers, so that the compiler refuses one kind of id where another is expected.
  *
  * An id is derived from the id of its parent: `group/member` names a trajectory, `group/member#turn` a turn,
- * `group/member#turn#kind#call` anything that belongs to a turn. Two facts with the same derived id are the same fact.
+ * `group/member#turn#kind#call` anything that belongs to a turn. Facts have derived keys (identity.ts).
  */
 declare const brand: unique symbol
 type Brand<T, B extends string> = T & { readonly [brand]: B }
@@ -13,7 +13,9 @@ export type TrajectoryId = Brand<string, 'TrajectoryId'>
 export type TaskId = Brand<string, 'TaskId'>
 export type EngineId = Brand<string, 'EngineId'>
 export type ExecutorId = Brand<string, 'ExecutorId'>
-/** Number of a published policy. 0 is the policy before the first optimizer step; each completed step adds 1. */
+/**
+ * Sequence number of a published policy. 0 is the policy before the first optimizer step; each completed step adds 1.
+ */
 export type PolicyVersion = Brand<number, 'PolicyVersion'>
 /**
  * Offset of the claim (`partition.claimed`, `learner.claimed`) of the process that decides: a decision of an earlier

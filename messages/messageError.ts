@@ -12,9 +12,11 @@ export type MessageErrorCode =
   | 'codec.newer_version'
   /** The record's value is not valid msgpack. */
   | 'codec.not_msgpack'
-  /** The value lacks a field of its type, or a field has another kind. */
+  /**
+   * The value lacks a field of its type, or a field has another kind; or an upcast of the value is missing or failed.
+   */
   | 'codec.bad_shape'
-  /** The value is larger than the writer's bound; by default, than every bus accepts. */
+  /** The packed value is larger than the writer's `maxBytes`; by default, than every bus accepts (`maxRecordBytes`). */
   | 'codec.too_large'
 
 export class MessageError extends Error {

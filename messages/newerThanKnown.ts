@@ -1,12 +1,12 @@
 /**
- * Tells from a record's headers alone whether a newer version of Troupe wrote it: its type is unknown here, or its schema
- * version is above the one that this code has.
+ * Tells from a record's headers alone whether a newer version of Troupe wrote it: its type is unknown here, or its
+ * schema version is above the one that this code has.
  */
 import { shapes } from './shapes'
 
 /**
- * Returns why this code cannot read the record; undefined if it can, or if the record has no type and so is not
- * Troupe's.
+ * Returns why this code is too old to read the record; undefined if it is not, or if the record has no type header
+ * (then Troupe did not write it).
  */
 export function newerThanKnown(headers: Readonly<Record<string, string>>): string | undefined {
   const { type, version } = headers

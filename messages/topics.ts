@@ -27,11 +27,11 @@ export interface TopicSpec {
   readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
   /** Milliseconds after which the bus may drop a record; null: never. */
   readonly retentionMs: number | null
-  /** True: one partition, so that readers see all records in one order. False: as many as the run was started with. */
+  /** True: one partition, so all readers see one order. False: as many partitions as the run was started with. */
   readonly single: boolean
   /**
-   * Allows a topic that the user created to have more partitions than one. A role that needs one partition then refuses
-   * to start.
+   * Allows a `single` topic that the user created on the bus to have several partitions. A role that needs one
+   * partition then refuses to start.
    */
   readonly ownMayBeMany?: true
 }
@@ -52,7 +52,7 @@ export const topics: Readonly<Record<TopicName, TopicSpec>> = {
   'dead-letters': { name: 'dead-letters', holds: 'dead-letters', retentionMs: null, single: true },
 }
 
-/** The topic's name on a bus that several runs share. */
+/** Returns the name of a run's topic on the bus, which several runs may share. */
 export const topicOnBus = (run: RunId, topic: TopicName): string => `troupe.${run}.${topic}`
 
 /** Returns the topic and the key of a message. */

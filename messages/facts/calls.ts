@@ -1,16 +1,17 @@
 /**
  * Facts of a captured session: a rollout whose turns another program's agent asks for, through the gateway. They lie in
- * the topic `trajectories`, beside the `rollout.requested`, `reward.assigned` and `rollout.finished` of the same rollout.
+ * the topic `trajectories`, beside the `rollout.requested`, `reward.assigned` and `rollout.finished` of the same
+ * rollout.
  *
- * A session is opened once for each agent that works on the rollout; its key is valid until the next opening. Calls are
- * numbered from 0 in the session. A call continues the recorded tokens of its `parent`, so that the log holds each token
- * once: the context of a call is the parent's context, the parent's sampled tokens, and the call's own `tokens`.
+ * A session is opened once for each agent that works on the rollout; each opening has its own key, valid until the next
+ * opening. Calls are numbered from 0 in the session. A call continues the recorded tokens of its `parent`, so the log
+ * holds each token once: a call's context is the parent's context, the parent's sampled tokens, then its own `tokens`.
  */
 import type { EngineId, TrajectoryId } from '../ids'
 import type { Sampling } from './request'
 import type { PolicySegment, TurnTiming } from './trajectory'
 
-/** An agent got access to a rollout. Calls of an earlier opening do not count any more. */
+/** An agent got access to a rollout. From here on, calls of earlier openings of the session do not count. */
 export interface SessionOpened {
   readonly type: 'session.opened'
   readonly at: number
@@ -21,7 +22,7 @@ export interface SessionOpened {
   readonly keyDigest: string
   /** Time at which the session ends by itself, ms since 1970. */
   readonly expiresAt: number
-  /** Session whose agent started this one; absent for a session of its own. */
+  /** Session whose agent started this one; absent if no other session's agent did. */
   readonly parent?: TrajectoryId
 }
 
@@ -49,7 +50,9 @@ export type BranchReason =
   | 'new-conversation'
   | 'template'
 
-/** The gateway accepted a call and asks an engine. Attempts of a call count from 0; the latest one counts. */
+/**
+ * The gateway accepted a call and asks an engine. Attempts of a call are numbered from 0; only the latest one counts.
+ */
 export interface CallStarted {
   readonly type: 'call.started'
   readonly at: number
@@ -65,11 +68,13 @@ export interface CallStarted {
   readonly parent: number | null
   /** Reason of the branch; null if the call is the first that continues its parent. */
   readonly branch: BranchReason | null
-  /** sha256 of the request in canonical form, hex: a retry of the client has the same one. */
+  /** sha256 of the request in canonical form, hex: equal for a request and the client's retry of it. */
   readonly digest: string
   /** Canonical messages after those of the parent and its answer, as JSON. */
   readonly messages: string
-  /** Schemas of the tools that the client offered, as JSON; '' if they are the parent's. */
+  /**
+   * Schemas of the tools that the client offered, as JSON; '' if the call has a parent, which offered the same tools.
+   */
   readonly tools: string
   /** [n] context tokens after the parent's sampled tokens. */
   readonly tokens: Int32Array
@@ -78,24 +83,31 @@ export interface CallStarted {
   readonly sampling: Sampling
   readonly seed: number
   readonly maxTokens: number
-  /** Sampling parameters that the client asked for. While training they are recorded and not obeyed. */
+  /**
+   * Sampling parameters that the client sent, by name. The engine gets the temperature and top_p among them in an
+   * evaluation, none of them in a rollout of another purpose.
+   */
   readonly asked: Readonly<Record<string, unknown>>
 }
 
-/** A call ended. The fact answers the `call.started` of the same attempt, and is durable before the client gets the end. */
+/**
+ * A call ended. The fact answers the `call.started` of the same attempt, and is durable before the client gets the end.
+ */
 export interface CallFinished {
   readonly type: 'call.finished'
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly call: number
   readonly attempt: number
-  /** Engine that generated; '' if none took the call. */
+  /** Engine that generated the answer; '' if no engine was given the call. */
   readonly engine: EngineId
   /** [n] token ids as sampled, never re-tokenised. */
   readonly tokens: Int32Array
   /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
-  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
+  /**
+   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
+   */
   readonly entropies?: Float32Array
   /** Text of the answer, with its special tokens. */
   readonly text: string
@@ -110,8 +122,9 @@ export interface CallFinished {
 }
 
 /**
- * The client's connection was lost before the answer's last byte (`delivered` false), or a retry got the answer after all
- * (true). A call without this fact was delivered. A call that was not, and that no other call continues, is not trained on.
+ * `delivered` false: every connection that waited for the answer was lost before its last byte. true: a retry of the
+ * client got the answer later. A call without this fact was delivered. A call that was not delivered is trained on only
+ * if another call continues it.
  */
 export interface CallDelivered {
   readonly type: 'call.delivered'

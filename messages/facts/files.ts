@@ -1,11 +1,13 @@
 /**
- * Files of a rollout that acts in an environment: which task the environment is made from, and what a tool call left in it.
+ * Files of a rollout that acts in an environment: the task that the environment is made from, and the files after a
+ * call.
  *
- * A snapshot holds what differs from the task's image: names, kinds, modes, owners, contents. Its digest names it in the
- * store of snapshots of the machine that made it. Where the store no longer has it, the recorded calls make it again.
+ * A snapshot holds what differs from the task's image: names, kinds, modes, owners, contents. Its digest names it in
+ * the snapshot store of the machine that made it. If the store at hand lacks it, the recorded calls are run again
+ * instead.
  */
 
-/** Source of an environment's files. A task that has one is worked on with tools that act in the environment. */
+/** Source of an environment's files. The tools of a rollout of such a task act in the environment. */
 export interface TaskEnvironment {
   /** Path of the task directory, in Harbor's format. */
   readonly directory: string
@@ -18,25 +20,25 @@ export interface TaskEnvironment {
 export interface ChangedFile {
   readonly path: string
   readonly change: 'added' | 'changed' | 'removed'
-  /** Size after the change; 0 for a directory or a removed file. */
+  /** Size of the file in bytes after the change; 0 for a directory or a removed file. */
   readonly bytes: number
 }
 
 /** Files of an environment after a tool call that changed them. */
 export interface FilesChanged {
-  /** Digest of the snapshot. Equal digests mean equal files. */
+  /** Digest of the snapshot after the call. Equal digests mean equal files. */
   readonly snapshot: string
-  /** Snapshot before the call. */
+  /** Digest of the snapshot before the call. */
   readonly before: string
-  /** Number of paths that differ from the task's image, and the size of those files. */
+  /** Number of paths that differ from the task's image, and the total size of those files in bytes. */
   readonly files: number
   readonly bytes: number
-  /** The first 100 changed paths, in order; `changes` is the number of all. */
+  /** The first 100 paths that the call changed, in order; `changes` is the number of all of them. */
   readonly changed: readonly ChangedFile[]
   readonly changes: number
   /**
-   * The environment was made again for this call. snapshot: from the store. calls: by running earlier calls again, with equal
-   * files. other-files: by running earlier calls again, which made other files than those recorded.
+   * How the environment was made again before this call. snapshot: from the store. calls: by running earlier calls
+   * again, which made the recorded files. other-files: the same, but they made other files. Absent: it still existed.
    */
   readonly restored?: RestoredFrom
 }
@@ -47,7 +49,7 @@ export type RestoredFrom = 'snapshot' | 'calls' | 'other-files'
 export interface PastCall {
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Snapshot after the call; null: the call left the files as they were. */
+  /** Digest of the snapshot after the call; null: the call left the files as they were. */
   readonly snapshot: string | null
 }
 
@@ -56,6 +58,6 @@ export interface EnvironmentAt {
   readonly task: TaskEnvironment
   /** All calls that have run in the environment, oldest first. */
   readonly calls: readonly PastCall[]
-  /** Deadline of each of these calls, ms. */
+  /** Deadline of each of these calls if it is run again, ms. */
   readonly timeoutMs: number
 }

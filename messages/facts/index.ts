@@ -1,5 +1,5 @@
 /**
- * Facts: what has happened in a run, in past tense. They are the state of a run; everything else follows from them.
+ * Facts: what has happened in a run, in past tense. A run's state is rebuilt from its facts alone.
  * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970) and a derived key (`factKey`): a fact that
  * is delivered or written twice has the same key both times.
  */

@@ -2,8 +2,8 @@
  * Facts of the `learner` topic: which trajectories a step trains on, its result, and where the weights lie.
  *
  * `step.started` is the commit point of a step. If a process dies after it, the learner trains on the same trajectories
- * again from the same base checkpoint, so that no batch is applied twice to one state. `step` counts optimizer steps,
- * `version` published policies, `epoch` identifies the learner that writes.
+ * again from the same base checkpoint, so that no batch is applied twice to one state. `step` is the number of an
+ * optimizer step, `version` that of a published policy; `epoch` identifies the learner that writes.
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 
@@ -103,15 +103,18 @@ export interface CheckpointSaved {
   /** Size of all files in bytes; absent in old logs. */
   readonly bytes?: number
   /**
-   * Number of optimizer updates that a cold start (step 0) or a step had made when it wrote this checkpoint; after a crash,
-   * it resumes there. `version` is then the policy version that it began with, and `digest` is '', since no engine loads the
-   * weights. Absent for the checkpoint of a finished cold start or step.
+   * Number of optimizer updates that a cold start (step 0) or a step had made when it wrote this checkpoint; after a
+   * crash, it resumes there. `version` is then the policy version that it began with, and `digest` is '', since no
+   * engine loads the weights. Absent for the checkpoint of a finished cold start or step.
    */
   readonly updates?: number
   readonly epoch?: Epoch
 }
 
-/** A checkpoint was removed, as `train.keepCheckpoints` says: steps can no longer be computed again from it. */
+/**
+ * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or one within a step (`updates`) that is
+ * no longer needed. Steps can no longer be computed again from it.
+ */
 export interface CheckpointRemoved {
   readonly type: 'checkpoint.removed'
   readonly at: number

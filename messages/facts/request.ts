@@ -1,6 +1,6 @@
 /**
- * The first facts of a trajectory. `rollout.requested`: the task, the sampling parameters and the budget of the rollout.
- * `rollout.started`: its first turn went to an engine.
+ * The first facts of a trajectory. `rollout.requested`: the task, the sampling parameters and the budget of the
+ * rollout. `rollout.started`: its first turn went to an engine.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
 import type { TaskEnvironment } from './files'
@@ -27,8 +27,8 @@ export interface Sampling {
 }
 
 /**
- * Limits of a rollout, which is truncated when its tokens or its turns are used up. Tool and template tokens count as
- * context and as response.
+ * Limits of a rollout. A rollout that reaches a bound on its tokens or turns is truncated. Tokens of tool responses and
+ * of the chat template between turns count in both bounds on tokens.
  */
 export interface RolloutLimits {
   /** Upper bound on prompt and response together, tokens. */
@@ -36,7 +36,7 @@ export interface RolloutLimits {
   /** Upper bound on everything after the prompt, tokens. */
   readonly responseTokens: number
   readonly turns: number
-  /** Upper bound on the tool calls of one turn that are executed. */
+  /** Upper bound on the tool calls of one turn. Further calls are dropped: they get no answer and are not counted. */
   readonly callsPerTurn: number
   /** Wall-clock deadline of one tool call, ms. */
   readonly toolTimeoutMs: number
@@ -58,7 +58,7 @@ export interface Task {
   readonly truth: string
   /** Name of the reward that judges the task; empty: the recipe's `reward.name`. */
   readonly reward: string
-  /** Further data about the task, for a reward or a person: plain data, as in JSON. */
+  /** Further data about the task, for a reward or a person; JSON values only. */
   readonly metadata?: Readonly<Record<string, unknown>>
   /** Environment that the rollout's tools act in; absent: the task has no files. */
   readonly environment?: TaskEnvironment
@@ -75,10 +75,12 @@ export interface RolloutRequested {
   readonly group: GroupId
   /** 0-based index of the rollout in its group. */
   readonly member: number
-  /** Number of rollouts in the group: in training with RoC 2G, twice the number that is trained on. */
+  /** Number of rollouts in the group; in training with RoC it is 2G, twice the number that is trained on. */
   readonly groupSize: number
   readonly purpose: Purpose
-  /** Optimizer step that the rollout is meant for; for an evaluation or a measurement, the step after which it is made. */
+  /**
+   * Optimizer step that the rollout is meant for; for an evaluation or a measurement, the step after which it is made.
+   */
   readonly step: number
   /**
    * Start order in the run; smaller is older. It is also the priority that the rollout's requests have on an engine.
@@ -96,8 +98,8 @@ export interface RolloutRequested {
   /** Oldest policy version that may sample the rollout. */
   readonly minVersion: PolicyVersion
   /**
-   * Milliseconds after which the group is closed without the members that have not ended. `deadlineFrom` says from
-   * when; a later claim of the partition restarts the count. Has no effect on evaluations.
+   * Milliseconds after which the group is closed without the members that have not ended. `deadlineFrom` says what the
+   * time counts from; a later claim of the partition restarts it. Evaluations have no such deadline.
    */
   readonly deadlineMs: number
   /**
@@ -113,8 +115,9 @@ export interface RolloutRequested {
 }
 
 /**
- * The scheduler gave a rollout's first turn to an engine. A new scheduler, which does not know the turns assigned before
- * its claim, writes this fact again; so does a run that continues an imported or forked trajectory. The first one counts.
+ * The scheduler gave a rollout's first turn to an engine. A new scheduler, which does not know the turns assigned
+ * before its claim, writes this fact again; so does a run that continues an imported or forked trajectory. The first
+ * one counts.
  */
 export interface RolloutStarted {
   readonly type: 'rollout.started'

@@ -1,7 +1,7 @@
 /**
  * Facts of the `runs` topic: the start and end of a run, its engines, its evaluations, its curriculum, its alarms.
- * `run.started` alone records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record the
- * digest of the code.
+ * `run.started` alone records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record
+ * the digest of the code.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
@@ -14,8 +14,8 @@ export interface RunStarted {
   /** The resolved recipe, with secrets as references. */
   readonly recipe: Readonly<Record<string, unknown>>
   /**
-   * sha256 digests, hex: of the recipe; of the sources that take a run's decisions (runtime/digests.ts); of the tokenizer and
-   * its chat template.
+   * sha256 digests, hex: of the recipe; of Troupe's sources that decide the course of a run (runtime/digests.ts); of
+   * the tokenizer and its chat template.
    */
   readonly recipeDigest: string
   readonly codeDigest: string
@@ -25,9 +25,12 @@ export interface RunStarted {
   readonly versions: Readonly<Record<string, string>>
   /** Number of partitions of each topic of the run, by topic. */
   readonly partitions: Readonly<Record<string, number>>
-  /** Packages that the model's code can import. Absent in earlier logs, and where it could not be found out. */
+  /** Interpreter and packages of the model's code. Absent in earlier logs, and if they could not be determined. */
   readonly toolEnvironment?: ToolEnvironment
-  /** Name of the recipe, or the absolute path of its file, so that a resume need not name it. Absent in earlier logs and in runs of programs. */
+  /**
+   * Name of the recipe, or the absolute path of its file, so that a resume need not name it. Absent in earlier logs,
+   * and in runs that a program started with a recipe object.
+   */
   readonly source?: string
 }
 
@@ -73,7 +76,7 @@ export interface RunFinished {
   readonly learnerEpoch?: Epoch
 }
 
-/** An engine joined the run. It takes turns once it has weights (`weights.applied`). */
+/** An engine joined the run. It is given turns from its first `weights.applied` on. */
 export interface EngineJoined {
   readonly type: 'engine.joined'
   readonly at: number
@@ -85,7 +88,7 @@ export interface EngineJoined {
   readonly kvTokens: number
   /** Tokens of one block; the KV cache is allocated in such blocks. */
   readonly blockTokens: number
-  /** Upper bound on the sequences that may be on the engine at once. */
+  /** Upper bound on the sequences that run on the engine at once. */
   readonly maxSequences: number
   /** Upper bound on the tokens of a sequence, prompt included. */
   readonly contextTokens: number
@@ -98,13 +101,13 @@ export interface EngineJoined {
   readonly prioritySign: -1 | 0 | 1
 }
 
-/** An engine left the run and takes no more turns. */
+/** An engine left the run: it is given no more turns, unless it joins again. */
 export interface EngineLeft {
   readonly type: 'engine.left'
   readonly at: number
   readonly engine: EngineId
   readonly reason: string
-  /** Milliseconds after which the engine may join again. Absent: at once. */
+  /** Milliseconds from `at` before which the engine may not join again. Absent: it may at once. */
   readonly retryAfterMs?: number
 }
 
@@ -147,22 +150,22 @@ export interface EvaluationCompleted {
   readonly version: PolicyVersion
   readonly passAt1: number
   /**
-   * Standard error of `passAt1`; null when one sample of one problem was judged, which says nothing about it; 0 when no
-   * answer was judged.
+   * Standard error of `passAt1`: over the problems, or over the answers if only one problem was judged. null when there
+   * are fewer than two such values: one answer of one problem was judged, or none.
    */
   readonly standardError: number | null
   /** Number of problems with at least one judged answer; with n = 0 there is no score. */
   readonly n: number
-  /** Number of judged answers of the problem that has most. */
+  /** Number of judged answers of the problem that has the most of them. */
   readonly samples: number
   readonly metrics: Metrics
-  /** Number of problems that were asked, and of answers asked for each; absent in older logs. */
+  /** Number of problems that were asked, and number of answers asked for each problem; absent in older logs. */
   readonly asked?: { readonly problems: number; readonly samples: number }
   /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 
-/** The curriculum requested the rollouts of new groups for a step (a draw). */
+/** The curriculum requested the rollouts of new groups for a step, an evaluation or a measurement: one draw. */
 export interface CurriculumAdvanced {
   readonly type: 'curriculum.advanced'
   readonly at: number
@@ -174,7 +177,7 @@ export interface CurriculumAdvanced {
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
   /**
-   * Index of the task after the last one that the draw took, those skipped for a too long prompt included. train: the next
+   * Index of the task after the last one that the draw read; it skips a task whose prompt is too long. train: the next
    * draw begins there. measure: an index among the stage's measured problems. eval: every evaluation begins at 0.
    */
   readonly cursor: number
@@ -246,7 +249,7 @@ export interface RecordRefused {
   readonly error: string
 }
 
-/** Something in the run needs a person's attention. */
+/** A condition that needs a person's attention was found in the run. */
 export interface AlarmRaised {
   readonly type: 'alarm.raised'
   readonly at: number
@@ -258,17 +261,20 @@ export interface AlarmRaised {
 }
 
 /**
- * Order of a person to a run. pause: no new turn, draw or optimizer step begins; what runs goes on to its end, and
+ * Order of a person to a run. pause: no new turn, draw or optimizer step begins; those that run are finished, and
  * deadlines stand still. resume: takes a pause, or a drain, back. drain: no new step is drawn; the run ends once the
  * steps that were drawn are over. abort: the run ends at once.
  */
 export type ControlOrder = 'pause' | 'resume' | 'drain' | 'abort'
 
-/** The run took up an order of a person. A pause lasts beyond a crash; a resume of the run (`run.resumed`) ends drain and abort. */
+/**
+ * The run accepted an order of a person, which is in force from here on. A pause stays in force after a crash and a
+ * resume of the run (`run.resumed`); that resume ends a drain or an abort.
+ */
 export interface ControlObeyed {
   readonly type: 'control.obeyed'
   readonly at: number
-  /** Id and offset (in the topic `control`) of the order. */
+  /** Id of the order, and offset of its `run.control` in the topic `control`. */
   readonly id: string
   readonly offset: number
   readonly order: ControlOrder

@@ -1,5 +1,5 @@
 /**
- * Facts of the `trajectories` topic: what happened to one rollout and to its group. They are the truth of a run.
+ * Facts of the `trajectories` topic: what happened to one rollout and to its group.
  *
  * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
  * owner that took it, an answer carries the `attempt` that it answers; the fold (the update of a state by the next
@@ -13,8 +13,8 @@ import type { FilesChanged } from './files'
 import type { RolloutRequested, RolloutStarted, Sampling } from './request'
 
 /**
- * The coordinator asked for one generation. Attempts of a turn count from 0; a request counts only if its attempt is
- * above those of all earlier requests for the turn.
+ * The coordinator asked for one generation. Attempts of a turn are numbered from 0; a request counts only if its
+ * attempt is above those of all earlier requests for the turn.
  */
 export interface TurnAsked {
   readonly type: 'turn.asked'
@@ -68,7 +68,9 @@ export interface TurnCompleted {
   readonly tokens: Int32Array
   /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
-  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
+  /**
+   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
+   */
   readonly entropies?: Float32Array
   /** Text of the whole turn, with its special tokens. */
   readonly text: string
@@ -78,7 +80,9 @@ export interface TurnCompleted {
   readonly segments: readonly PolicySegment[]
   /** Number of context tokens that the engine found in its KV cache; 0 if the engine does not report it. */
   readonly cachedTokens: number
-  /** Number of times that the engine dropped the generation's KV and recomputed it; 0 if the engine does not report it. */
+  /**
+   * Number of times that the engine dropped the generation's KV and recomputed it; 0 if the engine does not report it.
+   */
   readonly preemptions: number
   readonly timing: TurnTiming
 }
@@ -94,7 +98,9 @@ export interface TurnInterrupted {
   /** [n] token ids sampled in this attempt, and their natural-log probabilities. */
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
-  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
+  /**
+   * [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it.
+   */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
   /** `not-decoded`: the renderer did not decode what the engine had sampled; the engine is not at fault. */
@@ -149,7 +155,7 @@ export interface ToolCompleted {
   readonly files?: FilesChanged
 }
 
-/** Tool responses and the next generation prompt were rendered, once, and appended to the context. */
+/** The tool responses of a turn and the next generation prompt were rendered, once, and appended to the context. */
 export interface ContextAppended {
   readonly type: 'context.appended'
   readonly at: number
@@ -207,7 +213,10 @@ export interface RewardAssigned {
   readonly why?: string
 }
 
-/** The reward could not be computed: the judge raised, hung, refused or gave no number. The rollout never counts as a negative. */
+/**
+ * The reward could not be computed: the judge raised, hung, refused or gave no number. The rollout never counts as a
+ * negative.
+ */
 export interface RewardFailed {
   readonly type: 'reward.failed'
   readonly at: number
@@ -218,7 +227,7 @@ export interface RewardFailed {
   readonly why: string
 }
 
-/** A group waits for no more members: all have a reward or have failed, or the deadline has passed. */
+/** A group waits for no more members: each has a reward or has failed, or the group's deadline has passed. */
 export interface GroupClosed {
   readonly type: 'group.closed'
   readonly at: number
@@ -234,7 +243,10 @@ export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
-  /** p_err (tool errors) + p_format (answer tags), as the recipe includes; the larger, the rarer a positive is kept. */
+  /**
+   * p_err (tool errors) + p_format (answer tags), each only if the recipe includes it. A high one lowers a positive's
+   * chance.
+   */
   readonly penalty: number
 }
 
@@ -246,8 +258,8 @@ export interface DroppedMember {
 }
 
 /**
- * RoC selected the members of a group to train on. Seed, rewards and penalties, with the recipe's options, suffice to make
- * the same choice again; the advantages also need the rollouts' lengths if the recipe has `train.overlong`.
+ * RoC selected the members of a group to train on. Seed, rewards and penalties, with the recipe's options, suffice to
+ * make the same choice again; the advantages also need the rollouts' lengths if the recipe has `train.overlong`.
  */
 export interface GroupSelected {
   readonly type: 'group.selected'
@@ -261,15 +273,15 @@ export interface GroupSelected {
   readonly generator: string
   readonly seed: number
   /**
-   * True: every rewarded member was kept, because exactly G have a reward, because positives and negatives would both fall
-   * below their floor, or because the variant is `all`.
+   * True: every rewarded member was kept, because exactly G have a reward, because positives and negatives would both
+   * fall below their floor, or because the variant is `all`.
    */
   readonly whole: boolean
   readonly kept: readonly KeptMember[]
   readonly dropped: readonly DroppedMember[]
 }
 
-/** A group was rejected: it gives nothing to train on. */
+/** A group was rejected: no member of it is trained on. */
 export interface GroupRejected {
   readonly type: 'group.rejected'
   readonly at: number

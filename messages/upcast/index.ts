@@ -3,8 +3,8 @@
  *
  * in   an unpacked value (its arrays of numbers are still bytes) and the version that it was written under
  * out  the value in the form of the current version; its shape is checked afterwards
- * Invariant: an upcast is a pure function of one value of one type and one version. Every version below the current one
- * has an upcast, for as long as this code reads logs at all.
+ * Invariant: an upcast is a pure function of one value of one type and one version. Every version from 1 to the one
+ * below the current one has an upcast, so this code reads every older log.
  */
 import { MessageError } from '../messageError'
 
@@ -44,7 +44,7 @@ export function upcast(type: string, version: number, value: Value, current: num
   return converted
 }
 
-/** Lists versions below the current one that have no upcast, as `type@version`. Must be empty. */
+/** Lists the versions below the current one that have no upcast, as `type@version`; a test requires an empty list. */
 export function missingSteps(versions: Readonly<Record<string, number>>, table = upcasts): string[] {
   return Object.entries(versions).flatMap(([type, current]) =>
     Array.from({ length: current - 1 }, (_, i) => i + 1)
