@@ -2,9 +2,9 @@
  * Round-robin queue that is fair between clients: it serves clients in turn, and each client's items in order.
  *
  * in   items with their client        out  items, one per waiting client in each round
- * Invariant: while a client waits for its turn, the queue returns at most one item of every other client. Items of
- * `pushFirst` go before all others. Every operation is O(1), except `clear`: O(items pushed first, and items of the
- * client).
+ * Invariant: items of `pushFirst` are returned before all others. Of the others, while a client waits for its turn, the
+ * queue returns at most one item of every other client. Every operation is O(1), except `clear`: O(all items of
+ * `pushFirst` + items of the client).
  */
 export class FairQueue<T> {
   /**

@@ -60,8 +60,8 @@ export function pcg32(seed: number, stream = 54): Random {
 }
 
 /**
- * Draws `count` of `items` without replacement. Each draw takes one `uniform` and picks an item with probability weight /
- * (sum of the remaining weights), over the items in the given order.
+ * Draws `count` of `items` without replacement. Each draw takes one `uniform` and picks an item with probability weight
+ * / (sum of the remaining weights), over the items in the given order.
  * @returns the items in the order in which they were drawn
  * @throws RangeError on a weight that is not positive and finite, or if there are fewer than `count` items
  */
@@ -95,7 +95,10 @@ export function sampleWeighted<T>(
   return drawn
 }
 
-/** Draws `count` of `items` without replacement, all subsets equally likely: a partial Fisher-Yates shuffle, one `below` per draw. */
+/**
+ * Draws `count` of `items` without replacement, all subsets equally likely: a partial Fisher-Yates shuffle, one `below`
+ * per draw.
+ */
 export function sampleUniform<T>(random: Random, items: readonly T[], count: number): readonly T[] {
   checkCount(items, count)
   const left = [...items]

@@ -249,8 +249,8 @@ export interface LedgerStatus {
   /** Error of the ledger in tokens: the engine's `referencedTokens` less the ledger's estimate. */
   readonly driftTokens: number
   /**
-   * Part of `driftTokens` above the most that the trajectories on the engine could hold: KV that requests of other
-   * clients must use.
+   * Tokens in the engine's `referencedTokens` beyond the lengths that its running trajectories are expected to reach; 0
+   * if there are none. They must belong to requests of other clients.
    */
   readonly foreignTokens: number
 }

@@ -1,17 +1,21 @@
 /**
- * Makes the training rows of a captured session: one for each conversation that no other call continues.
+ * Makes the training rows of a captured session. A conversation is a call that no other counting call continues, with
+ * all calls before it. It gives one row if it has sampled tokens that no earlier row trains.
  *
  * in   a session's tree of calls, the labels that are trained on
- * out  sequences: all tokens of a conversation, with the mask on those that this row trains
- * Invariant: each sampled token of a call that counts, and has a label that is trained on, has mask 1 in exactly one row,
- * with the logprob and the policy version that it was sampled under. No other token has mask 1. Lengths that do not add
- * up are an error, never repaired.
+ * out  sequences: all tokens of a conversation, with mask 1 on those that this row trains
+ * Invariant: each sampled token of a call that counts, and has a label that is trained on, has mask 1 in exactly one
+ * row, with the logprob and the policy version that it was sampled under. No other token has mask 1. Lengths that do
+ * not add up are an error, never repaired.
  */
 import type { CallLabel, PolicySegment } from '../../messages/facts'
 import type { AssembledSequence } from '../trainingSequence'
 import { type CallNode, type CallTree, counts, pathTo } from './callTree'
 
-/** Training sequence of one conversation of a session. `trajectory` is the rollout, which all rows of a session share. */
+/**
+ * Training sequence of one conversation. `trajectory` is the rollout, which all rows of a session share. Only the
+ * sampled tokens of `calls` have mask 1, logprobs and versions, and count in `sampledTokens`.
+ */
 export interface CallRow extends AssembledSequence {
   /** Calls whose sampled tokens this row trains, ascending. */
   readonly calls: readonly number[]
@@ -19,10 +23,12 @@ export interface CallRow extends AssembledSequence {
   readonly leaf: number
 }
 
-/** By default every conversation is trained on, except titles, probes and the like. */
+/** Labels of the calls that are trained on by default: all labels but `aux` (titles, probes, token counts). */
 export const trainedLabels: readonly CallLabel[] = ['main', 'subagent', 'compaction']
 
-/** Makes the rows in the order of the conversations' last calls. @throws RangeError that names the call and the lengths */
+/**
+ * Makes the rows in the order of the conversations' last calls. @throws RangeError that names the call and the lengths
+ */
 export function callRows(tree: CallTree, labels: readonly CallLabel[] = trainedLabels): readonly CallRow[] {
   const kept = [...tree.nodes.keys()].filter(call => counts(tree, call)).sort((a, b) => a - b)
   const isKept = new Set(kept)

@@ -1,17 +1,19 @@
 /**
  * Folds the call facts of a captured session into its tree of calls.
  *
- * in   facts of one session, in the log's order        out  a node for each call of the latest opening, and what hangs below it
- * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context, the
- * parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
+ * in   facts of one session, in the log's order        out  a node for each call of the latest opening, with its
+ * children
+ * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context,
+ * the parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
  */
 import type { CallFact, CallFinished, CallStarted, SessionOpened } from '../../messages/facts'
 
 export interface CallNode {
   /** `call.started` of the latest attempt. */
   readonly started: CallStarted
-  /** Answer to the latest attempt; null while it runs, or if the process died in between. */
+  /** Answer to the latest attempt; null while the attempt runs, and for good if the process died before the answer. */
   readonly finished: CallFinished | null
+  /** False if the latest `call.delivered` after the attempt's start says that no client got the answer. */
   readonly delivered: boolean
   /** Calls that continue this one, in the order of their starts. */
   readonly children: readonly number[]
@@ -21,7 +23,7 @@ export interface CallTree {
   readonly opened: SessionOpened | null
   /** Nodes by the number of their call; a call of an earlier opening has none. */
   readonly nodes: ReadonlyMap<number, CallNode>
-  /** Number that the next call gets. Calls of earlier openings keep theirs. */
+  /** Number that the next call gets: above the numbers of all calls so far, those of earlier openings included. */
   readonly nextCall: number
 }
 
@@ -40,7 +42,7 @@ export function callTree(facts: Iterable<{ readonly type: string }>): CallTree {
   return growing.tree
 }
 
-/** A tree that grows in place: `tree` shows each fact at once. One owner holds it. */
+/** A tree that is changed in place: `tree` includes a fact as soon as `add` returns. */
 export interface GrowingTree {
   readonly tree: CallTree
   /** Applies a fact; returns false if it changes nothing. */
@@ -108,8 +110,8 @@ export function pathTo(tree: CallTree, call: number): readonly CallNode[] {
 }
 
 /**
- * True if the call's tokens are part of the rollout: an engine answered it, and the client got the answer, which another
- * call that continues it proves as well.
+ * True if the call's tokens are part of the rollout: an engine answered it, and the client got the answer, which
+ * another call that continues it proves as well.
  */
 export function counts(tree: CallTree, call: number): boolean {
   const node = tree.nodes.get(call)

@@ -67,7 +67,8 @@ export function extractAnswer(response: string, place: AnswerPlace): string | nu
 }
 
 /**
- * Returns the answer for rewards that compare text. In a `response` answer, special tokens (`<|im_end|>`) are removed.
+ * Returns the answer for rewards that compare text; null if the place has none. For `response`, special tokens such as
+ * `<|im_end|>` are removed.
  */
 export function answerText(response: string, place: TextPlace): string | null {
   if (place === 'response') return withoutSpecialTokens(response)

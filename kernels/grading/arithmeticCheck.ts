@@ -2,7 +2,7 @@
  * Checks an answer by floating-point arithmetic, independently of sympy and within microseconds.
  *
  * in   an answer and the truth (the expected answer), as LaTeX or in plain words
- * out  true: the same number; false: different numbers; undefined: arithmetic cannot decide
+ * out  true: the same number; false: different numbers or units; undefined: arithmetic cannot decide
  * If this check contradicts the grader, the truth or the grader is wrong. `50 %` equals both 50 and ½, as it
  * does for math-verify.
  */
@@ -12,8 +12,8 @@ import { numericValue } from './numericValue'
 import { normalizeUnits } from './unitNormalization'
 
 /**
- * Returns true if the answer equals the truth as a number, percentages and units considered; undefined if arithmetic
- * cannot decide.
+ * Returns true if the answer and the truth are the same number; false if the numbers or the units differ; undefined if
+ * arithmetic cannot decide. If only one of the two has a per cent sign, they may also be equal without it.
  */
 export function checkByArithmetic(answer: string, truth: string): boolean | undefined {
   const pair = normalizeUnits(answer, extractAnswer(truth, 'anywhere') ?? truth)
@@ -27,7 +27,10 @@ export function checkByArithmetic(answer: string, truth: string): boolean | unde
   )
 }
 
-/** Compares two answers as numbers. Undefined if one of them is not a number, or if a double cannot tell them apart. */
+/**
+ * Compares two answers as numbers. Undefined if one of them is not a number, or if they differ by so little that
+ * rounding to doubles may be the cause.
+ */
 export function sameNumber(a: string, b: string): boolean | undefined {
   const integers = sameInteger(a, b)
   if (integers !== undefined) return integers

@@ -1,13 +1,17 @@
 /**
  * Finds the number that a response gives as its answer, by the two rules with which GSM8K is usually scored.
  *
- * in   the text of the model's turns        out  the number as it is written, without `$` and commas; null if there is none
- * hashes, the strict rule: the number after the last `####` that has one directly after it, as GSM8K's own solutions end
- * (arXiv 2110.14168 §2). last-number, the lenient rule: the last number of the text, whatever stands around it.
+ * in   the text of the model's turns        out  the number as it is written, without `$` and commas; null if there is
+ * none hashes, the strict rule: the number after the last `####` that a number follows after at most 8 blanks, as
+ * GSM8K's own solutions end (arXiv 2110.14168 §2). last-number, the lenient rule: the last number of the text, wherever
+ * it stands.
  * Invariant: linear time, never throws. A `.` or `,` that ends a sentence is not part of the number.
  */
 
-/** Digits, with commas in groups or anywhere else between digits, and decimals; a `$` may stand before or after the sign. */
+/**
+ * Digits, with commas in groups or anywhere else between digits, and decimals; a `$` may stand before or after the
+ * sign.
+ */
 const number = String.raw`(?:[-−]\$?|\$[-−]?)?(?:\d+(?:,\d+)*(?:\.\d+)?|\.\d+)`
 const afterHashes = new RegExp(String.raw`####[ \t]{0,8}(${number})`, 'g')
 const anyNumber = new RegExp(number, 'g')

@@ -2,7 +2,7 @@
  * Makes an answer and the truth (the expected answer) comparable: LaTeX without markup and without units.
  *
  * in   an answer and the truth        out  both for math-verify, or their two units if these differ
- * A unit is removed if both texts have it, or if one has it and the other is a bare number.
+ * A unit is removed if both texts have the same unit, or if one has a unit and the other is a number without variables.
  * Units are never converted: `1 m` does not equal `100 cm`, since a task that wants meters says so.
  * A letter at the end of the truth, as in `4s`, is a variable unless the answer has a unit as well.
  */

@@ -39,7 +39,7 @@ export interface TurnAssignment {
   readonly engine: EngineId
   /** Start order of the trajectory: the priority that the request has on the engine. */
   readonly order: number
-  /** Engine from which the trajectory has moved; null if it has not. */
+  /** Engine of the trajectory's previous turn if that is another one; null otherwise. */
   readonly movedFrom: EngineId | null
 }
 
@@ -65,7 +65,7 @@ export interface Scheduler {
   engineJoined(spec: EngineSpec): void
   /**
    * Removes an engine. Returns the trajectories whose turn was running on it; the caller must request these turns
-   * again.
+   * again. Turns that waited on the engine stay queued, for any engine.
    */
   engineLeft(engine: EngineId): readonly TrajectoryId[]
   engineStatus(status: KvReport & { readonly engine: EngineId }): void

@@ -26,7 +26,9 @@ export interface Member extends HeapItem, WaitingTurn {
   /** Sort key within the member's queue, smaller first; compared before the start order. */
   rank: number
   phase: Phase
-  /** Time at which the present turn or tool call began, ms. */
+  /**
+   * Time at which the latest turn started or ended, ms: since then the trajectory has been generating or in its tool.
+   */
   sinceMs: number
   /** Time at which the trajectory's first turn began, ms; null before. */
   begunMs: number | null
@@ -40,7 +42,7 @@ export interface EngineState {
   /** Turns that wait to start on this engine. */
   readonly queue: Heap<Member>
   readonly forecast: Forecast<Member>
-  /** Number of placements of trajectories on this engine since the last engine joined the fleet. */
+  /** Number of placements of trajectories on this engine since an engine last joined the fleet. */
   placed: number
   /** Number of the wave that runs on this engine; 0 for policies without waves. */
   wave: number

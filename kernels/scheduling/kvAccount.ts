@@ -62,8 +62,8 @@ export interface EngineAccount {
    */
   readonly driftTokens: number
   /**
-   * Referenced tokens in the engine's last report beyond all that its running trajectories may grow to: they belong to
-   * requests of other clients.
+   * Referenced tokens in the engine's last report beyond the lengths that its running trajectories are expected to
+   * reach: they must belong to requests of other clients.
    */
   readonly foreignTokens: number
 }
@@ -159,7 +159,10 @@ export class KvAccount implements EngineAccount {
     return roundUp(tokens - sharedTokens, this.spec.blockTokens) + (isReferenced ? 0 : sharedTokens)
   }
 
-  /** Replaces the engine's last report by `report`. Ignores a report with negative or non-finite numbers. */
+  /**
+   * Computes `driftTokens` and `foreignTokens` from a status report of the engine, and takes its capacity from it
+   * unless that is 0. Ignores a report with negative or non-finite numbers.
+   */
   correct(report: KvReport): void {
     // A NaN in the report would make every comparison false, and the engine would never count as full.
     if (![report.kvTokens, report.referencedTokens].every(tokens => Number.isFinite(tokens) && tokens >= 0)) return

@@ -5,14 +5,16 @@
  *
  * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its
  *   prefix.
- * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, the
- *   trajectories with the fewest tokens first. So all progress at a similar speed, and long trajectories, which cannot
- *   be predicted, do not come last.
+ * - If there is no KV for that turn, its trajectory is paused: it leaves its engine and continues where there is room,
+ *   the trajectories with the fewest tokens first. So all progress at a similar speed, and long trajectories, which
+ *   cannot be predicted, do not come last. If demand is not forecast (option `quantile`), the turn waits instead.
  * - No trajectory begins while more are paused than are on engines, so a trajectory's time from its first turn to
  *   its end depends on the engines and not on how many trajectories wait to begin.
  * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
- * - A trajectory moves only between two turns: after a pause, or if its engine's load is above another's by a margin.
- * - An engine without a running turn takes the first waiting one of any size, so no turn starves and no KV idles.
+ * - A trajectory moves only between two turns: after a pause, after its engine left, or if its engine's load is above
+ *   another's by a margin.
+ * - An engine without a running turn starts the first waiting turn, of whatever size, so no turn starves and no KV
+ * idles.
  */
 import {
   type EngineView,
@@ -91,8 +93,9 @@ function begin(view: SchedulerView): Step | null {
 }
 
 /**
- * Chooses the trajectory to begin or continue. First comes one that lost its engine, one that began too long ago, or,
- * while more are paused than are on engines, any paused one; then one that has not begun; then a paused one.
+ * Chooses the trajectory to begin or continue. `homeless`, the first one without an engine, goes ahead of `fresh` if it
+ * lost its engine, if it began more than `patienceMs` ago, or if more trajectories are without an engine than are on
+ * engines. Otherwise `fresh`, the first one that has not begun, goes ahead.
  */
 function nextToBegin({ homeless, fresh, nowMs, patienceMs, homelessCount, engines }: SchedulerView) {
   if (homeless === undefined || fresh === undefined) return homeless ?? fresh
@@ -139,8 +142,8 @@ function roomiest(
 }
 
 /**
- * Returns true if an engine's share of all trajectories that have not begun fits at once, if each adds `added` tokens
- * to `taken`.
+ * Returns true if an engine can begin its equal share of all trajectories that have not begun: `taken` plus `added`
+ * tokens for each of them is at most `lastOvercommit` times `room`.
  */
 const allMayBegin = (view: SchedulerView, taken: number, added: number, room: number): boolean =>
   taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit

@@ -130,7 +130,7 @@ export class Ledger {
     this.count(this.account(holding.engine), holding, -1)
   }
 
-  /** Replaces an engine's last report by `report`. */
+  /** Compares an engine's account with the engine's status report: sets its drift, foreign tokens and capacity. */
   correct(engine: EngineId, report: KvReport): void {
     this.account(engine).correct(report)
   }

@@ -173,8 +173,8 @@ export class Placement {
   }
 
   /**
-   * Removes and returns the turns at the heads of queues that fit no engine. A turn that does not fit its own engine
-   * alone becomes homeless.
+   * Removes and returns the turns at the heads of queues that fit no engine. A turn that fits another engine but not
+   * the one that its trajectory is on is moved to the queue of trajectories without an engine.
    */
   takeUnfit(): readonly TrajectoryId[] {
     for (const engine of this.engines) {

@@ -4,8 +4,9 @@
  * in   a view        out  one step, or null if there is none
  * The scheduler carries out a step in its ledger and asks the policy again until it returns null, so a decision never
  * uses stale sums.
- * Invariant: the same view gives the same step. A view is read-only, reads no clock (`nowMs` is fixed), has no randomness, and lists engines
- * in the order in which they joined. A policy reads only the heads of queues, at most O(engines) per step.
+ * Invariant: the same view gives the same step. A view is read-only, reads no clock (`nowMs` is fixed), has no
+ * randomness, and lists engines in the order in which they joined. A policy reads only the heads of queues, at most
+ * O(engines) per step.
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import type { EngineAccount } from './kvAccount'
@@ -21,7 +22,10 @@ export interface WaitingTurn {
   readonly promptTokens: number
   /** Longest context that the rollout's budget allows, in tokens. */
   readonly boundTokens: number
-  /** Engine on which the trajectory is placed; null if it is on none or its engine has left. */
+  /**
+   * Engine on which the trajectory is placed; null if there is none, since it has not begun, was paused, or the engine
+   * left.
+   */
   readonly engine: EngineId | null
   /**
    * Engine on which the trajectory was before its pause, and which may still hold its prefix; null if there is none.
@@ -42,7 +46,7 @@ export interface EngineView extends EngineAccount {
   /** Oldest turn that waits to start on this engine. */
   readonly head: WaitingTurn | undefined
   /**
-   * Number of placements on this engine since the last engine joined the fleet, those of ended trajectories included.
+   * Number of placements on this engine since an engine last joined the fleet, those of ended trajectories included.
    */
   readonly placed: number
   /** Number of the wave that runs on this engine; 0 for policies without waves. */

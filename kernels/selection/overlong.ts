@@ -15,8 +15,8 @@ export interface OverlongOptions {
 }
 
 /**
- * Returns the options with `responseTokens`, the rollout's own limit, as maxTokens, and bufferTokens cut to it. 0 means
- * that the rollout has no own limit: the options are returned unchanged.
+ * Returns the options with maxTokens set to `responseTokens`, the rollout's own limit, and bufferTokens reduced to it
+ * if it was larger. Returns the options unchanged if the rollout has no limit of its own (0).
  */
 export function overlongWithin<T extends { readonly overlong?: OverlongOptions }>(
   options: T,
@@ -28,7 +28,9 @@ export function overlongWithin<T extends { readonly overlong?: OverlongOptions }
   return { ...options, overlong: { ...overlong, bufferTokens, maxTokens: responseTokens } }
 }
 
-/** Returns 0 up to maxTokens − bufferTokens, then falls linearly to −penalty. @throws RangeError on options out of range */
+/**
+ * Returns 0 up to maxTokens − bufferTokens, then falls linearly to −penalty. @throws RangeError on options out of range
+ */
 export function overlongPunishment(tokens: number, options: OverlongOptions): number {
   const { maxTokens, bufferTokens, penalty = 1 } = options
   if (!(bufferTokens > 0 && bufferTokens <= maxTokens && penalty >= 0)) {

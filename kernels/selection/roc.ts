@@ -26,14 +26,16 @@ export interface GroupMember {
 
 /**
  * Method of selection. paper: as in the paper. release: as in its released code. none: G of the rewarded members,
- * uniformly by seed, so that a run without RoC has batches of the same size. all: every rewarded member, as the released
- * code without down-sampling.
+ * uniformly by seed, so that a run without RoC has batches of the same size. all: every rewarded member, as the
+ * released code without down-sampling.
  */
 export type SelectionVariant = 'paper' | 'release' | 'none' | 'all'
 
 export interface SelectionOptions {
   readonly variant: SelectionVariant
-  /** Number of members to keep (G in the paper). The variant `all` keeps all, and needs two for an advantage. */
+  /**
+   * Number of members to keep (G in the paper). The variant `all` ignores it: it keeps all, and rejects fewer than two.
+   */
   readonly keep: number
   /** Seed of the random draws, a uint32. The variants `release` and `all` draw nothing. */
   readonly seed: number

@@ -12,7 +12,9 @@ export interface Row {
   readonly y: number
 }
 
-/** Returns the coefficients with the least squared error. @param weights [rows] weights of the squared errors */
+/**
+ * Returns the coefficients with the least weighted sum of squared errors. @param weights [rows] weight of each error
+ */
 export function leastSquares(rows: readonly Row[], weights: readonly number[]): readonly number[] {
   const size = rows[0]!.x.length
   const scale = Array.from({ length: size }, (_, i) => rows.reduce((most, { x }) => Math.max(most, x[i]!), 1e-300))

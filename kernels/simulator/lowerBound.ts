@@ -4,9 +4,9 @@
  * in   a trace, an engine model, the number of engines        out  ms
  * 1. Longest chain: a trajectory alone on an engine that caches all of it between turns.
  * 2. Total work: a step's time is divided among the tokens that it computes. A decoding sequence bears its own terms,
- *    and a share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV, whichever is larger in
- *    total. Over any batch that fits, each kind of share sums to at most one. The dense part is at least the sum of a
- *    fixed cost and a cost per token, since hypot(f, x) ≥ a·f + b·x for a² + b² = 1.
+ *    and a share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV. The kind of share with
+ *    the larger total is used. Over a batch that fits, either kind sums to at most one. The dense part is at least the
+ *    sum of a fixed cost and a cost per token, since hypot(f, x) ≥ a·f + b·x for a² + b² = 1.
  */
 import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
 import { firstArrivalMs, type TracedTrajectory } from './trace'

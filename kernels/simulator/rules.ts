@@ -2,7 +2,8 @@
  * Defines the scheduling rules of an engine family, and what all families share: preemption and runs of decode steps.
  *
  * in   waiting and running sequences, the cache        out  the batch of the next step
- * Invariant: rules use only what a real engine knows. A request's `newTokens` ends its decoding and affects nothing else.
+ * Invariant: rules use only what a real engine knows. A request's `newTokens` ends its decoding and affects nothing
+ * else.
  */
 import type { EngineModel } from './engineModel'
 import type { KvCache } from './kvCache'
@@ -69,7 +70,10 @@ function stepsUntilFull(cache: KvCache, decodes: readonly Sequence[]): number {
   return steps + 1
 }
 
-/** Returns [blockTokens]: entry n counts the sequences whose last block has room for n more tokens after the present step. */
+/**
+ * Returns [blockTokens]: entry n counts the sequences whose last block has room for n more tokens after the present
+ * step.
+ */
 export function slackOf({ blockTokens }: KvCache, decodes: readonly Sequence[]): Int32Array {
   const slack = new Int32Array(blockTokens)
   for (const { sharedBlocks, ownBlocks, computed } of decodes) {

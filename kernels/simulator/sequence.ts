@@ -7,8 +7,8 @@
 import type { Hold } from './kvCache'
 
 /**
- * Longest context of a trajectory that any engine has computed, in tokens. Tokens of it that are computed again are the cost
- * of preemption and eviction.
+ * Longest context of a trajectory that any engine has computed, in tokens. Tokens of it that are computed again are the
+ * cost of preemption and eviction.
  */
 export interface History {
   computedTokens: number

@@ -1,13 +1,14 @@
 /**
  * Simulates SGLang's scheduler (its defaults, read in 2026): prompts before decodes, in separate steps.
  *
- * - Requests are admitted in order of arrival. Unless no request runs, the tokens that a request must compute and may
- *   write (counted up to 4096) must be fewer than the available tokens minus an estimate for the running requests: the
- *   tokens that they may write, times a ratio.
+ * - Requests are admitted in order of arrival, if their context fits. While other requests run, the tokens that a
+ * request
+ *   must compute and may write (counted up to 4096) must also be fewer than the available tokens minus an estimate for
+ *   the running requests: the tokens that they may write, times a ratio.
  * - The ratio starts at 0.7, falls to 14 % of that over 600 decode steps, and is reset when the engine is idle.
  * - A decode step without memory retracts the requests that have written least (among equals the longest prompt first)
- *   until it has memory. They go to the end of the queue, and their prompts stay in the prefix cache. The ratio rises
- *   to the share of the allowed tokens that has been written so far.
+ *   until it has memory. They go to the end of the queue, and their prompts stay in the prefix cache. The ratio is then
+ *   set to the share of their allowed tokens that the remaining requests will have written in 20 steps, at most 1.
  * - A prompt that fills a step's budget continues in the next step.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt, slackOf } from './rules'

@@ -21,9 +21,9 @@ export interface SimulationOptions {
   readonly policy: PolicyName
   readonly scheduler?: SchedulerOptions
   /**
-   * true: vLLM engines admit the trajectory that started first first, and preempt it last. false: engines queue in
-   * order of arrival. SGLang engines always do that. Default: true for kv-headroom on vLLM, as in the live system, else
-   * false.
+   * true: vLLM engines admit requests by the start order of their trajectories, oldest first, and preempt the newest
+   * first. false: engines queue requests in order of arrival, as SGLang engines always do. Default: true for
+   * kv-headroom on vLLM, as in the live system, else false.
    */
   readonly priority?: boolean
   /** Longest context that a recipe would allow, in tokens. Default: the longest context of the trace. */
@@ -181,9 +181,7 @@ class Simulation {
     clock.nextMs += clock.periodMs
   }
 
-  /**
-   * Skips ticks while no turn is open: each would repeat the previous one. Only the last tick before `atMs` matters.
-   */
+  /** Skips the ticks before `atMs` except the last one: while no turn is open, each would repeat the previous one. */
   private skipTo(atMs: number): void {
     for (const clock of this.clocks) {
       clock.nextMs += Math.max(0, Math.floor((atMs - clock.nextMs) / clock.periodMs)) * clock.periodMs

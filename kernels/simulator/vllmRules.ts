@@ -1,9 +1,10 @@
 /**
- * Simulates vLLM's scheduler (V1, read in 2026): decodes and started prompts first, then waiting requests in order of
+ * Simulates vLLM's scheduler (V1, as of 2026): decodes and started prompts first, then waiting requests in order of
  * arrival (or priority), all within one token budget per step.
  *
- * - A sequence that needs a block when none is free preempts the newest running sequence, or the one with the largest
- *   priority value, until it has a block.
+ * - A sequence that needs a block when none is free preempts running sequences until it has one: the newest first or,
+ * with
+ *   priorities, the largest priority value first. It may preempt itself.
  * - A preempted sequence goes to the head of the queue (with priorities: to its place in their order) and is computed
  *   again, except for blocks that are still cached.
  * - A request is admitted if its whole context fits. Tokens that it will write are never reserved.

@@ -150,7 +150,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
 
 /**
  * Returns the position of the first closing tag after `body` outside JSON strings; −1 if there is none within `budget`
- * characters, or if a string before it is not valid JSON. `read`: number of characters read.
+ * characters, or if a string before it contains a raw control character. `read`: number of characters read.
  */
 function closeOutsideStrings(text: string, body: number, budget: number): { at: number; read: number } {
   let quoted = false

@@ -76,9 +76,9 @@ export function unknownToolText(name: string, tools: readonly string[]): string 
 }
 
 /**
- * Cuts the middle out of a text of more than `maxChars` characters (code points): keeps half of them from the head,
- * then the mark `...(truncated)...`, then half from the end. The mark comes on top of `maxChars`, as in the paper's
- * released code.
+ * Cuts the middle out of a text of more than `maxChars` characters (code points). Keeps `maxChars` / 2 of them, rounded
+ * down, from the start and as many from the end, with the mark `...(truncated)...` between them. The mark's characters
+ * are not counted, as in the paper's released code.
  */
 export function truncateMiddle(text: string, maxChars: number): string {
   if (!Number.isInteger(maxChars) || maxChars < 0)
