@@ -42,8 +42,8 @@ export interface CoordinatorState {
   /** Highest start order seen so far. A `rollout.requested` at or below it is a repetition and is ignored. */
   readonly highestOrder: number
   /**
-   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`, which is
-   * the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
+   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`,
+   * which is the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
    */
   readonly curriculum: number
   /** Log offset of the latest `scheduler.claimed`. */
@@ -51,21 +51,23 @@ export interface CoordinatorState {
 }
 
 export interface CoordinatorOptions {
+  /** Time in ms without an answer after which a turn is asked again. */
   readonly turnTimeoutMs: number
-  /** Milliseconds without a reward after which the coordinator asks the verifier again. Default: 30,000. */
+  /** Time in ms after which the verifier is asked again for a finished rollout without a reward. Default: 30,000. */
   readonly verifyTimeoutMs?: number
-  /** Present if agents lead the rollouts. `isGraded`: a grader judges their texts; else the agent's end brings the reward. */
+  /**
+   * Present if agents lead the rollouts. `isGraded`: a grader judges their texts; else the agent's end brings the
+   * reward.
+   */
   readonly agents?: { readonly isGraded: boolean }
 }
 
-/**
- * Milliseconds added to a tool's own deadline, for queueing and the way over the bus, before the call counts as lost.
- */
+/** Time in ms, for queueing and the bus, that is added to a tool's own timeout before the call is asked again. */
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
 /**
- * Least milliseconds between two looks for overdue requests: with 45,000 open tool calls a look takes 70 ms, and hosts tick
- * every 250 ms.
+ * Least time in ms between two searches for overdue requests: with 45,000 open tool calls a search takes 70 ms, and
+ * hosts tick every 250 ms.
  */
 const lookEveryMs = 1000
 
@@ -77,11 +79,11 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
    * attempt.
    */
   const clock = new ActiveClock()
-  /** Time of the latest look for overdue requests, on that clock. */
+  /** Time of the latest search for overdue requests, on `clock`. */
   let lookedAt = Number.NEGATIVE_INFINITY
   /**
-   * Time of the latest request made for each rollout state. The facts of that request may not be folded yet, so the
-   * coordinator does not repeat the request for `turnTimeoutMs`.
+   * Time on `clock` of the latest request made for each rollout state. The facts of that request may not be folded yet,
+   * so the request is not repeated within `options.turnTimeoutMs`.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>
@@ -94,8 +96,9 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     rollout.phase === 'finished' && awaitsReward(rollout) && clock.waited(rollout, rollout.askedAt) > verifyTimeoutMs
 
   /**
-   * A queue may be hours long, so a rollout that waits for its first generation is asked for again at intervals that
-   * double. Without repetition, a rollout whose request was lost would wait for ever.
+   * Time in ms without an answer after which the rollout's turn is asked again: `options.turnTimeoutMs`. Before the
+   * rollout's first turn went to an engine it doubles with each attempt, since the queue may be hours long (but not for
+   * requests of older logs, without `deadlineFrom`).
    */
   const turnTimeoutMs = ({ started, attempt, request }: Rollout) =>
     options.turnTimeoutMs * (started || request.deadlineFrom === undefined ? 1 : 2 ** attempt)
@@ -192,8 +195,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
               addNextActions(rollout, state.epoch, fx, out, call => isLost(call, rollout))
             }
             if (!isUnjudged(rollout)) continue
-            // No fact records that the reward was asked for again: a repeated request costs the grader time and changes
-            // nothing.
+            // No fact records that the verifier was asked again: a repeated request costs only the grader's time.
             clock.restart(rollout)
             out.commands.push(answerVerify(rollout))
           }

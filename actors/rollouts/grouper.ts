@@ -3,11 +3,12 @@
  *
  * in   partition.claimed, curriculum.claimed, rollout.requested | started | finished, reward.assigned | failed, ticks
  * out  group.closed, group.selected | group.rejected
- * Invariant: a group is closed once, when every member has failed or has a reward, or at its deadline. It is decided
- * once, from its members' rewards and counts and a seed derived from the run's seed and the group's name, so a replay
- * decides the same. A rollout that failed, or whose reward failed, is not a negative: it is left out of the selection.
- * Evaluation groups are not selected from and have no deadline: all of them are requested at once, so a deadline would
- * cut off those that wait; their turns, calls and rewards have their own deadlines.
+ * Invariant: a group is closed once: when all of its members are requested and each has failed or has a reward, or at
+ * its deadline. A training group is then selected or rejected once, from its members' rewards and counts and a seed
+ * derived from the run's seed and the group's name, so a replay decides the same. A rollout that failed, or whose
+ * reward failed, is not a negative: it is left out of the selection. Evaluation groups have no deadline: all of them
+ * are requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own
+ * deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -37,14 +38,14 @@ export interface GatheredGroup {
   readonly step: number
   readonly size: number
   /**
-   * Start (time in ms) and length (ms) of the group's deadline. Two facts replace the object, which restarts the
-   * deadline: a member's first generation, if the deadline counts from there, and a new owner's claim of the partition,
-   * since nobody worked on the group before it.
+   * The group's deadline: `afterMs` ms after the time `from`. Two facts replace this object and so restart the
+   * deadline: a member's `rollout.started`, if `waitsForStart`, and a new owner's claim of the partition, since nobody
+   * worked on the group just before it.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
   /** True if the deadline waits until every member has started or ended, since members may wait long in a queue. */
   readonly waitsForStart: boolean
-  /** Upper bound on a rollout's tokens after its prompt, from the group's first request (its stage sets it). */
+  /** Upper bound on the tokens after the prompt of each member, as the group's first request says. */
   readonly responseTokens: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
@@ -75,17 +76,20 @@ const absent: Member = {
   responseTokens: 0,
 }
 
-/** Milliseconds within which a written `group.closed` is folded; after them it counts as lost, and the group is closed again. */
+/** Time in ms after which a `group.closed` that was not folded counts as lost, and the group is closed again. */
 const foldedWithinMs = 5000
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const clock = new ActiveClock()
   /**
-   * Deadlines of the open groups as of the last tick. A refold (the state is rebuilt from the log) creates new deadline
-   * objects; reusing these keeps their clocks running.
+   * Deadlines of the open groups at the last tick. The clock measures the wait of each deadline object, and a refold
+   * (the state is rebuilt from the log) creates new objects: an old one with the same start is used again, with its
+   * wait.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
-  /** Times (ms) at which groups were closed at their deadline: the next tick may come before `group.closed` is folded. */
+  /**
+   * Times (ms) at which groups were closed at their deadline: the next tick may come before `group.closed` is folded.
+   */
   const closedAt = new Map<GroupId, number>()
 
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
@@ -265,7 +269,11 @@ const isDeadlineSet = (group: GatheredGroup): boolean =>
   !group.waitsForStart ||
   (group.members.size === group.size && [...group.members.values()].every(m => m.started || m.ended))
 
-/** Records a member's first generation, from which the group's deadline counts if the request says so. */
+/**
+ * Records that a member's first turn went to an engine, and restarts the group's deadline. Changes nothing if the
+ * deadline does not wait for that (`waitsForStart` is false), the group is closed, or the member started or ended
+ * before.
+ */
 function withStarted(state: GrouperState, { trajectory, at }: RolloutStarted): GrouperState {
   const id = groupOf(trajectory)
   const group = state.groups.get(id)

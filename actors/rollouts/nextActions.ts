@@ -45,7 +45,9 @@ export interface RenderRequest {
   readonly responses: readonly string[]
 }
 
-/** Asks for an agent that leads the rollout to its end; its facts follow from its calls, `rollout.finished` is the last. */
+/**
+ * Asks for an agent that leads the rollout to its end; its facts follow from its calls, `rollout.finished` is the last.
+ */
 export interface LeadRequest {
   readonly kind: 'lead'
   readonly request: RolloutRequested
@@ -123,12 +125,18 @@ export function addNextActions(
   }
 }
 
-/** A call that acts on files is asked when the earlier calls of its turn have ended: it finds the files that they left. */
+/**
+ * True for a call that acts on files while an earlier such call of its turn has no answer: it is asked after that
+ * answer, since it works on the files that the earlier call leaves.
+ */
 const waitsForFiles = (rollout: Rollout, index: number): boolean =>
   actsOnFiles(rollout, rollout.calls[index]!) &&
   rollout.calls.slice(0, index).some(earlier => earlier.response === null && actsOnFiles(rollout, earlier))
 
-/** Asks the call of the turn that waited for the files which the call `ended` has left, if there is one. */
+/**
+ * After the call at index `ended` was answered: adds the request for the next call of the turn that acts on files and
+ * has no answer. Adds nothing if there is none, or if the call at `ended` does not act on files.
+ */
 export function addCallAfter(rollout: Rollout, ended: number, at: Epoch, fx: Effects, out: NextActions): void {
   if (!actsOnFiles(rollout, rollout.calls[ended]!)) return
   const index = rollout.calls.findIndex(call => call.response === null && actsOnFiles(rollout, call))
@@ -139,7 +147,9 @@ export function addCallAfter(rollout: Rollout, ended: number, at: Epoch, fx: Eff
   out.commands.push(tool.execute)
 }
 
-/** The files that a call, or the verifier, finds; an empty object for a task without an environment. */
+/**
+ * Task environment and past calls, which tell a tool or the verifier the state of the files; {} without environment.
+ */
 function filesOf({ request, past }: Rollout): { readonly environment?: EnvironmentAt } {
   const { environment: task } = request.task
   if (task === undefined) return {}

@@ -3,8 +3,8 @@
  * decides it.
  *
  * in   the facts of a partition        out  the decisions of both behaviours
- * Invariant: each of the two behaviours folds every fact (applies it to its state) and decides about the inputs that it
- * knows.
+ * Invariant: each of the two behaviours folds every fact (applies it to its state) and gets every input to decide
+ * about.
  */
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
 import type { CoordinatorState } from './coordinator'

@@ -1,11 +1,11 @@
 /**
- * Makes the facts that a grouper needs, for users who bring their own rollouts and rewards and want RoC over the log.
+ * Makes the facts with which a grouper selects (RoC) from rollouts and rewards that a user's own program made.
  *
  * in   a finished rollout's place in its group, its reward, its counts
  * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned
- * Invariant: the prompt, the limits and the number of sampled tokens are left empty or 0, so no coordinator can lead
- * these rollouts, and no length penalty applies: host the grouper alone. Without a log, `selectGroup` of the kernels
- * decides the same.
+ * Invariant: the prompt is empty, and the number of sampled tokens and all limits except `turns` are 0. So no
+ * coordinator can lead these rollouts (host the grouper without one), and no length penalty applies. `selectGroup` of
+ * the kernels makes the same selection without a log.
  */
 import type { Fact } from '../../messages/facts'
 import { type Epoch, epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
@@ -39,8 +39,8 @@ export interface RewardedRollout {
   /** Optimizer step that the rollout is meant for. Default 0. */
   readonly step?: number
   /**
-   * Milliseconds from the group's first rollout after which the group is decided without its missing members. Default:
-   * one hour.
+   * Time in ms, from the first facts of the group, after which the group is decided without its missing members; taken
+   * from the group's first rollout. Default: one hour.
    */
   readonly deadlineMs?: number
 }

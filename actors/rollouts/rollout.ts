@@ -47,7 +47,7 @@ export interface Rollout {
   readonly started: boolean
   /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean
-  /** Number of attempts in a row that ended without a sampled token, for any reason except an abort. */
+  /** Number of attempts in a row that were interrupted without a sampled token, for any reason except an abort. */
   readonly faults: number
   readonly engine: EngineId | null
   /** All tokens before the current turn, as a list of pieces. */
@@ -108,7 +108,9 @@ export function newRollout(request: RolloutRequested, led?: Led): Rollout {
   }
 }
 
-/** Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included. */
+/**
+ * Returns the number of tokens after the prompt, those that interrupted attempts of the current turn sampled included.
+ */
 export const responseTokens = (rollout: Rollout): number =>
   rollout.led === undefined
     ? rollout.contextTokens + rollout.partialTokens - rollout.request.tokens.length
@@ -265,7 +267,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
   }
 }
 
-/** Lists the code of the notebook calls that can be executed, in their order. */
+/** Lists the code of those `calls` that run in the notebook and were not refused, in their order. */
 export const cellsOf = (calls: readonly Call[]): readonly string[] =>
   calls.flatMap(({ tool, refused, arguments: { code } }) =>
     tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],

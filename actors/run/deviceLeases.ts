@@ -3,9 +3,9 @@
  *
  * in   a device plan, children that start, sleep, wake and end
  * out  leases, each with the environment that shows the child its own GPUs and no others
- * Invariant: unless the plan says `shared`, awake leases of a GPU belong to the engines alone or to the trainer alone. A
- * lease that would break this waits; waiting leases are tried in the order in which they were asked for. A child's next
- * lease waits until its last one is released.
+ * Invariant: unless the plan says `shared`, awake leases of a GPU belong to the engines alone or to the trainer alone.
+ * A lease that would break this waits; waiting leases are tried in the order in which they were asked for. A child's
+ * next lease waits until its last one is released.
  */
 import type { DevicePlan } from '../../config/devicePlan'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
@@ -15,9 +15,9 @@ export type LeaseGroup = 'engines' | 'trainer'
 export interface DeviceLease {
   /** Variable that limits a process to the GPUs of the lease; empty for a child without GPUs. */
   readonly env: Readonly<Record<string, string>>
-  /** Call it when the child has freed its GPU memory: children of the other group may then use the GPUs. */
+  /** Lets children of the other group use the GPUs. Call it when the child has freed its GPU memory. */
   sleep(): void
-  /** Resolves when the child may use the memory of its GPUs again. Rejects when the signal aborts. */
+  /** Resolves when the child may use the memory of its GPUs again; at once if it may already. Rejects on abort. */
   wake(signal: AbortSignal): Promise<void>
   /** Ends the lease; call it when the child has ended. Later calls do nothing. */
   release(): void
@@ -25,14 +25,16 @@ export interface DeviceLease {
 
 export interface DeviceLeases {
   readonly plan: DevicePlan
-  /** Leases the GPUs of an engine, by its number in the recipe, or of the trainer. Rejects when the signal aborts. */
+  /**
+   * Leases the GPUs that the plan gives to this engine or trainer, once they are free. Rejects when the signal aborts.
+   */
   take(child: LeasedChild, signal: AbortSignal): Promise<DeviceLease>
 }
 
 export interface LeasedChild {
   readonly name: string
   readonly group: LeaseGroup
-  /** Number of the engine, from 0; not read for the trainer. */
+  /** Number of the engine in the plan, from 0. Default: 0; not read for the trainer. */
   readonly index?: number
   /** True if the child frees its memory once it has started, and then waits to be woken. Default: false. */
   readonly startsAsleep?: boolean
@@ -44,13 +46,15 @@ export interface LeaseOptions {
   readonly devices: readonly string[]
   /** Name of the environment variable that limits a process to the GPUs that it lists. */
   readonly variable: string
-  /** Called with the names of a child's GPUs when its lease begins, and with none when it ends. */
+  /** Called with the names of a child's GPUs when its lease begins, and with an empty list when it ends. */
   readonly onChange?: (child: LeasedChild, devices: readonly string[]) => void
 }
 
 interface Held {
   readonly child: LeasedChild
-  /** Names of the lease's GPUs. A colocated child without a GPU has `hostMemory` instead, so that it takes turns too. */
+  /**
+   * Names of the lease's GPUs. A colocated child without a GPU has `hostMemory` instead, so that it takes turns too.
+   */
   readonly keys: readonly string[]
   isAwake: boolean
 }
@@ -67,7 +71,7 @@ export function deviceLeases({ plan, devices, variable, onChange = () => {} }: L
   const held = new Map<string, Held>()
   const waiting: Waiting[] = []
 
-  /** True if a lease of this group may be awake on these GPUs beside those of other children. */
+  /** True if no child of the other group has an awake lease on any of these GPUs, or the plan is `shared`. */
   const isFree = ({ child, keys }: Pick<Held, 'child' | 'keys'>): boolean =>
     plan.kind === 'shared' ||
     ![...held.values()].some(
@@ -82,7 +86,7 @@ export function deviceLeases({ plan, devices, variable, onChange = () => {} }: L
     }
   }
 
-  /** Runs `act` once `mayGo` is true. */
+  /** Runs `act` once `mayGo` returns true; it is called now, and again when a lease sleeps or ends. */
   async function turn(mayGo: () => boolean, act: () => void, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     let one: Waiting | undefined

@@ -1,5 +1,5 @@
 /**
- * One role of a run in a process of its own, on a bus that the run's processes share.
+ * Runs one role of a run in this process, on a bus that the run's processes share.
  *
  * in   a role, the run's recipe        out  that role, running until the run is over
  * Invariant: a role that exists once in a run (scheduler, learner) is run by the elected process, and the others stand
@@ -26,7 +26,8 @@ import { startSupervisedRenderer } from './supervisedRenderer'
 
 /**
  * Joins a run. Resolves when the role has been started; for `learner` and `scheduler`, when this process is elected or
- * stands by; at once if the run is over. A role other than `learner` does not wait for `run.started`: the caller does.
+ * stands by; without starting the role if the run is over. A role other than `learner` expects that the caller has
+ * waited for `run.started`.
  */
 export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
   const { scope, root, journal, failed } = await openRunScope(options)
@@ -101,8 +102,8 @@ async function take(
 }
 
 /**
- * Records run.started if the log has none, or run.resumed at a resume; then starts the learner. Resolves with false if
- * another process was elected meanwhile.
+ * Records run.started if the log has none, or run.resumed if `resumes`; then starts the learner. Resolves with false,
+ * having done neither, if another process was elected meanwhile.
  */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope

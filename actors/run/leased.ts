@@ -2,8 +2,8 @@
  * Starts a process on leased GPUs.
  *
  * in   leases, a child, how to start its process        out  the process, whose end releases the lease
- * Invariant: the lease begins before the process starts and ends after the process has ended, so two processes never
- * hold the same GPU by accident. A sleeping process keeps its lease, but not the GPUs' memory.
+ * Invariant: the lease begins before the process starts and ends after the process has ended, so a GPU is used only by
+ * processes that hold a lease of it. A sleeping process keeps its lease, but not the GPUs' memory.
  */
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { DeviceLeases, LeasedChild } from './deviceLeases'
@@ -12,7 +12,7 @@ import type { Living } from './processActor'
 /** Methods of a process that can free its GPU memory for a while. */
 interface Sleeper {
   sleep?(): Promise<void>
-  /** Takes the GPU memory back. An engine also loads the update, if one is given. */
+  /** Takes the GPU memory back. An engine also loads the weights of `update`, if that is given. */
   wake?(update?: never): Promise<void>
   /** Loads new weights; only an engine has it. */
   updateWeights?(update: never): Promise<void>
@@ -37,8 +37,8 @@ export async function leased<P extends Living & Sleeper>(
   const { sleep, wake, updateWeights } = started
   const own = {
     ...started,
-    // A process without these methods has no memory on a GPU to free: an engine of the user's code, or a simulated one.
-    // It still has to load the weights that it is woken with.
+    // A process without `sleep` and `wake` (an engine of an embedding program, or a simulated one) has no GPU memory to
+    // free. It still has to load the weights that it is woken with.
     async sleep() {
       await sleep?.()
       lease.sleep()

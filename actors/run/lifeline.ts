@@ -1,5 +1,5 @@
 /**
- * Lifeline: a process actor in an actor system of its own, for code that keeps one process alive outside a run's tree.
+ * Lifeline: keeps one outside process alive, by a process actor in an actor system of its own, outside a run's tree.
  *
  * in   how to start the process
  * out  the process that is alive; calls to onUp after a start, and to onDown when the process died or could not be

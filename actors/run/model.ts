@@ -1,5 +1,5 @@
 /**
- * The model that a run begins with: a directory that `transformers` loads.
+ * Finds or makes the model that a run begins with: a directory that `transformers` loads.
  *
  * in   the recipe's model, and for a random model demonstrations (conversations), from which its tokenizer is made
  * out  the directory and the chat template

@@ -2,9 +2,9 @@
  * Refuses a run that a newer version of Troupe has written to, before this version writes anything.
  *
  * in   a run, opened for reading        out  nothing, or an error with the record or the file of the newer version
- * Looked at: every record of `runs` and `learner`; of `trajectories`, those that a resume folds; the manifests of the run's
- * checkpoints and published weights. The log's own format is checked when it is opened. Only headers are read of a record
- * whose message does not matter here.
+ * Checked are every record of `runs` and `learner`, those records of `trajectories` that a resume folds, and the
+ * manifests of the run's checkpoints and published weights. Of records of `trajectories` only the headers are read. The
+ * format of the log itself is checked elsewhere, when the log is opened.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { RunContext } from '../../runtime/openRun'
 import { refoldFrom } from '../ownership/refoldFrom'
 
-/** @throws TroupeError run.newer_format */
+/** Checks the run's records and manifests. @throws TroupeError run.newer_format for the first newer one */
 export async function refuseNewerFormats(context: Pick<RunContext, 'bus' | 'run' | 'files'>): Promise<void> {
   const facts: Fact[] = []
   for (const topic of ['runs', 'learner'] as const) {
@@ -56,7 +56,10 @@ async function eachRecord(
   }
 }
 
-/** Facts of these topics are small, so none lies in a blob. An unreadable one is reported by whoever folds it. */
+/**
+ * Decodes a fact of `runs` or `learner`; such facts are small, so none lies in the blob store. Returns undefined for
+ * one that cannot be decoded: actors that fold the topic report it.
+ */
 function factOf({ headers, value }: BusRecord): Fact | undefined {
   try {
     return decode({ headers, value }) as Fact
@@ -79,7 +82,10 @@ function checkManifests(directory: string): void {
   }
 }
 
-/** `format` of a manifest; 0 if there is none, or if it is damaged, which the check of its digest says. */
+/**
+ * Returns the field `format` of a manifest; 0 if the file or the field is missing, or the file is damaged, which the
+ * check of its digest reports.
+ */
 function formatOf(path: string): number {
   try {
     return Number((JSON.parse(readFileSync(path, 'utf8')) as { format?: unknown }).format ?? 0)

@@ -1,6 +1,6 @@
 /**
- * Process actor: a child that owns one outside process (an engine, a trainer, a renderer); each incarnation (life of
- * the actor between two restarts) starts one process.
+ * Process actor: an actor that owns one outside process (an engine, a trainer, a renderer), and starts a new one at
+ * each restart of the actor.
  *
  * in   how to start the process; its death
  * out  the process that is alive; calls to onUp after a start and onDown after the end of a process that was up
@@ -63,7 +63,7 @@ export interface ProcessActor<P extends Living> {
    * `process.failed_repeatedly` or `process.closed`, or with an error that no restart can help.
    */
   current(): Promise<P>
-  /** Rejects the pending calls of `current`, because the child is being stopped. */
+  /** Makes pending and later calls of `current` reject with `process.closed`, because the actor is being stopped. */
   end(): void
 }
 

@@ -1,5 +1,5 @@
 /**
- * A whole run in one process: builds the supervision tree of tree.ts, in the order in which its parts need one another.
+ * Runs a whole run in this process: starts the parts of the supervision tree (tree.ts), each after those that it needs.
  *
  * in   a run's options        out  the run: its end, and how to end it early
  * Invariant: everything that is started here ends with the run or with this process, whichever is first. Actors that

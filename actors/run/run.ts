@@ -52,8 +52,8 @@ export interface RunOptions {
   readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
   /**
-   * Aborted when the run is told to end while it starts, so that it does not wait for disk space; `startRun` or `joinRun`
-   * then fails. `Run.close` ends a run that has started.
+   * Aborted when the run is told to end while it starts, so that it does not wait for disk space; `startRun` or
+   * `joinRun` then fails. `Run.close` ends a run that has started.
    */
   readonly stop?: AbortSignal
   readonly onColdStart?: (done: number, loss: number) => void

@@ -1,11 +1,11 @@
 /**
- * Records the start of a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
+ * Records the start or resume of a run, waits for its end, and checks that a process fits the run that it joins.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
  * Invariant: a reader of the log finds the recipe that the run began with and, for its start and each resume, the
  * digests of recipe, code and tokenizer. The checks refuse a process with other code (unless `acceptCode` is true),
- * another recipe (a resume may change it: no check) or another tokenizer, and an executor whose code would run in another
- * environment (unless `acceptCode` is true).
+ * another recipe (a resume may change it: no check) or another tokenizer, and an executor whose code would run in
+ * another environment (unless `acceptCode` is true).
  */
 
 import type { RecipeConfig } from '../../config'
@@ -72,7 +72,10 @@ export async function recordRunStart(journal: Journal, options: RunStartOptions)
   await journal.append([{ type: 'run.resumed', ...common }])
 }
 
-/** Describes what the run's code can import; undefined, with a warning, where this host cannot run it. */
+/**
+ * Describes the environment (interpreter and packages) in which code that the model writes runs on this host. Logs a
+ * warning and returns undefined if this host cannot run such code.
+ */
 async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEnvironment | undefined> {
   try {
     const { digest, python, packages } = await environmentOf(config.tools)
@@ -84,7 +87,7 @@ async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEn
   }
 }
 
-/** Returns the environment under which the run was last started or resumed, as far as the log says. */
+/** Returns the environment that the run's latest start or resume with one recorded; undefined if none did. */
 async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | undefined> {
   const { oldest, next } = await journal.offsets('runs', 0)
   let last: ToolEnvironment | undefined
@@ -146,8 +149,8 @@ export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own
 }
 
 /**
- * Checks that code which a model writes runs on this host in the environment that the run's latest start or resume recorded.
- * Passes if `acceptCode` is true, or if the log records none (the learner's host cannot run the code).
+ * Checks that code which a model writes runs on this host in the environment that the run's latest start or resume
+ * recorded. Passes if `acceptCode` is true, or if the log records none (the learner's host cannot run the code).
  * @throws TroupeError config.other_environment, process.no_packages; SandboxError sandbox.no_python
  */
 export async function checkEnvironment(journal: Journal, config: Pick<RecipeConfig, 'tools'>, acceptCode: boolean) {

@@ -1,10 +1,10 @@
 /**
- * A Renderer whose process is a child in the supervision tree: a call that loses its process is repeated with the next
- * one.
+ * Makes a Renderer whose process is a child in the supervision tree: a call whose process dies is repeated with the
+ * next process.
  *
  * in   the process actor of a renderer        out  the Renderer's calls
- * Invariant: a call rejects because the template refuses it, because time ran out, or because the process was given up
- * or stopped; never because one process died. Rendering has no effect, so a call may be repeated.
+ * Invariant: a call rejects if the template refuses it, if time runs out, or if the process actor gave up or was
+ * stopped; not if one process died. Rendering has no side effect, so a call may be repeated.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -18,12 +18,13 @@ import type { Branch } from './roles/scope'
 type Started = Awaited<ReturnType<typeof startRenderer>>
 
 /**
- * Upper bound on the attempts of one call when process after process dies; the process actor gives up long before that.
+ * Upper bound on the attempts of one call when one process after another dies; the process actor usually gives up
+ * sooner.
  */
 const mostTries = 50
 /**
- * Upper bound on the milliseconds to wait, after a call lost its connection, for the report that the process died; then
- * the call is repeated.
+ * Upper bound on the time in ms to wait, after a call lost its connection, for the report that the process died. The
+ * call is then repeated, with or without that report.
  */
 const newsMs = 1000
 
@@ -45,8 +46,8 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
 }
 
 /**
- * Decodes and encodes tokens for the engines of the branch; its renderer process starts with the first call of any
- * method.
+ * Decodes and encodes tokens for the engines of the branch. The renderer process starts at the first call of `ready`,
+ * `decode` or `encode`; `close` does nothing, since the supervisor ends the process.
  */
 export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelOnDisk, 'directory'>): SharedRenderer {
   const actor = rendererActor('token-reader', branch, { directory })

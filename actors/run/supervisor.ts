@@ -1,11 +1,12 @@
 /**
- * Supervisor: an actor that starts children; when a child gives up, the supervisor pauses that child or escalates.
+ * Supervisor: an actor that starts child actors. When a child gives up, it lets that child pause, or escalates to its
+ * own supervisor.
  *
  * in   children to adopt, children that gave up, ends of pauses
  * out  children started, and started again after a pause; an escalation to its own supervisor
  * Invariant: one child's restart or pause leaves its siblings alone. Each child restarts itself with backoff (its
- * RestartPolicy); a supervisor acts when those restarts are used up, or at an error that no restart can help. It escalates
- * one child's error at most.
+ * RestartPolicy); a supervisor acts when those restarts are used up, or at an error that no restart can help. It
+ * escalates one child's error at most.
  */
 
 import type { Message } from '../../messages'
@@ -35,13 +36,13 @@ export interface Child {
 
 export interface SupervisorPlan {
   readonly name: string
-  /** Milliseconds that `release` gives a child, and `stop` gives the supervisor with all its children, to stop. */
+  /** Time in ms that `release` gives one child, and `stop` gives the supervisor with all its children, to stop. */
   readonly childStopsWithinMs: number
 }
 
 export interface SupervisorOptions {
   readonly plan: SupervisorPlan
-  /** Called with the error that this supervisor cannot handle; later children that give up are ignored. */
+  /** Called with the error that this supervisor cannot handle; after that, children that give up are ignored. */
   readonly escalate: (error: Error) => void
   readonly log: Log
   /** Called when a child begins a pause, so that the tree's status can show it. */

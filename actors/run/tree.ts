@@ -2,7 +2,8 @@
  * The supervision tree of a run: which supervisor has which children, and what it does when one gives up.
  *
  *   root
- *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator, grouper) per partition
+ *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator, grouper) per
+ * partition
  *   ├─ inference      an actor per engine (owns its process) ── the inference behaviour · token-reader (process)
  *   ├─ tools          an actor per sandbox (owns its processes) ── the tool executor
  *   └─ learning       trainer (process) · evaluator · curriculum · learner
@@ -11,8 +12,8 @@
  * functions that start the children are in roles/.
  * Invariant: every actor of a run is in this tree, and so is every lasting outside process except those that judge
  * answers (the verifier's sandbox, Python rewards), which the verifier owns. A child restarts alone, with backoff
- * (actor/restartPolicy.ts). A child that restarts too often, or fails with an error that no restart can help, gives up, and
- * its supervisor acts as written here.
+ * (actor/restartPolicy.ts). A child that restarts too often, or fails with an error that no restart can help, gives up,
+ * and its supervisor acts as written here.
  */
 import type { WhenGivenUp } from './escalation'
 import type { SupervisorPlan } from './supervisor'

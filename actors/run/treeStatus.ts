@@ -4,8 +4,8 @@
  *
  * in   state changes of a process's actors, and the GPUs that they lease
  * out  one record for each actor that has changed, at most 4 times a second
- * Invariant: the log ends with the latest state of every actor, unless the process was killed or the bus failed. A bus
- * failure loses records of this kind and never harms the run.
+ * Invariant: after `close`, the newest record of each actor has its latest state, unless an append failed or the
+ * process was killed. A failed append loses such records and never harms the run.
  */
 import { hostname } from 'node:os'
 import type { ActorStatus } from '../../messages/commands'
@@ -36,7 +36,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   const own = { tree: fx.unique(), host: hostname(), pid: process.pid }
   const latest = new Map<string, ActorStatus>()
   const changed = new Set<string>()
-  /** Number of restarts of earlier actors at each path: a child that paused comes back as a new actor. */
+  /** Number of restarts before the present actor at each path: a child that paused comes back as a new actor. */
   const before = new Map<string, number>()
   /** GPUs of each actor that has any. */
   const leased = new Map<string, readonly string[]>()

@@ -1,12 +1,12 @@
 /**
- * Circuit breaker for each engine: opens when the engine's turns fail one after another, or when fleet.ts sends the engine
- * to rest (it is silent, slow, or without the newest weights).
+ * Circuit breaker for each engine: opens when the engine's turns fail one after another, or when fleet.ts sends the
+ * engine to rest (it is silent, slow, or without the newest weights).
  *
  * in   turns completed or interrupted, engines sent to rest, engines that recovered
  * out  engines that have to rest (take no turns), and for how long
- * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine,
- * and when fleet.ts says so. Each rest is twice as long as the one before, up to a bound; a turn that the engine
- * completes while it is neither silent nor slow makes the next rest short again.
+ * Invariant: an engine rests when its last 5 turns or more, of at least two trajectories, ended in errors of the
+ * engine, and when fleet.ts says so. Each rest is twice as long as the one before, from 5 s to at most 60 s; a turn
+ * that the engine completes while it is neither silent nor slow sets the next rest back to 5 s.
  */
 import type { TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import type { EngineId, TrajectoryId } from '../../messages/ids'
@@ -15,7 +15,7 @@ import type { EngineId, TrajectoryId } from '../../messages/ids'
 export type Ailment = 'silent' | 'slow'
 
 interface Faults {
-  /** Number of failed turns of the engine in a row. */
+  /** Number of the engine's latest turns in a row that ended in an error of the engine. */
   readonly count: number
   readonly trajectories: ReadonlySet<TrajectoryId>
   readonly error: string
@@ -73,10 +73,10 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
   })
 }
 
-/** Milliseconds that an engine rests after `rests` earlier rests: 5 s, doubled each time, at most 60 s. */
+/** Time in ms that an engine rests after `rests` earlier rests: 5 s, doubled each time, at most 60 s. */
 export const restAfter = (rests: number): number => Math.min(longestRestMs, firstRestMs * 2 ** rests)
 
-/** Milliseconds that the engine has to rest if its rest begins now. */
+/** Time in ms that the engine has to rest if its rest begins now. */
 export const restMs = (faults: EngineFaults, engine: EngineId): number => restAfter(faults.get(engine)?.rests ?? 0)
 
 /** Lists the engines that have to rest now because their turns fail. */
@@ -102,13 +102,15 @@ export function rested(faults: EngineFaults, engine: EngineId, ailment?: Ailment
   })
 }
 
-/** Clears the engine's fault if it is the fault `from`. */
+/** Clears the engine's `ailment` if it is `from`; otherwise changes nothing. */
 export function recovered(faults: EngineFaults, engine: EngineId, from: Ailment): EngineFaults {
   const before = faults.get(engine)
   return before?.ailment === from ? new Map(faults).set(engine, { ...before, ailment: undefined }) : faults
 }
 
-/** Resets the engine's failed turns after it joined again; the number of its rests and its fault are kept. */
+/**
+ * Ends the engine's rest when it joins again: forgets its failed turns, but keeps its number of rests and `ailment`.
+ */
 export function joinedAgain(faults: EngineFaults, engine: EngineId): EngineFaults {
   const before = faults.get(engine)
   if (before === undefined) return faults

@@ -2,7 +2,7 @@
  * The scheduler's view of the run's engines: which engines are joined, with which weights, and which have to rest.
  *
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
- * out  engines that take turns from now on; engines that have to leave, each named once
+ * out  engines that take turns from now on; engines that have to rest, and so leave, each named once
  * Invariant: an engine takes turns when it has joined, has weights, and has sent a status or a fact since this
  * scheduler began, because the log may name an engine that died. Silence counts only while this scheduler was running:
  * a suspended process receives nothing.
@@ -25,8 +25,8 @@ import {
 import { type EnginePaces, paced, unpaced } from './pace'
 
 /**
- * Upper bound on the milliseconds that a gap between two inputs adds to `#clock`; a longer gap means that the process
- * was suspended.
+ * Upper bound on the time in ms that a gap between two inputs adds to `#clock`; a longer gap means that the process was
+ * suspended.
  */
 const longestNapMs = 1000
 
@@ -36,7 +36,7 @@ export class EngineFleet {
   readonly #joined = new Map<EngineId, EngineJoined>()
   readonly #applied = new Map<EngineId, PolicyVersion>()
   readonly #active = new Map<EngineId, PolicyVersion>()
-  /** Time of the latest sign of life of each engine, in milliseconds on the clock of the scheduler's running time. */
+  /** Time in ms, on `#clock` (the scheduler's running time), of the latest sign of life of each engine. */
   readonly #heardAt = new Map<EngineId, number>()
   readonly #appliedAt = new Map<EngineId, number>()
   readonly #slow = new Map<EngineId, string>()
@@ -46,8 +46,8 @@ export class EngineFleet {
 
   /**
    * @param silentMs milliseconds without a sign of life after which an engine has to leave
-   * @param behindMs milliseconds after one engine has loaded new weights at which an engine without them has to leave, if
-   * turns wait for them
+   * @param behindMs milliseconds after one engine has loaded new weights at which an engine without them has to leave,
+   * if turns wait for them
    */
   constructor(silentMs: number, behindMs: number) {
     this.#silentMs = silentMs
@@ -128,8 +128,8 @@ export class EngineFleet {
   }
 
   /**
-   * Sends joined engines to rest that gave no sign of life for `silentMs`, and lists them once; includes engines that
-   * only the log names.
+   * Sends joined engines to rest that gave no sign of life for `silentMs` or more of this scheduler's running time, and
+   * lists each once; also engines that joined according to the log and have never sent this scheduler anything.
    */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
@@ -148,8 +148,8 @@ export class EngineFleet {
   }
 
   /**
-   * Sends engines to rest that did not load this version within `behindMs` after the first engine did, and lists them,
-   * so that turns stop waiting for them.
+   * Sends engines to rest that take turns but have not loaded this version or a newer one `behindMs` after another such
+   * engine did, and lists them, so that turns stop waiting for them. Lists none while no engine has this version.
    */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)

@@ -1,10 +1,11 @@
 /**
- * Finds engines that are far slower than the other engines, by the p99 of their turns' time per token.
+ * Finds engines that are far slower than the other engines, by the p99 over turns of the time per token after the
+ * first.
  *
  * in   completed turns        out  a verdict on an engine each time it has completed `window` further measured turns
  * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
- * Turns in which the weights changed or the engine preempted the turn, and turns of few tokens, are not measured: their
- * time does not depend on the engine's speed alone.
+ * Turns in which the weights changed or the engine preempted the turn, and turns of fewer than `leastTokens` tokens,
+ * are not measured: their time does not depend on the engine's speed alone.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
@@ -25,10 +26,11 @@ export type PaceVerdict = { readonly isSlow: false } | { readonly isSlow: true; 
 const window = 100
 /** Lower bound on the tokens of a measured turn; a shorter turn has too few tokens for a reliable time per token. */
 const leastTokens = 16
-/** Factor: an engine is slow if its p99 exceeds the median p99 of the other engines this many times. */
+/** Factor: an engine is slow if its p99 is above this many times the median p99 of the other engines. */
 const slowTimes = 4
 /**
- * Milliseconds per token below which an engine is never slow: at such speeds a busy host alone explains the difference.
+ * Milliseconds per token: an engine with this p99 or less is never slow, since a busy host alone can explain the
+ * difference.
  */
 const quickMs = 100
 

@@ -8,9 +8,9 @@
  *      engine.left for an engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for
  *      every turn that ran on it
  * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
- * have sent a sign of life since this scheduler began; no turn is assigned while an engine sleeps. The state is soft: a new scheduler learns the engines from the
- * log and from their status, and the turns from the coordinators, which ask again. The queue and the ledger are mutable
- * objects, so a state is a view of them and not a value of its own.
+ * have sent a sign of life since this scheduler began; no turn is assigned while an engine sleeps or the run is paused.
+ * The state is soft: a new scheduler learns the engines from the log and from their status, and the turns from the
+ * coordinators, which ask again. The queue and the ledger are mutable objects, so an earlier state changes with them.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
@@ -29,17 +29,19 @@ export interface SchedulerState {
   /** Trajectories that are under way and that this scheduler has assigned at least once. */
   readonly started: Set<TrajectoryId>
   /**
-   * Requests that wait until at least one engine takes turns and every such engine has loaded new enough weights.
+   * Requests that wait until at least one engine takes turns and each such engine has loaded the request's `minVersion`
+   * or a newer version.
    */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
   /**
-   * Engines that freed their memory for the trainer. No turn is assigned while one sleeps: they sleep and wake together,
-   * and none has a KV cache afterwards.
+   * Engines that freed their memory for the trainer. No turn is assigned while one sleeps: they sleep and wake
+   * together, and none has a KV cache afterwards.
    */
   readonly asleep: Set<EngineId>
   /**
-   * Trajectories whose turn ran on an engine that left; their turns are interrupted so that the coordinators ask again.
+   * Trajectories whose turn ran on an engine that left, with that engine. `turn.interrupted` is written for them at the
+   * next input that is not a tick, so that the coordinators ask again.
    */
   readonly stranded: Map<TrajectoryId, EngineId>
   /** True while a person's pause holds: no turn is assigned; assigned ones go on. */
@@ -48,12 +50,13 @@ export interface SchedulerState {
 
 export interface SchedulerOptions {
   /**
-   * Milliseconds without a sign of life after which an engine is removed; engines send one a second. Default: 15,000.
+   * Time in ms without a sign of life after which an engine is removed; engines send a status every second. Default:
+   * 15,000.
    */
   readonly silentMs?: number
   /**
-   * Milliseconds that turns wait for an engine without the newest weights, from when another engine has loaded them; then
-   * that engine is removed. Default: 60,000.
+   * Time in ms that turns wait for an engine without the weights that they need, from when another engine has loaded
+   * them; then that engine is removed. Default: 60,000.
    */
   readonly behindMs?: number
 }
@@ -177,8 +180,8 @@ function takeEarly(state: SchedulerState): void {
 }
 
 /**
- * Lists engines to remove because they did not load the weights that waiting turns need: turns wait for all engines to
- * load them, but not for ever.
+ * Lists engines to remove because they have not loaded, `behindMs` after another engine, the newest weights that a
+ * waiting turn needs. Turns wait for all engines to load them, but not for ever.
  */
 function behind({ early, fleet }: SchedulerState): readonly Rest[] {
   const asked = [...early.values()].map(({ minVersion }) => minVersion)
@@ -215,8 +218,9 @@ const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
 /**
- * Records a request for a turn; hands it to the policy, or keeps it in `early` while the engines' weights are too old
- * for it. Ignores an attempt that is older than the latest known one.
+ * Records a request for a turn. Hands it to the scheduling policy, or keeps it in `early` while no engine takes turns
+ * or one of them has weights that are too old for it. Ignores a request for an earlier turn, or an earlier attempt of
+ * the turn, than the trajectory's latest request.
  */
 function take(state: SchedulerState, request: GenerateTurn): void {
   const known = state.requests.get(request.trajectory)

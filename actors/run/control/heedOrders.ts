@@ -1,9 +1,10 @@
 /**
- * Heeds orders in every process of a run: its clock stands still while a pause holds, and an abort makes its end quick.
+ * Follows a person's orders in every process of a run: stops the run's clock while a pause holds, and tells whether the
+ * run was aborted, so that the process waits less for its actors when it ends.
  *
  * in   control.obeyed, run.resumed        out  the run's clock stopped or started; whether the run was aborted
- * Invariant: no deadline passes during a pause (of a turn, a tool call, a group), in any process, also one that joins
- * while the pause holds.
+ * Invariant: while a pause holds, no deadline (of a turn, a tool call, a group) passes in any process of the run, also
+ * not in one that joins meanwhile.
  */
 import type { DiskPause } from '../../../runtime/disk/diskPause'
 import type { Effects } from '../../../runtime/effects'

@@ -1,9 +1,9 @@
 /**
- * Raises the alarm `stalled`: for so many minutes no role has written a fact.
+ * Raises the alarm `stalled` when no process of the run has written a fact for `minutes` minutes.
  *
- * in   the ends of the run's fact topics, looked at every 10 s        out  alarm.raised, once until a fact follows
- * Invariant: a pause of the run (a person's order, a full disk) and time in which this process was suspended do not count.
- * Only offsets are read, so watching costs the same whatever the run writes.
+ * in   the end offsets of the run's fact topics, read every 10 s        out  alarm.raised, once until another fact
+ * Invariant: a pause of the run (a person's order, a full disk) does not count as time; a time in which this process
+ * was suspended counts as 20 s at most. Only offsets are read, so the cost does not depend on how much the run writes.
  */
 import { stalled } from '../../../config'
 import { ActiveClock } from '../../../runtime/activeClock'
@@ -22,7 +22,7 @@ export interface StallAlarmOptions {
   readonly mayAct: () => Promise<boolean>
 }
 
-/** Makes the watch; `look` is what a timer calls every 10 s. */
+/** Makes the watch: `look` checks once and raises the alarm if it is due; `start` calls it every 10 s. */
 export function stallAlarm({ journal, fx, log, minutes, mayAct }: StallAlarmOptions) {
   const clock = new ActiveClock(2 * lookEveryMs)
   let [end, since, raised] = [-1, 0, false]
@@ -53,7 +53,7 @@ export function stallAlarm({ journal, fx, log, minutes, mayAct }: StallAlarmOpti
 
   return {
     look,
-    /** Looks every 10 s until the result is called. A look that fails is logged and made again. */
+    /** Calls `look` every 10 s until the result is called. An error of `look` is logged. */
     start(): () => Promise<void> {
       let looking: Promise<void> | undefined
       const timer = setInterval(() => {

@@ -1,10 +1,11 @@
 /**
- * Takes up the orders of a person, in the process that has the learner's role.
+ * Records the orders of a person as facts that all roles follow; runs in the process that has the learner's role.
  *
  * in   run.control on the topic `control`; on lmdb, order files in the run's directory, which become such commands
  * out  control.obeyed, once for each order
- * Invariant: an order is obeyed once, however often it arrives and whoever takes it up: its id is in the fact. A drain or
- * an abort that was given before the run was last started or resumed is out of date, and is left out.
+ * Invariant: one control.obeyed is written for each order, however often the order arrives and whichever process reads
+ * it, since the fact has the order's id. A drain or abort that was given before the run was last started or resumed is
+ * out of date and is ignored, with a warning.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Fact } from '../../../messages/facts'
@@ -15,7 +16,7 @@ import { asError } from '../../../runtime/errors'
 import type { Journal } from '../../../runtime/journal/journal'
 import type { Log } from '../../../runtime/log'
 
-/** Milliseconds between two looks for order files. */
+/** Time in ms between two searches for order files. */
 const lookEveryMs = 500
 
 export interface TakeOrdersOptions {
@@ -23,7 +24,7 @@ export interface TakeOrdersOptions {
   readonly fx: Effects
   readonly log: Log
   readonly learnerEpoch: Epoch
-  /** Facts of `runs` so far. */
+  /** Facts of the topic `runs` so far. */
   readonly said: readonly Fact[]
   /** Directory with order files; undefined where orders are written to the bus itself. */
   readonly directory?: string | undefined
@@ -31,7 +32,7 @@ export interface TakeOrdersOptions {
   readonly onError: (error: Error) => void
 }
 
-/** Resolves, once orders are followed, with the function that ends it. */
+/** Begins to follow orders; resolves with a function that stops it. */
 export async function takeOrders(options: TakeOrdersOptions): Promise<() => Promise<void>> {
   const { journal, fx, log, learnerEpoch, said, directory, mayAct, onError } = options
   const obeyed = said.flatMap(fact => (fact.type === 'control.obeyed' ? [fact] : []))
