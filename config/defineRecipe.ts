@@ -13,11 +13,11 @@ import type { ToolSchema } from './toolSchema'
 /** Tasks by index, so that a cursor stored in a fact determines which tasks come next. */
 export interface TaskSource {
   /**
-   * Returns the training task at `index`. It wraps around after the last task; the source decides the order of the next
-   * round.
+   * Returns the training task at `index`, a number from 0 that keeps growing. Beyond the last task the tasks come
+   * again; the source decides in which order.
    */
   train(index: number): Task
-  /** Returns a task that is never trained on; index < evaluation.problems. */
+  /** Returns a task that is never trained on. @param index from 0 to evaluation.problems − 1 */
   evaluation(index: number): Task
   /** Number of rows of the data set that were left out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
@@ -33,7 +33,7 @@ export interface Recipe {
   /** Schema of `config.data`; absent: any data is accepted. */
   readonly data?: z.ZodType<Readonly<Record<string, unknown>>>
   tasks(config: RecipeConfig): Promise<TaskSource>
-  /** True if another program makes the tasks, in many seconds: `troupe check` does not make them. */
+  /** True if `tasks` starts another program and takes many seconds; `troupe check` then does not call it. */
   readonly hasSlowTasks?: boolean
   /** The recipe's own rewards, by the name that `reward.name` or a task gives. */
   readonly rewards?: Readonly<Record<string, RewardFunction>>

@@ -3,8 +3,8 @@
  *
  * in   a recipe, the number of GPUs that the process sees, the engines and trainer ranks that the process starts
  * out  GPU indices of each engine and of the trainer
- * Invariant: pure; the same recipe and numbers give the same plan. A plan that needs more GPUs than the host has is
- * refused, and the error shows the sum. On a host without GPUs, engines and trainer get none.
+ * Invariant: pure; the same recipe and numbers give the same plan. A `hardware.plan` that needs more GPUs than the host
+ * has is refused; without one, engines and trainer then share the GPUs. On a host without GPUs they get none.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'

@@ -18,8 +18,8 @@ const forms =
   'write recorded:RUN, recorded:RUN@lmdb:DIR or recorded:RUN@kafka://HOST:PORT for a log elsewhere, or simulated:FILE'
 
 /**
- * Converts addresses to `--set` assignments; undefined when no address is of these two kinds. @throws TroupeError
- * config.bad_engine
+ * Converts addresses to `--set` assignments; undefined if no address is of these two kinds.
+ * @throws TroupeError config.bad_engine
  */
 export function fileEngineOverrides(addresses: readonly string[]): readonly string[] | undefined {
   const kind = (['recorded', 'simulated'] as const).find(each => addresses.some(text => text.startsWith(`${each}:`)))

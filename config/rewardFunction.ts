@@ -20,7 +20,8 @@ export interface RewardContext {
   readonly timeoutMs: number
   readonly config: RecipeConfig
   /**
-   * Stops the clock of `timeoutMs` until the promise settles: for a wait, as in a queue, that is not part of judging.
+   * Stops the clock of `timeoutMs` until `wait` settles, and returns its result: for waits, as in a queue, that are not
+   * part of judging.
    */
   aside<T>(wait: Promise<T>): Promise<T>
   /**

@@ -1,9 +1,9 @@
 /**
- * Refuses a recipe that a new run must not start with, though its schema accepts it: logs hold recipes of earlier versions,
- * which the schema must go on reading.
+ * Refuses recipes that a new run must not start with although the schema accepts them: the schema must still read such
+ * recipes in the logs of earlier versions.
  *
  * in   a resolved recipe        out  its faults, each with the field and the reason
- * Invariant: pure; a resume does not ask, since it continues with the recipe that its run was started with.
+ * Invariant: pure. A resume makes no such check, since it continues with the recipe that its run was started with.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'
@@ -23,7 +23,9 @@ export function refuseWithoutRendezvous({ name, train: { nodes, rendezvous } }: 
   })
 }
 
-/** Lists fields of the recipe that a new run that trains could not obey, with the reasons; empty if `train.steps` is 0. */
+/**
+ * Lists fields of the recipe that a new run that trains could not obey, with the reasons; empty if `train.steps` is 0.
+ */
 export function startFaults({ rollout, train, hardware }: RecipeConfig): readonly Fault[] {
   if (train.steps === 0) return []
   const correction = correctionOf(train)

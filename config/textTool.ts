@@ -1,4 +1,4 @@
-/** Lets a tool of a recipe in TypeScript be written as one function that returns text. */
+/** Makes a tool of a TypeScript recipe from one function that returns text. */
 import { z } from 'zod'
 import type { ToolContext, ToolFunction } from './toolFunction'
 import type { ToolSchema } from './toolSchema'
@@ -10,9 +10,9 @@ export interface TextTool {
 }
 
 /**
- * Makes a tool from a function. Its name is the function's, unless `name` says otherwise. `parameters`: a zod object, or its fields; their
- * `.describe()` is what the model reads. The function gets arguments that fit, and returns the text that the model reads, or JSON; what it
- * throws becomes an error of the call, which the model reads too.
+ * Makes a tool from a function. Its name is the function's, unless `name` says otherwise. `parameters`: a zod object,
+ * or its fields; their `.describe()` is what the model reads. The function gets arguments that fit, and returns the
+ * text that the model reads, or JSON; what it throws becomes an error of the call, which the model reads too.
  * @throws TypeError if the function has no name and `name` is missing
  */
 export function textTool<Fields extends z.ZodRawShape>(
@@ -32,7 +32,7 @@ export function textTool<Fields extends z.ZodRawShape>(
   }
 }
 
-/** The fields `tools` and `toolFunctions` of a recipe: `defineRecipe({ …, ...toolsOf(price, search) })`. */
+/** Returns the fields `tools` and `toolFunctions` of a recipe: `defineRecipe({ …, ...toolsOf(price, search) })`. */
 export const toolsOf = (...tools: readonly TextTool[]) => ({
   tools: tools.map(({ schema }) => schema),
   toolFunctions: Object.fromEntries(tools.map(({ schema, run }) => [schema.name, run])),

@@ -1,5 +1,5 @@
 /**
- * Addresses of trackers of experiments, as `track --to` and a recipe's `trackers` write them.
+ * Parses addresses of experiment trackers, as `track --to` and a recipe's `trackers` take them.
  *
  * in   tensorboard:DIRECTORY, mlflow:URL or mlflow:URL#EXPERIMENT        out  its parts, or the reason why it is none
  */
@@ -9,7 +9,7 @@ export type TrackerAddress =
 
 export const trackerForms = 'tensorboard:DIRECTORY or mlflow:URL[#EXPERIMENT]'
 
-/** Reads an address. A string says why it is not one. */
+/** Parses an address. Returns a string, the reason, if the text is not an address. */
 export function trackerAddress(text: string): TrackerAddress | string {
   const [, kind, place = ''] = /^([a-z]+):(.+)$/s.exec(text) ?? []
   if (kind === 'tensorboard') return { kind, directory: place }

@@ -1,9 +1,10 @@
 /**
  * Bytes that autograd keeps from the forward pass of one micro-batch to its backward pass.
  *
- * in   the architecture of a Llama or Qwen2 model, how a rank trains it        out  bytes of one layer, of the whole model
- * Invariant: each term is a tensor that transformers' LlamaDecoderLayer or the trainer's packed attention saves, counted
- * once where two operations save the same memory. `bench estimate` and tests/config/estimate compare the sums
+ * in   the architecture of a Llama or Qwen2 model, how a rank trains it        out  bytes of one layer, of the whole
+ * model
+ * Invariant: each term is a tensor that transformers' LlamaDecoderLayer or the trainer's packed attention saves,
+ * counted once where two operations save the same memory. `bench estimate` and tests/config/estimate compare the sums
  * with measured steps.
  */
 import type { ModelShape } from './modelShape'
@@ -18,7 +19,7 @@ export interface MicroBatchShape {
   /** Rank of the LoRA adapters; undefined if all parameters are trained. */
   readonly loraRank: number | undefined
   readonly ranks: number
-  /** When ranks sum gradients; default: after each micro-batch. */
+  /** Time at which ranks sum their gradients: after each micro-batch (default), or once before an update. */
   readonly gradientReduction?: GradientReduction | undefined
   readonly device: 'cpu' | 'cuda'
 }
@@ -31,18 +32,20 @@ export function layerMatrices({ hidden, intermediate, heads, kvHeads, headDim }:
 }
 
 /**
- * Bytes of a number in the residual stream: 2 if several ranks compute in bfloat16, else 4. A single rank keeps the stream in
- * float32 and casts the inputs of matrix products (autocast); several ranks gather bfloat16 parameters, so the stream is bfloat16.
+ * Bytes of a number in the residual stream: 2 if several ranks compute in bfloat16, else 4. A single rank keeps the
+ * stream in float32 and casts the inputs of matrix products (autocast); several ranks gather bfloat16 parameters, so
+ * the stream is bfloat16.
  */
 export const streamBytes = ({ half, ranks }: MicroBatchShape): number => (half && ranks > 1 ? 2 : 4)
 
 /**
  * Bytes that a layer saves for a token.
  *
- * Both norms save their input in float32, the normalised input in the stream's dtype (LoRA freezes the norms and saves none),
- * and their output, which the matrix products read. Autocast saves a bfloat16 copy of that output for each of q, k, v, gate and up.
- * Attention saves q, k, v, its output and a copy of it that o_proj reads; the MLP saves gate, its activation, up and their
- * product; an adapter saves `rank` numbers a matrix. 1/rms and the log-sum-exp of each head are float32.
+ * Both norms save their input in float32, the normalised input in the stream's dtype (LoRA freezes the norms and saves
+ * none), and their output, which the matrix products read. Autocast saves a bfloat16 copy of that output for each of q,
+ * k, v, gate and up. Attention saves q, k, v, its output and a copy of it that o_proj reads; the MLP saves gate, its
+ * activation, up and their product; an adapter saves `rank` numbers a matrix. 1/rms and the log-sum-exp of each head
+ * are float32.
  */
 export function layerBytesPerToken(step: MicroBatchShape): number {
   const { shape: s, half, loraRank, ranks } = step
@@ -54,7 +57,10 @@ export function layerBytesPerToken(step: MicroBatchShape): number {
   return norms + inputs + product * (3 * q + 2 * kv + 4 * s.intermediate + 7 * (loraRank ?? 0)) + 4 * (2 + s.heads)
 }
 
-/** Bytes of the bfloat16 copies of a layer's matrices that autocast makes; several ranks gather bfloat16 parameters instead. */
+/**
+ * Bytes of the bfloat16 copies of a layer's matrices that autocast makes; several ranks gather bfloat16 parameters
+ * instead.
+ */
 export const layerCopiesBytes = ({ shape, half, ranks }: MicroBatchShape): number =>
   half && ranks === 1 ? 2 * layerMatrices(shape) : 0
 
@@ -64,8 +70,8 @@ export const layerBytes = (step: MicroBatchShape): number =>
 
 /**
  * Bytes that the model holds for the backward pass when its forward pass has ended: all that each layer saves or, with
- * checkpointing, only the layer's input; the last norm's input and normalised input; the head's input and the bfloat16 copy of
- * the head's weight; cos and sin of the positions.
+ * checkpointing, only the layer's input; the last norm's input and normalised input; the head's input and the bfloat16
+ * copy of the head's weight; cos and sin of the positions.
  */
 export function savedBytes(step: MicroBatchShape): number {
   const { shape: s, tokens, half, checkpointing, loraRank, ranks } = step

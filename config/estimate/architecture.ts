@@ -1,5 +1,5 @@
 /**
- * The model's transformers config: from the recipe, else from the model's directory.
+ * Returns the model's transformers config: the one in the recipe, else `config.json` in the model's directory.
  *
  * in   the recipe's model        out  the config's fields, or the reason why they cannot be read
  */
@@ -8,7 +8,10 @@ import { join, resolve } from 'node:path'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
 
-/** @throws TroupeError config.no_architecture if the recipe has no architecture and the model's config.json cannot be read */
+/**
+ * @throws TroupeError config.no_architecture if the recipe has no architecture and the model's config.json cannot be
+ * read
+ */
 export function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
   if (model.from === 'random') return model.config
   if (model.architecture !== undefined) return model.architecture

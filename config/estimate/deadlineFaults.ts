@@ -2,8 +2,8 @@
  * Finds the deadlines and timeouts of a recipe that are shorter than the estimated durations.
  *
  * in   a resolved recipe, its estimated durations        out  a sentence for each fault, with the sum that shows it
- * Invariant: the start of a run refuses only a recipe with a `hardware` section. Without one the estimate assumes default
- * hardware, which says nothing about the machine of the run.
+ * Invariant: the start of a run refuses only a recipe with a `hardware` section. Without one the estimate assumes
+ * default hardware, which says nothing about the machine of the run.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -26,7 +26,8 @@ export function deadlineFaults({ rollout, timeouts = {}, train }: RecipeConfig, 
 }
 
 /**
- * Refuses to begin a run whose deadlines or timeouts are shorter than the estimate. Accepts a recipe without a `hardware` section.
+ * Refuses to begin a run whose deadlines or timeouts are shorter than the estimate. Accepts a recipe without a
+ * `hardware` section.
  * @throws TroupeError config.deadline_too_short
  */
 export function refuseShortDeadlines(config: RecipeConfig): void {

@@ -2,9 +2,10 @@
  * Disk that a run's checkpoints and published weights take.
  *
  * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
- * Invariant: the sum is the largest that the run reaches. Beside the `keepCheckpoints` newest checkpoints there may be an
- * older one that a step began from, and one that is being written. A checkpoint also holds its version's published weights.
- * The caller gives the resolved `train.innerCheckpointEvery`; undefined counts as 0 (none).
+ * Invariant: the sum is an upper bound for a run that trains one step at a time. Beside the `keepCheckpoints` newest
+ * checkpoints it counts an older one that a step began from, and one that is being written. A checkpoint also holds its
+ * version's published weights. The caller gives the resolved `train.innerCheckpointEvery`; undefined counts as 0
+ * (none).
  */
 import type { RecipeConfig } from '../schema'
 import { billions, type Figure, figure, gib } from './figure'
@@ -22,7 +23,10 @@ export interface DiskNeed {
   readonly bytes: number
 }
 
-/** Bytes in a checkpoint for each trained parameter: its value and two moments; with a KL term also the reference. All float32. */
+/**
+ * Bytes in a checkpoint for each trained parameter: its value and two moments; with a KL term also the reference. All
+ * float32.
+ */
 const [stateBytes, referenceBytes] = [12, 4]
 
 /** Size of one checkpoint: the state of each trained parameter, and the published weights. */
@@ -59,7 +63,9 @@ export function diskNeed({ parameters, trainable }: Trained, train: RecipeConfig
   return { figures, bytes: figures.reduce((sum, { value }) => sum + value * gib, 0) }
 }
 
-/** Checkpoints in the middle of a step: the newest, and the one that is being written. No weights are published in them. */
+/**
+ * Checkpoints in the middle of a step: the newest, and the one that is being written. No weights are published in them.
+ */
 function innerNeed(trainable: number, { klCoef }: RecipeConfig['train']): Figure {
   const bytes = stateBytes + (klCoef > 0 ? referenceBytes : 0)
   const formula = `2 × ${bytes} bytes × ${billions(trainable)} trained (train.innerCheckpointEvery)`

@@ -1,5 +1,5 @@
 /**
- * Estimates how long everything takes that a deadline or a timeout of the recipe bounds.
+ * Estimates the durations that the recipe's deadlines and timeouts bound.
  *
  * in   the sizes of a recipe, its tokens and times        out  seconds, each with its formula
  * Assumptions: storage is read and written at `hardware.storageGBps` by one process at a time; engines are full, so a
@@ -11,7 +11,9 @@ import { billions, count, type Figure, figure } from './figure'
 import type { Sizes } from './sizes'
 import type { Times } from './time'
 
-/** Assumed mean tokens of a cold-start conversation; a shorter context lowers it. The paper's conversations have 604. */
+/**
+ * Assumed mean tokens of a cold-start conversation; a shorter context lowers it. The paper's conversations have 604.
+ */
 const sftTokens = 1024
 
 export interface Durations {

@@ -1,6 +1,6 @@
 /**
- * Model of the engine that a recipe's hardware would run: the estimate of generation and the rehearsal's simulated engines
- * use the same one.
+ * Builds the simulator's model of an engine on a recipe's hardware. The estimate of generation and the simulated
+ * engines of a rehearsal use the same model.
  *
  * in   the sizes of a recipe        out  an engine model of the simulator
  * A step reads the weights once (`denseFloor`) or is bound by arithmetic (`densePerToken`), and reads the keys and
@@ -15,7 +15,9 @@ import type { Sizes } from './sizes'
 
 /** Upper bound on the tokens of one step: vLLM's default on a GPU with at least 70 GB. */
 const maxBatchTokens = 8192
-/** Milliseconds that the host needs for a step besides the GPU's work, as vLLM's scheduler and sampler. */
+/**
+ * Assumed milliseconds of a step that the host needs besides the GPU's work, for such as vLLM's scheduler and sampler.
+ */
 const overheadMs = 2
 
 export function plannedEngine(sizes: Sizes): EngineModel {

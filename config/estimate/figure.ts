@@ -1,4 +1,6 @@
-/** A number of the estimate with its unit and the formula that it comes from, and how numbers are written in formulas. */
+/**
+ * A number of the estimate with its unit and the formula that it comes from, and how numbers are written in formulas.
+ */
 
 export interface Figure {
   readonly what: string

@@ -1,17 +1,18 @@
 /**
- * Time of a step's generation, by the engine model that the rehearsal's simulated engines have.
+ * Estimates the time in which the rollouts of a step are generated, by the engine model of engineModel.ts.
  *
  * in   an engine model, the number of engines, rollouts and their mean tokens
  * out  sequences that run at once on an engine, seconds between two tokens of a sequence, seconds of the step
- * Invariant: a token that is sampled reads the keys and values of all tokens before it, so a rollout of n tokens reads n²/2
- * of them. Left out: prompts, tools, the tail in which few long rollouts still run, and differences between engines.
+ * Invariant: a token that is sampled reads the keys and values of all tokens before it, so a rollout of n tokens reads
+ * n²/2 of them. Left out: prompts, tools, the tail in which few long rollouts still run, and differences between
+ * engines.
  */
 import { type EngineModel, stepMs } from '../../kernels'
 import { count, type Figure, figure } from './figure'
 
 export interface Generation {
   readonly figure: Figure
-  /** Sequences that decode at once on an engine, and what bounds them. */
+  /** Number of sequences that decode at once on an engine, and the name of the limit that bounds this number. */
   readonly running: number
   readonly bound: string
   /** Seconds between two tokens of a sequence when all sequences of an engine have their mean tokens. */

@@ -1,5 +1,6 @@
 /**
- * Size of the chunks in which the trainer applies the language-model head, as in `policy/troupe_policy/model/logprobs.py`.
+ * Size of the chunks in which the trainer applies the language-model head, as in
+ * `policy/troupe_policy/model/logprobs.py`.
  *
  * in   the size of the vocabulary, the kind of device        out  tokens of a chunk
  * Invariant: the constants are read from the file that the trainer reads, so that estimate and trainer agree.

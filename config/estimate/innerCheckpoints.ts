@@ -1,21 +1,24 @@
 /**
- * Resolves `train.innerCheckpointEvery`, the updates between two checkpoints in the middle of a step: the recipe's value,
- * else one from the estimate.
+ * Resolves `train.innerCheckpointEvery`, the number of updates between two checkpoints within one step: the recipe's
+ * value, else one from the estimate.
  *
  * in   a resolved recipe, the estimated durations        out  a number of updates (0: none), with where it comes from
- * Invariant: without a value in the recipe, a step of one update has no such checkpoint, and neither has a step whose
- * estimate is unknown or at most `boundSeconds`.
+ * Invariant: if the recipe names no value, the number is 0 for a step of one update, and for a step whose estimated
+ * duration is unknown or at most `boundSeconds`.
  */
 import type { RecipeConfig } from '../schema'
 import type { Durations } from './durations'
 import { durationsIfKnown } from './timeouts'
 
-/** Seconds of training that a crash may cost; a step that takes longer gets checkpoints in its middle. */
+/**
+ * Seconds of training that a crash may cost. A step with a longer estimate gets a checkpoint about every so many
+ * seconds.
+ */
 export const boundSeconds = 1800
 
 export interface ExplainedInner {
   readonly every: number
-  /** Where the value comes from; undefined if the recipe names it. */
+  /** Source of the value, in words; undefined if the recipe names the value. */
   readonly origin: string | undefined
 }
 

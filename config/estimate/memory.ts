@@ -1,5 +1,5 @@
 /**
- * Memory that a rank of the trainer and an engine need.
+ * Estimates the memory that a rank of the trainer needs, and the memory of an engine.
  *
  * in   the sizes of a recipe        out  figures in GiB; the trainer's sum for each GPU; tokens of an engine's KV cache
  */
@@ -19,13 +19,16 @@ import { peakMoment } from './workingSet'
 
 export interface TrainerMemory {
   readonly figures: readonly Figure[]
-  /** Sum of what lies on each GPU during a step, GiB. */
+  /** Memory that the trainer takes on each of its GPUs at the peak of a step, GiB. */
   readonly gpuGib: number
   /** Part of `gpuGib` that stays between two steps: weights and optimizer, GiB. */
   readonly restingGib: number
 }
 
-/** GPU memory of one rank, in bytes. `bench estimate` and a test compare these numbers with measured steps of the trainer. */
+/**
+ * GPU memory of one rank, in bytes. `bench estimate` and a test compare these numbers with measured steps of the
+ * trainer.
+ */
 export interface TrainerBytes {
   readonly weights: number
   readonly gradients: number
@@ -52,7 +55,10 @@ export function trainerBytes(step: MicroBatchShape, parameters: number, trainabl
   }
 }
 
-/** Memory of a rank. `gradientReduction`: when ranks sum gradients, which decides how much of them a rank holds. */
+/**
+ * Estimates the memory of a rank. `gradientReduction`: with `update` a rank holds whole gradients until an update, with
+ * `micro-batch` only its shard of them.
+ */
 export function trainerMemory(
   { config: { train }, shape: s, parameters, trainable, ranks }: Sizes,
   gradientReduction: GradientReduction,
@@ -154,7 +160,8 @@ export function engineMemory({ config: { engine }, hardware, shape, parameters, 
   const bytes = isLocal ? bytesOf(engine.dtype, engine.device) : 2
   const weightsGib = (bytes * parameters) / tp / gib
   const kvBytes = (bytes / 2) * kvBytesOf(shape)
-  // A local engine's cache holds `engine.kvTokens`; a server's fills what weights leave of `hardware.engineMemoryShare`.
+  // A local engine's cache holds `engine.kvTokens`; a server's fills what weights leave of
+  // `hardware.engineMemoryShare`.
   const kvGib = isLocal ? (engine.kvTokens * kvBytes) / gib : Math.max(0, memoryGib * engineMemoryShare - weightsGib)
   const kvTokens = isLocal ? engine.kvTokens : Math.floor((kvGib * gib * tp) / kvBytes)
   const figures = [

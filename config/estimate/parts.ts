@@ -1,4 +1,4 @@
-/** The parts of an estimate, computed once: each depends on those before it. */
+/** Computes the parts of an estimate, each once: sizes, memory, tokens, gradient reduction, times and durations. */
 import type { RecipeConfig } from '../schema'
 import type { HardwareConfig } from '../sections/hardware'
 import { type Durations, durationsOf } from './durations'

@@ -1,9 +1,10 @@
 /**
  * Adds up the memory of each kind of GPU in the device plan (it generates, trains, or does both), and of a host.
  *
- * in   the sizes of a recipe, memory of trainer and engine        out  sums; a fault for each sum that exceeds the memory
- * Assumption: the memory that a sleeping engine or a resting trainer keeps on its GPU (`asleepGib`). A split has GPUs that
- * generate and GPUs that train; a colocated GPU generates and trains in turn; a shared GPU does both at once.
+ * in   the sizes of a recipe, memory of trainer and engine        out  sums; a fault for each sum that exceeds the
+ * memory A sleeping engine, and a trainer whose weights are offloaded, are assumed to keep `asleepGib` on their GPU. A
+ * split has GPUs that generate and GPUs that train; a colocated GPU generates and trains in turn; a shared GPU does
+ * both at once.
  */
 import { TroupeError } from '../../runtime/errors'
 import { deviceNeeds, devicePlan } from '../devicePlan'
@@ -22,7 +23,10 @@ export interface GpuSums {
   readonly faults: readonly string[]
 }
 
-/** Memory taken on a GPU while the trainer takes `trainer` GiB of it: the sum, and its parts in words. */
+/**
+ * Returns the memory that is taken on a GPU while the trainer takes `trainer` GiB of it: the sum, and its parts in
+ * words.
+ */
 export function trainerGib(
   { placement }: Sizes,
   trainer: number,
@@ -69,7 +73,9 @@ export function gpuSums(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemo
   return { figures, faults: [...faults, ...placed(sizes)] }
 }
 
-/** Adds up, for one host, what a colocated plan moves from GPUs to the host's memory and what the trainer keeps there anyway. */
+/**
+ * Adds up, for one host, the data that a colocated plan moves from GPUs to the host, and the trainer's copies there.
+ */
 function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figures: Figure[], faults: string[]): void {
   const { hardware, placement } = sizes
   const { plan, hostMemoryGib, gpus, gpusPerHost } = hardware
@@ -90,7 +96,9 @@ function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figu
     )
 }
 
-/** Returns why the device plan does not fit a host's GPUs, which would end the run at its start; empty if the plan fits. */
+/**
+ * Returns why the device plan does not fit a host's GPUs, which would end the run at its start; empty if the plan fits.
+ */
 function placed({ config, hardware, ranks }: Sizes): readonly string[] {
   const gpus = Math.min(hardware.gpus, hardware.gpusPerHost)
   const perHost = { gpus, engines: deviceNeeds(config).engines, ranks: Math.ceil(ranks / config.train.nodes) }

@@ -3,7 +3,8 @@
  *
  * in   a recipe and its hardware        out  the plan's kind, engines, GPUs that each side uses, hosts
  * Invariant: the kind is the one that a run chooses on hosts of this size (devicePlan.ts). Engines that the run starts
- * are counted by `engine.count` on each host; servers that somebody else started are assumed to fill the GPUs that generate.
+ * are counted by `engine.count` on each host; servers that somebody else started are assumed to fill the GPUs that
+ * generate.
  */
 import { deviceNeeds, engineWidth } from '../devicePlan'
 import type { RecipeConfig } from '../schema'

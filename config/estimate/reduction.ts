@@ -1,9 +1,12 @@
 /**
- * When the ranks of a recipe sum their gradients: what the recipe says, or with `auto` what its plan has room for.
+ * Resolves `train.gradientReduction`, the time at which ranks sum their gradients: the recipe's value, or for `auto`
+ * the one that fits the GPUs' memory.
  *
- * in   a resolved recipe; its sizes where its model's transformers config is known        out  the value, and its origin
- * Invariant: `auto` is `update` only where the recipe names its hardware and the trainer's estimate with whole gradients fits
- * beside what else lies on the GPU at that time, with a tenth to spare. A run records the value, so that a resume keeps it.
+ * in   a resolved recipe; its sizes where its model's transformers config is known        out  the value, and its
+ * origin
+ * Invariant: `auto` is `update` only if there are several ranks on GPUs, the recipe names its hardware, and the trainer
+ * with whole gradients and what else lies on the GPU at that time take at most nine tenths of its memory by the
+ * estimate. A run records the value, so that a resume keeps it.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -14,12 +17,15 @@ import { engineMemory, trainerMemory } from './memory'
 import { trainerGib } from './perGpu'
 import { type Sizes, sizesOf } from './sizes'
 
-/** Share of a GPU's memory that `auto` may fill: the estimate is within a tenth of measured steps (docs/training-measured.md). */
+/**
+ * Share of a GPU's memory that `auto` may fill: the estimate is within a tenth of measured steps
+ * (docs/training-measured.md).
+ */
 const fullShare = 0.9
 
 export interface Reduction {
   readonly value: GradientReduction
-  /** Where the value comes from; undefined if the recipe names it. */
+  /** Source of the value, in words; undefined if the recipe names the value. */
   readonly origin: string | undefined
 }
 
@@ -37,7 +43,7 @@ export function reductionOf(sizes: Sizes): Reduction {
   return gib <= fullShare * hardware.memoryGib ? { value: 'update', origin: `auto: ${sum}` } : perMicroBatch(sum)
 }
 
-/** The recipe's reduction; without its model's transformers config `auto` is `micro-batch`. */
+/** Resolves the recipe's reduction; `auto` is `micro-batch` if the model's transformers config cannot be read. */
 export function resolvedReduction(config: RecipeConfig): Reduction {
   const { gradientReduction } = config.train
   if (gradientReduction !== 'auto') return { value: gradientReduction, origin: undefined }
@@ -49,7 +55,7 @@ export function resolvedReduction(config: RecipeConfig): Reduction {
   }
 }
 
-/** The recipe with the reduction that it stands for, as a run records it. */
+/** Returns the recipe with `auto` replaced by the resolved reduction, as a run records it. */
 export const withReduction = (config: RecipeConfig): RecipeConfig =>
   config.train.gradientReduction === 'auto'
     ? { ...config, train: { ...config.train, gradientReduction: resolvedReduction(config).value } }

@@ -1,5 +1,5 @@
 /**
- * The quantities that the estimate of memory, of tokens and of time share.
+ * Computes the quantities that the estimates of memory, of tokens and of time share.
  *
  * in   a resolved recipe, its model's transformers config, the hardware
  * out  parameters, processes of the trainer, engines

@@ -1,9 +1,9 @@
 /**
- * Time of a step and of the run.
+ * Estimates the time of a step and of the run.
  *
- * in   the sizes of a recipe, its tokens, when ranks sum gradients        out  figures; seconds
- * Assumptions: the utilizations in the recipe's hardware; all rollouts have the mean length; prompts are left out, as is
- * imbalance between GPUs.
+ * in   the sizes of a recipe, its tokens, its gradient reduction        out  figures; seconds
+ * Assumptions: GPUs reach the utilizations in the recipe's hardware, and all rollouts have the mean length. Left out:
+ * prompts, and imbalance between GPUs.
  */
 import type { GradientReduction } from './activations'
 import { plannedEngine } from './engineModel'
@@ -19,7 +19,7 @@ export interface Times {
   readonly generation: Figure
   /** Seconds of an optimizer step. */
   readonly training: Figure
-  /** Seconds between two tokens of a sequence on a full engine. */
+  /** Seconds between two tokens of a sequence on an engine whose sequences all have the mean length of a rollout. */
   readonly secondsPerToken: number
 }
 

@@ -2,8 +2,9 @@
  * Resolves each timeout: the recipe's value, else `margin` times the estimated duration, but at least a floor.
  *
  * in   a resolved recipe; its model's transformers config, read from the model's directory where the recipe has none
- * out  a timeout for each name, with where it comes from
- * Invariant: a recipe gets the floors if its estimate is small or its model's config cannot be read.
+ * out  a timeout for each name, with its source in words
+ * Invariant: a timeout that the recipe leaves out is its floor if `margin` times the estimate is not above the floor,
+ * or if the model's config cannot be read.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
@@ -14,12 +15,13 @@ import type { Durations } from './durations'
 import { partsOf } from './parts'
 
 /**
- * Factor on the estimate, 2 × 2: the estimate assumes that rollouts use half of their token budget and they may use all
- * of it; the hardware may reach only half of the utilization or bandwidth that the recipe assumes.
+ * Factor on the estimate, 2 × 2. First 2: the estimate assumes that rollouts use half of their token budget, and they
+ * may use all of it. Second 2: the hardware may reach only half of the utilization or bandwidth that the recipe
+ * assumes.
  */
 const margin = 4
 
-/** Least timeouts, in ms: what a model of up to about a billion parameters needs, with slow storage. */
+/** Lower bounds on the timeouts, ms: enough for a model of up to about a billion parameters with slow storage. */
 const floors: Timeouts = {
   trainerStartMs: 180_000,
   stepMs: 3_600_000,
@@ -34,14 +36,16 @@ const floors: Timeouts = {
   firstTokenMs: 600_000,
 }
 
-/** Least `trainerStartMs` of a trainer that spans several hosts: people start the ranks of one host after the other. */
+/**
+ * Lower bound on `trainerStartMs` for a trainer on several hosts: people start the ranks of one host after the other.
+ */
 const hostsStartMs = 1_800_000
 
 export const timeoutNames = Object.keys(timeoutsSection.shape) as readonly TimeoutName[]
 
 export interface ExplainedTimeout {
   readonly ms: number
-  /** Where the value comes from; undefined if the recipe names it. */
+  /** Source of the value, in words; undefined if the recipe names the value. */
   readonly origin: string | undefined
 }
 
@@ -63,7 +67,7 @@ export function explainTimeouts(
   return Object.fromEntries(timeoutNames.map(name => [name, one(name)])) as Record<TimeoutName, ExplainedTimeout>
 }
 
-/** The recipe's durations; undefined if its model's transformers config cannot be read. */
+/** Estimates the recipe's durations; undefined if its model's transformers config cannot be read. */
 export function durationsIfKnown(config: RecipeConfig): Durations | undefined {
   try {
     return partsOf(config, architectureOf(config), config.hardware ?? hardwareSection.parse({})).durations

@@ -1,5 +1,5 @@
 /**
- * Rollouts and tokens of a step and of the run.
+ * Counts the rollouts and the tokens of a step and of the run.
  *
  * in   the sizes of a recipe        out  figures, and the numbers that the estimate of time needs
  * Assumption: a rollout uses half of the response budget on average (`meanShareOfBudget`).
@@ -9,8 +9,8 @@ import { count, type Figure, figure } from './figure'
 import type { Sizes } from './sizes'
 
 /**
- * Assumed mean share of the response budget that a rollout uses. In the paper, rollouts grow from 1K to 4K tokens of an 8K
- * budget in stage 1, and to 8K of 12K in stage 3.
+ * Assumed mean share of the response budget that a rollout uses. In the paper, rollouts grow from 1K to 4K tokens of an
+ * 8K budget in stage 1, and to 8K of 12K in stage 3.
  */
 const meanShareOfBudget = 0.5
 

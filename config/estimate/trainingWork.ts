@@ -1,10 +1,12 @@
 /**
  * Work of the trainer: floating-point operations and bytes of a micro-batch and of an optimizer update, on one rank.
  *
- * in   a model's shape, how it is trained, lengths of the sequences        out  operations, bytes; seconds by given rates
+ * in   a model's shape, how it is trained, lengths of the sequences        out  operations, bytes; seconds by given
+ * rates
  * Invariant: each term is a product or a transfer that the trainer makes (model/logprobs.py, batch/packed_attention.py,
- * FSDP2). Operations on single numbers (norms, activations, softmax) are not counted: the rates contain them, since their
- * number grows with the tokens, as that of the products does. `bench estimate` compares the seconds with measured steps.
+ * FSDP2). Operations on single numbers (norms, activations, softmax) are not counted: the rates contain them, since
+ * their number grows with the tokens, as that of the products does. `bench estimate` compares the seconds with measured
+ * steps.
  */
 import { layerMatrices } from './activations'
 import { loraParameters, type ModelShape } from './modelShape'
@@ -35,8 +37,8 @@ export interface MicroBatchWork {
 }
 
 /**
- * A number for each kind of product: its FLOPs in one forward pass (`forwardFlops`), or the work of an update as a multiple of
- * those FLOPs (`updatePasses`).
+ * A number for each kind of product: its FLOPs in one forward pass (`forwardFlops`), or the work of an update as a
+ * multiple of those FLOPs (`updatePasses`).
  */
 export interface Passes {
   /** Products with the layers' matrices. */
@@ -49,8 +51,8 @@ export interface Passes {
 const similarLength = 0.75
 
 /**
- * Number of keys in a block of attention's kernel, which leaves out later tokens by whole blocks: torch's CPU kernel computes
- * all pairs of a sequence of up to 512 tokens, and about half of those of a long one.
+ * Number of keys in a block of attention's kernel, which leaves out later tokens by whole blocks: torch's CPU kernel
+ * computes all pairs of a sequence of up to 512 tokens, and about half of those of a long one.
  */
 const keyBlock = { cpu: 512, cuda: 1 } as const
 
@@ -65,9 +67,9 @@ export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences, dev
 }
 
 /**
- * Work of an update's forward and backward passes, as multiples of one forward pass. A backward pass counts 2 for matrices and
- * 2.5 for attention. The head computes its logits twice; checkpointing computes each layer twice except for its last product,
- * which no gradient needs. LoRA leaves out the gradients of frozen weights.
+ * Work of an update's forward and backward passes, as multiples of one forward pass. A backward pass counts 2 for
+ * matrices and 2.5 for attention. The head computes its logits twice; checkpointing computes each layer twice except
+ * for its last product, which no gradient needs. LoRA leaves out the gradients of frozen weights.
  */
 export function updatePasses({ shape, checkpointing, loraRank }: TrainedHow): Passes {
   const again = checkpointing ? 1 - (shape.hidden * shape.intermediate) / layerMatrices(shape) : 0
@@ -89,8 +91,8 @@ export function microBatchWork(how: TrainedHow, sequences: Sequences): MicroBatc
 }
 
 /**
- * Bytes of memory traffic of a micro-batch, whatever its tokens: a gradient is written, read and added to (12 bytes for each
- * trained parameter), and a single rank with bfloat16 products casts its float32 weights (6 bytes for each).
+ * Bytes of memory traffic of a micro-batch, whatever its tokens: a gradient is written, read and added to (12 bytes for
+ * each trained parameter), and a single rank with bfloat16 products casts its float32 weights (6 bytes for each).
  */
 export function fixedBytes({ shape, half, loraRank, ranks }: TrainedHow): number {
   const weights = shape.layers * layerMatrices(shape) + (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden

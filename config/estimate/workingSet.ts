@@ -1,11 +1,13 @@
 /**
- * The largest memory that a micro-batch takes beyond a rank's own weights, gradients and moments.
+ * Estimates the largest memory that a micro-batch takes beyond a rank's own weights, gradients and AdamW's moments.
  *
- * in   how a rank computes one micro-batch        out  bytes at the peak, and the moment of the step in which they are taken
- * Invariant: the moments are those of grpo_step.py in order: the head's forward and backward pass (model/logprobs.py), a
- * layer's, the gradient of the embedding. The moment with the largest sum counts; nothing is added up over moments.
- * Several ranks (FSDP2): the embedding and the head are gathered during the whole micro-batch, a layer and the next one while
- * a rank computes with them; a layer's gradients are summed over ranks from a float32 copy, freed at the next layer's sum.
+ * in   how a rank computes one micro-batch        out  bytes at the peak, and the phase of the step in which they are
+ * taken
+ * Invariant: the phases (`Moment`) are those of grpo_step.py: the head's forward and backward pass (model/logprobs.py),
+ * a layer's, the sum of a layer's gradients, the gradient of the embedding. The result is the phase with the largest
+ * sum. Several ranks (FSDP2): the embedding and the head are gathered during the whole micro-batch, a layer and the
+ * next one while a rank computes with them; a layer's gradients are summed over ranks from a float32 copy, freed at the
+ * next layer's sum.
  */
 import {
   layerBytes,
@@ -36,8 +38,8 @@ function headForward(step: MicroBatchShape): Moment {
   const { tokens, shape: s, half } = step
   const { logits, isCut } = chunkOf(step)
   const { root, layer } = gatheredOf(step)
-  // Logits and their exponentials, float32. A second chunk is made before the first is dropped, and bfloat16 logits before
-  // their float32 copy.
+  // Logits and their exponentials, float32. A second chunk is made before the first is dropped, and bfloat16 logits
+  // before their float32 copy.
   const perLogit = isCut ? (half ? 14 : 12) : 8
   const states = streamBytes(step) * tokens * s.hidden
   return {
@@ -52,7 +54,8 @@ function headBackward(step: MicroBatchShape): Moment {
   const { logits, isCut } = chunkOf(step)
   const { root, layer } = gatheredOf(step)
   const weight = trainedHead(step)
-  // The gradient of the head's weight is summed over chunks in float32; in bfloat16, each chunk's part is a second tensor.
+  // The gradient of the head's weight is summed over chunks in float32; in bfloat16, each chunk's part is a second
+  // tensor.
   const float32 = 4 * tokens * s.hidden + 4 * weight + (isCut ? 8 : 4) * logits
   const bfloat16 = 2 * tokens * s.hidden + 4 * weight + Math.max((isCut ? 12 : 6) * logits, 6 * logits + 2 * weight)
   return {
@@ -63,8 +66,8 @@ function headBackward(step: MicroBatchShape): Moment {
 }
 
 /**
- * With checkpointing, a layer's intermediates live until the layer ends. Autocast keeps its copies of trained matrices until
- * the last layer, and those of frozen ones (LoRA) no longer than they are used.
+ * With checkpointing, a layer's intermediates live until the layer ends. Autocast keeps its copies of trained matrices
+ * until the last layer, and those of frozen ones (LoRA) no longer than they are used.
  */
 function layerForward(step: MicroBatchShape): Moment {
   const { shape: s, tokens, checkpointing, loraRank } = step
@@ -91,7 +94,9 @@ function layerBackward(step: MicroBatchShape): Moment {
   }
 }
 
-/** Moment after a layer's backward pass: its activations are freed, its gradients and their float32 copy are in memory. */
+/**
+ * Moment after a layer's backward pass: its activations are freed, its gradients and their float32 copy are in memory.
+ */
 function layerReduction(step: MicroBatchShape): Moment {
   const { shape: s, tokens, checkpointing, ranks, loraRank } = step
   const { root, layer, reduced } = gatheredOf(step)
@@ -121,8 +126,8 @@ function embeddingGradient(step: MicroBatchShape): Moment {
 }
 
 /**
- * Bytes of the MLP's temporary tensors: gradients of two of its vectors (the third, the product, is freed by then), or of one
- * vector and one weight matrix, whichever is larger.
+ * Bytes of the MLP's temporary tensors: gradients of two of its vectors (the third, the product, is freed by then), or
+ * of one vector and one weight matrix, whichever is larger.
  */
 function mlpBytes(step: MicroBatchShape): number {
   const { shape: s, tokens, half, loraRank, ranks } = step
@@ -139,8 +144,8 @@ const trainedHead = ({ shape: s, loraRank }: MicroBatchShape): number =>
   loraRank === undefined ? s.vocabulary * s.hidden : 0
 
 /**
- * Bytes of the head's gradient until the embedding's is computed: a tied head shares one gradient with the embedding, and
- * several ranks sum both over ranks at the end. 0 for an untied head on one rank.
+ * Bytes of the head's gradient until the embedding's is computed: a tied head shares one gradient with the embedding,
+ * and several ranks sum both over ranks at the end. 0 for an untied head on one rank.
  */
 const waitingHead = (step: MicroBatchShape): number =>
   step.shape.tied || step.ranks > 1 ? numberBytes(step) * trainedHead(step) : 0

@@ -1,8 +1,9 @@
 /**
- * The agent that leads the rollouts, in place of Troupe's coordinator: a program that speaks OpenAI's or Anthropic's API.
+ * The agent that leads the rollouts, in place of Troupe's coordinator: a program that speaks OpenAI's or Anthropic's
+ * API.
  *
- * Without this section the coordinator leads them. The program runs with the rights of the user who starts the run; a
- * recipe has to say so (`rights`).
+ * Without this section the coordinator leads the rollouts. The program runs with the rights of the user who starts the
+ * run, and the recipe must confirm that (`rights`).
  */
 import { z } from 'zod'
 import { positive } from './numbers'
@@ -12,13 +13,13 @@ const label = z.enum(['main', 'subagent', 'compaction', 'aux'])
 export const agentSection = z
   .strictObject({
     /**
-     * Program and arguments. It starts in an empty directory of its own; files among the arguments are found beside the recipe's
-     * file, else in the directory in which Troupe was started.
+     * Program and arguments. It starts in an empty directory of its own; files among the arguments are found beside the
+     * recipe's file, else in the directory in which Troupe was started.
      */
     command: z.array(z.string().min(1)).min(1).optional(),
     /**
-     * Python file with a function named `function`: (task) → None, or the agent's reward. The file is imported once, and each
-     * rollout is a fork of that process.
+     * Python file with a function named `function`: (task) → None, or the agent's reward. The file is imported once,
+     * and each rollout is a fork of that process.
      */
     file: z.string().min(1).optional(),
     function: z.string().min(1).default('run'),
@@ -26,7 +27,7 @@ export const agentSection = z
     interpreter: z.string().min(1).optional(),
     /** user: the program may read, write and connect to whatever the user may. There is no other value yet. */
     rights: z.literal('user'),
-    /** Upper bound on the agents that run at once in one process. */
+    /** Upper bound on the agents that one process of Troupe runs at once. */
     atOnce: positive.max(4096).default(8),
     /** Milliseconds from the program's start after which it is killed; its rollout has then failed. */
     deadlineMs: positive.default(600_000),
@@ -35,13 +36,13 @@ export const agentSection = z
     /** Bytes of an agent's output that are kept; 0: none. */
     logBytes: z.number().int().nonnegative().default(65_536),
     /**
-     * Where the reward comes from. grader: the recipe's `reward`, which judges the model's texts. agent: the agent posts it.
-     * check: the program `check` prints it.
+     * Where the reward comes from. grader: the recipe's `reward`, which judges the model's texts. agent: the agent
+     * posts it. check: the program `check` prints it.
      */
     reward: z.enum(['grader', 'agent', 'check']).default('grader'),
     /**
-     * For the reward `check`: program and arguments. It runs in the agent's directory once the agent's processes are dead;
-     * the last line that it prints is the reward.
+     * For the reward `check`: program and arguments. It runs in the agent's directory once the agent's processes are
+     * dead; the last line that it prints is the reward.
      */
     check: z.array(z.string().min(1)).min(1).optional(),
     /** Labels of the calls that are trained on. */

@@ -1,9 +1,10 @@
 /**
- * The recipe's alarms: an alarm is raised when a step's metric stays beyond a bound. A fact records each alarm; `stop`
- * ends the run. Built-in alarms are active in every recipe; `{name, off: true}` switches one off.
+ * The recipe's alarm rules. A rule raises its alarm (a fact) when a step metric is beyond a bound in `for` consecutive
+ * steps; with `stop` it also ends the run. Built-in rules are active in every recipe; `{name, off: true}` switches one
+ * off.
  *
- * Built-in alarms have a metric and a bound, so `{name}` alone is enough. The bounds are values that failed runs had
- * reached for a while, not values that good runs never reach: set your own.
+ * Built-in rules have a metric and a bound, so `{name}` alone is enough. The bounds are values that failed runs had
+ * reached for a while; good runs may reach them too, so set your own.
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'
@@ -126,14 +127,14 @@ const known: Readonly<Record<string, Known>> = {
   },
 }
 
-/** Built-in alarm that a clock raises and no step's metric: no fact for so many minutes. */
+/** Built-in alarm rule without a metric: a clock raises the alarm when no role has written a fact for `minutes`. */
 export const stalled = {
   name: 'stalled',
   minutes: 30,
   hint: 'the run writes no fact any more; see what it waits for, and on whom',
 } as const
 
-/** Names of the built-in alarms that steps raise, and of all. */
+/** Names of the built-in alarm rules on step metrics, and of all built-in rules (`stalled` included). */
 export const stepAlarms: readonly string[] = Object.keys(known)
 export const knownAlarms: readonly string[] = [...stepAlarms, stalled.name]
 
@@ -147,7 +148,7 @@ export const alarmSection = z
     for: positive.optional(),
     /** true: the alarm ends the run, and `--resume` continues it. */
     stop: z.boolean().default(false),
-    /** true: the built-in alarm of this name is switched off; every other one is active. */
+    /** true: the built-in rule of this name is switched off; the other built-in rules stay active. */
     off: z.boolean().optional(),
   })
   .superRefine((alarm, ctx) => {
@@ -179,20 +180,23 @@ export interface Alarm {
 
 type Stated = z.output<typeof alarmSection>
 
-/** The alarms of a run that steps raise: all built-in ones that the recipe does not switch off, and the recipe's own. */
+/** Returns a run's alarm rules on step metrics: the built-in ones that the recipe does not switch off, and its own. */
 export function activeAlarms(alarms: readonly Stated[]): readonly Alarm[] {
   const own = new Map(alarms.map(alarm => [alarm.name, alarm]))
   const usual = stepAlarms.filter(name => !own.has(name)).map(name => ({ name, stop: false }))
   return [...alarms.filter(({ off, name }) => off !== true && name !== stalled.name), ...usual].map(completeAlarm)
 }
 
-/** Minutes without a fact after which `stalled` is raised; undefined where it is switched off. */
+/** Returns the minutes without a fact after which `stalled` is raised; undefined if the recipe switches it off. */
 export function stalledMinutes(alarms: readonly Stated[]): number | undefined {
   const own = alarms.find(({ name }) => name === stalled.name)
   return own?.off === true ? undefined : (own?.above ?? stalled.minutes)
 }
 
-/** The alarms without the built-in ones that are not named: for runs whose model or engines are stand-ins. */
+/**
+ * Returns the recipe's alarm rules, and switches off each built-in rule that the recipe does not name: for runs whose
+ * model or engines are stand-ins.
+ */
 export const withoutUsual = (alarms: readonly Stated[]): readonly Stated[] => [
   ...alarms,
   ...knownAlarms
@@ -201,8 +205,9 @@ export const withoutUsual = (alarms: readonly Stated[]): readonly Stated[] => [
 ]
 
 /**
- * Fills in what the alarm leaves out: metric, bounds and number of steps of the built-in alarm of its name; without such an
- * alarm, one step.
+ * Fills in the fields that an alarm rule leaves out, from the built-in rule of the same name: metric, bounds (if the
+ * rule has neither `above` nor `below`) and number of steps. If there is no such built-in rule, the number of steps is
+ * 1.
  */
 export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
   const preset = known[alarm.name]

@@ -13,7 +13,10 @@ export const coldStartSection = z.strictObject({
    * Switch it off if the conversations contain a description of their own.
    */
   toolsInPrompt: z.boolean().optional(),
-  /** Optimizer updates between two checkpoints of the cold start, from the newest of which it resumes; 0: no checkpoints. */
+  /**
+   * Optimizer updates between two checkpoints of the cold start, from the newest of which it resumes; 0: no
+   * checkpoints.
+   */
   checkpointEvery: count.default(500),
   maxGradNorm: z.number().positive().default(1),
 })

@@ -2,7 +2,8 @@
  * The recipe's correction for tokens that were not sampled from π_old, the trainer's policy before the step: π_engine,
  * which sampled them, differs by kernels and precision and, with `rollout.maxStaleness`, by the age of its weights.
  *
- * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`        out  one correction and its band
+ * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`        out  one correction and its
+ * band
  * Invariant: the three fields name the same mechanism, importance_weight.py; a recipe names at most one of them.
  */
 import { z } from 'zod'
@@ -31,7 +32,7 @@ export const correctionSection = z.discriminatedUnion('kind', [
    * allows a drift of 1 % a token. Other sequences have the weight 1.
    */
   z.strictObject({ kind: z.literal('geometric-mask'), low: low.default(0.99), high: high.default(1.01) }),
-  /** The clipped ratio takes the engine's logprobs for those of π_old, which the trainer then does not compute. */
+  /** The engine's logprobs replace those of π_old in the clipped ratio; the trainer then does not compute π_old. */
   z.strictObject({ kind: z.literal('engine-logprobs') }),
 ])
 

@@ -1,6 +1,6 @@
 /**
- * Environments of rollouts that act on files. The section has no default, so that the digests of recipes without it stay the
- * same; `environmentSettings` fills in its fields.
+ * Environments of rollouts that act on files. The section has no default, so that the digests of recipes without it
+ * stay the same; `environmentSettings` fills in its fields.
  */
 import { z } from 'zod'
 import { positive } from './numbers'
@@ -11,11 +11,13 @@ const settings = z.strictObject({
    * without an image, or with a Dockerfile that only copies files.
    */
   driver: z.enum(['auto', 'local', 'oci']).default('auto'),
-  /** Upper bound on the store of snapshots, MiB: the one that was used longest ago is removed first. */
+  /** Upper bound on the size of the snapshot store, MiB. Above it, the least recently used snapshots are removed. */
   snapshotMb: positive.default(4096),
-  /** Upper bound on the environments that one process keeps between calls. */
+  /**
+   * Number of environments of one process at which the least recently used idle one is ended before a new one starts.
+   */
   live: positive.max(1024).default(32),
-  /** An environment that was not used for this long is ended, ms; its files are in a snapshot. */
+  /** Milliseconds without a call after which an environment is ended; its files are in a snapshot. */
   idleMs: positive.default(120_000),
   /** Names of variables of Troupe's process that tasks may read. */
   env: z.array(z.string()).default([]),

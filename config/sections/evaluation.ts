@@ -10,8 +10,8 @@ export const evaluationSection = z.strictObject({
   limits: limitsOverride.optional(),
   temperature: z.number().nonnegative().default(0.6),
   /**
-   * Number of steps between two evaluations. 0: only two evaluations, before the first and after the last step; a run with
-   * a number above 0 makes these two as well.
+   * Number of steps between two evaluations. Whatever the number, the run also evaluates before the first and after the
+   * last step; 0: only then. Without `problems` it never evaluates.
    */
   every: count.default(0),
 })

@@ -28,25 +28,28 @@ const planSection = z.discriminatedUnion('kind', [
 
 export const hardwareSection = z.strictObject({
   name: z.string().default('H100 80 GB'),
-  /** null or none: `split` where the host has enough GPUs, else engines and trainer share the GPUs without turns. */
+  /** null or absent: `split` if the host has enough GPUs for it, else engines and trainer use the same GPUs at once. */
   plan: z.preprocess(plan => plan ?? undefined, planSection.optional()).optional(),
   /** Number of GPUs on all hosts together. */
   gpus: positive.default(8),
   /** Number of GPUs on one host. */
   gpusPerHost: positive.default(8),
   memoryGib: z.number().positive().default(80),
-  /** Memory of one host, GiB; without it the estimate does not refuse what a host cannot hold. */
+  /** Memory of one host, GiB. Absent: the estimate does not check the memory of hosts. */
   hostMemoryGib: z.number().positive().optional(),
   /** Dense bf16 TFLOP/s of one GPU, by its data sheet. */
   tflops: z.number().positive().default(989),
   /** Memory bandwidth of one GPU, GB/s, by its data sheet. */
   bandwidthGBps: z.number().positive().default(3350),
   /**
-   * Bandwidth at which a GPU sends to the GPUs of other ranks, GB/s. Default: 450 (NVLink) where all GPUs are on one host,
-   * else 50 (a network card of 400 Gb/s for each GPU).
+   * Bandwidth at which a GPU sends to the GPUs of other ranks, GB/s. Default: 450 (NVLink) where all GPUs are on one
+   * host, else 50 (a network card of 400 Gb/s for each GPU).
    */
   interconnectGBps: z.number().positive().optional(),
-  /** Bandwidth at which one process reads and writes weights and checkpoints, GB/s. The default is that of a network disk. */
+  /**
+   * Bandwidth at which one process reads and writes weights and checkpoints, GB/s. The default is that of a network
+   * disk.
+   */
   storageGBps: z.number().positive().default(0.5),
   /** Number of GPUs that together hold one copy of the weights for generation. */
   tensorParallel: positive.default(1),

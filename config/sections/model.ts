@@ -17,7 +17,8 @@ export const modelSection = z.discriminatedUnion('from', [
     /** Transformers config of the architecture, at least `model_type`. */
     config: z.record(z.string(), z.unknown()),
     /**
-     * Upper bound on the tokens of the BPE tokenizer that is trained on the demonstrations, special and added ones included.
+     * Upper bound on the tokens of the BPE tokenizer that is trained on the demonstrations, special and added ones
+     * included.
      */
     vocabulary: positive,
     /** Texts that the tokenizer encodes as one token each. */

@@ -10,8 +10,8 @@ import { positive } from './numbers'
 
 export const rewardSection = z.strictObject({
   /**
-   * Name of the reward: math, choice, exact, format, python, weighted, verifier (the verifier of a Harbor task), or one that the
-   * recipe defines. A task may name another.
+   * Name of the reward: math, choice, exact, format, python, weighted, verifier (the verifier of a Harbor task), or one
+   * that the recipe defines. A task may name another.
    */
   name: z.string().default('math'),
   /**
@@ -20,8 +20,8 @@ export const rewardSection = z.strictObject({
    */
   place: z.enum(['answer-tag', 'anywhere', 'hashes', 'last-number', 'response']).default('answer-tag'),
   /**
-   * true: where the truth is an integer, the answer must be a number in digits; an expression of that value, such as the
-   * problem itself, is wrong.
+   * true: where the truth is an integer, the answer must be a number in digits; an expression of that value, such as
+   * the problem itself, is wrong.
    */
   literal: z.boolean().default(false),
   /** Deadline for judging one answer, ms. */

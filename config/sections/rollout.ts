@@ -5,8 +5,8 @@ import { count, positive } from './numbers'
 export const limitsSection = z.strictObject({
   contextTokens: positive.default(8192),
   /**
-   * Upper bound on the tokens of the prompt; training skips a task with a longer prompt, an evaluation keeps it. Default: the
-   * longest prompt that fits the context.
+   * Upper bound on the tokens of the prompt; training skips a task with a longer prompt, an evaluation keeps it.
+   * Default: the longest prompt that fits the context.
    */
   promptTokens: positive.optional(),
   responseTokens: positive.default(8192),
@@ -40,9 +40,9 @@ export const rolloutSection = z.strictObject({
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),
   /**
-   * Milliseconds that a rollout of a training group has from its first generation. The group is closed this long after the
-   * last of its rollouts began its first generation; rollouts that have not ended by then are left out. The wait in the queue
-   * does not count. Groups of evaluations have no deadline.
+   * Milliseconds from the time at which the last rollout of a training group began its first generation to the closing
+   * of the group; rollouts that have not ended by then are left out. The wait for the first generation does not count.
+   * Groups of evaluations have no deadline.
    */
   deadlineMs: positive.default(1_800_000),
   /**

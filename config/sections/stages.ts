@@ -11,8 +11,8 @@ const until = z
     /** Number of steps after which the stage ends. */
     steps: positive.optional(),
     /**
-     * Metric that ends the stage, before `steps` or without them: the stage ends when this metric is above `above`, or
-     * below `below`, in `for` consecutive steps.
+     * Metric that ends the stage: it ends when this metric is above `above`, or below `below`, in `for` consecutive
+     * steps, or after `steps` steps if that comes first.
      */
     metric: stepMetric.optional(),
     above: z.number().optional(),
@@ -53,14 +53,16 @@ const problems = z
 
 export const stageSection = z.strictObject({
   name: z.string().min(1),
-  /** Overrides of the recipe's limits. `contextTokens`, `promptTokens` and `responseTokens` may not exceed the recipe's. */
+  /**
+   * Overrides of the recipe's limits. `contextTokens`, `promptTokens` and `responseTokens` may not exceed the recipe's.
+   */
   limits: limitsOverride.optional(),
   /**
-   * Keeps only problems that the policy solves `minSolved` to `maxSolved` times; the run measures this before the stage's
-   * first step.
+   * Keeps only problems that the policy solves `minSolved` to `maxSolved` times; the run measures this before the
+   * stage's first step.
    */
   problems: problems.optional(),
-  /** End of the stage; absent: it lasts until the run is over. */
+  /** End of the stage; absent: the stage lasts until the run is over. */
   until: until.optional(),
   resetOptimizer: z.boolean().default(false),
   updateReference: z.boolean().default(false),

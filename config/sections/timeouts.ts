@@ -1,6 +1,6 @@
 /**
- * Upper bounds on what engines, trainer and weights take, in milliseconds. A bound that the recipe leaves out is a
- * multiple of its estimate, and at least a floor (config/estimate/timeouts.ts); `troupe config print` shows it.
+ * Timeouts of engines, trainer and weights, in milliseconds. A timeout that the recipe leaves out is a multiple of the
+ * estimated duration, and at least a floor (config/estimate/timeouts.ts); `troupe config print` shows it.
  */
 import { z } from 'zod'
 import { positive } from './numbers'
@@ -22,13 +22,19 @@ export const timeoutsSection = z.strictObject({
   loadMs: timeout,
   /** Longest wait of one rank of the trainer for another, such as for the one that writes a checkpoint. */
   rankWaitMs: timeout,
-  /** Deadline for the start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a launched server. */
+  /**
+   * Deadline for the start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a
+   * launched server.
+   */
   engineStartMs: timeout,
   /** Deadline for loading new weights into a running engine. */
   weightUpdateMs: timeout,
-  /** Longest wait of turns for an engine without new weights, from when another engine has loaded them; then that engine is removed. */
+  /**
+   * Time after the first engine has loaded new weights at which an engine without them is removed if turns wait for
+   * them.
+   */
   weightsBehindMs: timeout,
-  /** Time after the first attempt to fetch a file of weights over HTTP in which further attempts may begin. */
+  /** Time from the first attempt to fetch a file of weights over HTTP, after which no further attempt begins. */
   fetchWeightsMs: timeout,
   /** Longest wait of a turn at an inference server for its first token. */
   firstTokenMs: timeout,

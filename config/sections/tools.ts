@@ -46,9 +46,10 @@ const modules = z
 const identifier = z.string().regex(/^[A-Za-z_]\w*$/, 'is not the name of a Python function')
 
 /**
- * Python file whose functions are tools. `names`: those of its functions; default: all whose names begin with no underscore. `run`: where
- * calls run. sandbox: as the model's code does, without files, network or memory of other calls. beside: in a process with all rights of
- * this one, for functions that need files or a network; it is not protected from what the model writes into its arguments.
+ * Python file whose functions are tools. `names`: the functions to use; default: all whose names do not begin with an
+ * underscore. `run`: place of the calls. sandbox: the sandbox of the model's code, without files, a network, or state
+ * of other calls. beside: a process with all rights of this one, for functions that need files or a network; nothing
+ * protects that process from the arguments that the model writes.
  */
 const functionsSchema = z.preprocess(
   given => (typeof given === 'string' ? { file: given } : given),
@@ -72,7 +73,10 @@ export const toolsSection = z.strictObject({
   memoryMb: positive.default(512),
   /** Path or name of the interpreter that runs the model's code. Default: the set-up's, which has numpy and sympy. */
   python: z.string().min(1).optional(),
-  /** Pinned packages for the model's code, besides numpy, scipy, sympy, mpmath and networkx; see `troupe setup packages`. */
+  /**
+   * Pinned packages for the model's code, besides numpy, scipy, sympy, mpmath and networkx; see `troupe setup
+   * packages`.
+   */
   packages: z.array(pinned).min(1).optional(),
   /**
    * Modules that are imported before the model's code comes, in groups: a program that imports one of a group starts

@@ -1,6 +1,6 @@
 /**
- * The recipe's trackers of experiments: addresses that a run's figures go to, as `track --to` takes them. `train` starts each in a
- * process of its own; the run waits for none.
+ * The recipe's experiment trackers: addresses that a run's metrics are sent to, as `track --to` takes them. `train`
+ * starts a process for each; the run does not wait for them.
  */
 import { z } from 'zod'
 import { trackerAddress } from '../trackerAddress'
@@ -10,5 +10,5 @@ const address = z.string().superRefine((text, ctx) => {
   if (typeof read === 'string') ctx.addIssue({ code: 'custom', message: read })
 })
 
-/** It has no default, so that the digests of recipes without trackers stay the same. */
+/** Addresses of trackers. The section has no default, so that the digests of recipes without trackers stay the same. */
 export const trackersSection = z.array(address).optional()

@@ -52,20 +52,20 @@ const fields = z.strictObject({
   /** Number of optimizer steps after the cold start; 0: the run makes its cold start, if it has one, and evaluates. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
-  /** Number of steps of a fresh optimizer over which the learning rate rises linearly; afterwards it is constant. */
+  /** Number of steps from a new optimizer's first over which the learning rate rises linearly; then it is constant. */
   warmupSteps: count.default(0),
   loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
   /** Clip range: the ratio of π to π_old may fall this far below 1; `clipHigh`: rise this far above 1. */
   clipLow: z.number().positive().max(1).optional(),
   clipHigh: z.number().positive().optional(),
   lossNorm: z.enum(lossNorms).optional(),
-  /** Scaling of advantages. std: a group's advantages are divided by the standard deviation of its rewards; none: not. */
+  /** Divisor of a group's advantages. std: the standard deviation of its rewards. none: they are not divided. */
   advantage: z.enum(['std', 'none']).optional(),
   /** Bounds the loss of a token with a negative advantage at this number times the absolute advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
   /**
-   * Coefficient of the KL to a reference policy; 0: no reference. The reference is the policy that RL began with, until
-   * a stage with `updateReference` sets another one.
+   * Coefficient of the KL to a reference policy; 0: no reference. The reference is the policy before the first step,
+   * after the cold start; a stage with `updateReference` replaces it by the current policy.
    */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
@@ -86,7 +86,8 @@ const fields = z.strictObject({
   innerSteps: positive.default(1),
   /**
    * Number of mini-batches that a step's batch is cut into (PPO). π_old is the policy before the first update;
-   * `lossNorm` normalises by the mini-batch. A batch of fewer groups (or sequences) is cut into one mini-batch for each.
+   * `lossNorm` normalises by the mini-batch. A batch of fewer groups (or sequences) is cut into one mini-batch for
+   * each.
    */
   miniBatches: positive.default(1),
   /** groups: the rollouts of a group stay in one mini-batch. sequences: each rollout is assigned by itself. */
@@ -124,13 +125,14 @@ const fields = z.strictObject({
     .optional(),
   checkpointEvery: positive.default(1),
   /**
-   * Optimizer updates between two checkpoints in the middle of a step, from the newest of which a restarted trainer resumes
-   * the step; 0: no such checkpoints. Default: 0 if a step's estimate is at most half an hour, else one about every half an hour.
+   * Number of optimizer updates between two checkpoints within a step; a restarted trainer resumes the step from the
+   * newest. 0: no such checkpoints. Default: 0 if the estimate of a step's training is unknown or at most half an hour,
+   * else the number of updates of about half an hour.
    */
   innerCheckpointEvery: count.optional(),
   /**
-   * Number of newest checkpoints that are kept; `all`: none is removed. A checkpoint from which an open step, or the last
-   * finished step, began is kept as well.
+   * Number of newest checkpoints that are kept; `all`: none is removed. A checkpoint from which an open step, or the
+   * last finished step, began is kept as well.
    */
   keepCheckpoints: z.union([positive, z.literal('all')]).default(3),
   /**
@@ -138,9 +140,9 @@ const fields = z.strictObject({
    */
   keepVersions: positive.default(3),
   /**
-   * When ranks sum their gradients. update: once, after an update's last micro-batch; this sends less, but each rank holds
-   * a whole float32 gradient. micro-batch: after each micro-batch; each rank holds only its shard of the gradient.
-   * auto: update where the estimate of the recipe's hardware has room for it, else micro-batch.
+   * Time at which ranks sum their gradients. update: once, after an update's last micro-batch; this sends less, but
+   * each rank holds a whole float32 gradient. micro-batch: after each micro-batch; each rank holds only its shard.
+   * auto: update if it fits the GPUs of the recipe's `hardware` by the estimate, else micro-batch.
    */
   gradientReduction: z.enum(['auto', 'micro-batch', 'update']).default('auto'),
   /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
@@ -150,12 +152,12 @@ const fields = z.strictObject({
    * float32. On a GPU, what stays float32 is multiplied in TF32.
    */
   dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
-  /** Type of the weights that engines load; default: `dtype`. Training goes on from float32 in any case. */
+  /** Type of the weights that engines load; default: `dtype`. The trainer's own weights are float32 in any case. */
   publishedDtype: z.enum(['auto', 'float32', 'bfloat16']).optional(),
   /**
    * Kernel of packed sequences. varlen: FlashAttention over sequences of any length, in bfloat16 on CUDA; flex:
-   * FlexAttention on CUDA; sdpa: torch's attention over rows of similar length. auto: varlen in bfloat16 on CUDA where it
-   * works with the model, else sdpa.
+   * FlexAttention on CUDA; sdpa: torch's attention over rows of similar length. auto: varlen in bfloat16 on CUDA where
+   * it works with the model, else sdpa.
    */
   attention: z.enum(['auto', 'sdpa', 'varlen', 'flex']).default('auto'),
   /** layer: compiles each layer with torch.compile, for one rank; needs a C++ compiler, on a GPU Triton. */
@@ -212,7 +214,10 @@ const checked = fields.superRefine((train, ctx) => {
     refuse('miniBatchUnit', 'group-tokens divides by the tokens of whole groups: cut the batch by groups')
 })
 
-/** Fills in the fields that the loss leaves open. Its output is also a valid input, which stays unchanged. */
+/**
+ * Fills in the fields that the recipe leaves open, from the defaults of its loss. Parsing the output again changes
+ * nothing.
+ */
 export const trainSection = checked.transform(train => {
   const { norms, clipLow, clipHigh, advantage } = lossDefaults[train.loss]
   return {

@@ -56,8 +56,8 @@ export interface RunResumed {
 }
 
 /**
- * A run ended. stopped: the run ended before its last step, by a signal, by an alarm, or because no group was left that
- * gives a gradient.
+ * A run ended. stopped: the run ended before its last step, by a signal, by an order, by an alarm, or because, after at
+ * least one completed step, all groups drawn for the next step had equal rewards.
  */
 export interface RunFinished {
   readonly type: 'run.finished'
