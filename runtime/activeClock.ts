@@ -1,17 +1,18 @@
 /**
- * Measures how long requests have been awaited, in active time, for deadlines. A gap in which the process was suspended
- * (a sleeping laptop, SIGSTOP), when nobody could have answered, counts at most `longestNapMs`.
+ * Measures how long requests have been awaited, in active time, for deadlines. A gap between two ticks counts at most
+ * `longestNapMs`: in a longer one the process was suspended (a sleeping laptop, SIGSTOP), and nobody could have
+ * answered.
  *
  * in   requests whose answer is awaited, checked often      out  how long each has been awaited, ms
- * Invariant: the clock never runs backwards. A request's wait before its first check is the wall-clock time since its
- * fact: all of it at the first `tick`, so that a replay, which ticks once, applies a deadline as the log has it; at
- * most `longestNapMs` at later ticks.
+ * Invariant: the clock never runs backwards. At the first `waited` call for a request, its wait is the wall-clock time
+ * since its fact: all of it while the clock has ticked once (a replay ticks once, and so applies a deadline as the log
+ * has it), and at most `longestNapMs` after later ticks.
  */
 import type { Effects } from '../runtime/effects'
 
 /**
- * Upper bound on a normal gap between two checks, ms. Owners check every 250 ms, so a longer gap means that the process
- * was suspended.
+ * Default of `longestNapMs`: the most that a gap between two ticks counts, ms. Owners tick every 250 ms, so a longer
+ * gap means that the process was suspended.
  */
 const usualNapMs = 5000
 

@@ -1,9 +1,9 @@
 /**
- * A timer that counts only time in which the event loop runs.
+ * A timer that one block of the event loop cannot run out: it waits ten times in a row, a tenth of the time each.
  *
- * in   ms, what to call        out  the call, once they have passed; a function that cancels it
- * Invariant: however long the event loop is blocked at once, that counts as at most a tenth of the time, and what ended
- * meanwhile is handled before the call. A deadline of a `setTimeout` would be over first.
+ * in   a time in ms, a function      out  the call of the function after that time; a function that cancels it
+ * Invariant: one block of the event loop, however long, uses up at most a tenth of the time, and what ended during the
+ * block is handled before the call. A single `setTimeout` could fire first after the block.
  */
 const ticks = 10
 

@@ -1,6 +1,6 @@
 /**
- * Provides time, timers, randomness and ids to code that takes a run's decisions. Behaviours get an `Effects`, so that a
- * replay can provide its own time and ids, and a rehearsal a clock that runs faster.
+ * Provides time, timers, randomness and ids to code that takes a run's decisions. Behaviours get an `Effects`, so that
+ * a replay can provide its own time and ids, and a rehearsal a clock that runs faster.
  * Invariant: a value that matters for a decision is recorded in a fact; values from here may differ in a replay.
  */
 import { createHash, randomUUID } from 'node:crypto'
@@ -17,7 +17,9 @@ export interface Effects {
    * system's, and `afterOn` uses Node's timers.
    */
   readonly after?: (ms: number, run: () => void) => () => void
-  /** Calls `run` every `ms` on this clock, until the returned function is called. Absent: `everyOn` uses Node's timers. */
+  /**
+   * Calls `run` every `ms` on this clock, until the returned function is called. Absent: `everyOn` uses Node's timers.
+   */
   readonly every?: (ms: number, run: () => void) => () => void
 }
 

@@ -52,7 +52,10 @@ export interface EmbedOptions {
   readonly onFailed?: (error: Error) => void
   /** Milliseconds between two looks at a full disk. Default 1000. */
   readonly lookEveryMs?: number
-  /** Ends waits for disk space while the embedding opens; `openTroupe` then fails with the error of the full disk. */
+  /**
+   * Ends all waits for disk space, now and later: the waiting work, `openTroupe` among it, fails with the error of the
+   * full disk.
+   */
   readonly stop?: AbortSignal
   /** Receives every state change of every actor. */
   readonly onLife?: (life: ActorLife) => void
@@ -194,7 +197,9 @@ function refuseWithoutBlobs(bus: string | Bus): void {
   })
 }
 
-/** Opens the blob store of a bus that `refuseWithoutBlobs` accepts: beside the log of an lmdb address, else in memory. */
+/**
+ * Opens the blob store of a bus that `refuseWithoutBlobs` accepts: beside the log of an lmdb address, else in memory.
+ */
 async function blobsOf(bus: string | Bus): Promise<BlobStore> {
   const isLmdb = typeof bus === 'string' && bus.startsWith('lmdb:')
   return isLmdb ? openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs')) : memoryBlobs()

@@ -1,5 +1,6 @@
 /**
- * Escapes text that a model or a tool wrote before it reaches a terminal or a page, since it may hold control sequences.
+ * Escapes text that a model or a tool wrote before it reaches a terminal or a page, since it may hold control
+ * sequences.
  */
 
 /**

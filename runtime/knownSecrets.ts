@@ -1,15 +1,19 @@
 /**
- * The values of secrets that this process has resolved, and the one function that removes them from a text. A server that
- * refuses a key may repeat it in its answer; so may a library, or a child process on stderr.
+ * The values of secrets that this process has resolved, and the one function that removes them from a text. A server
+ * that refuses a key may repeat it in its answer; so may a library, or a child process on stderr.
  *
  * in   secrets, as they are resolved; texts that come from outside
  * out  the same texts, with [redacted] in place of each secret
- * Invariant: a known secret (at least 6 characters) is removed as it is, and in the forms that JSON, a URL and base64 give
- * it, from errors' messages, log lines, what servers and child processes say of a failure, and what the command line
- * prints. From results of MCP tools, which are facts and training data, only a long secret is removed (`minChars`).
+ * Invariant: a known secret (at least 6 characters) is removed as it is, and in the forms that JSON, a URL and base64
+ * give it, from errors' messages, log lines, what servers and child processes say of a failure, and what the command
+ * line prints. From results of MCP tools, which are facts and training data, only a long secret is removed
+ * (`minChars`).
  */
 const MIN_CHARS = 6
-/** Upper bound on the known secrets; beyond it, the one learned first is forgotten. Each restarted server has a fresh key. */
+/**
+ * Upper bound on the known secrets; beyond it, the one learned first is forgotten. Each restarted server has a fresh
+ * key.
+ */
 const MOST = 1000
 
 const formsOf = new Map<string, readonly string[]>()
@@ -19,7 +23,9 @@ const formsOf = new Map<string, readonly string[]>()
  */
 let forms: readonly { readonly form: string; readonly chars: number }[] = []
 
-/** Learns a secret's value, and returns it. Values of fewer than 6 characters are not learned: they occur in other text. */
+/**
+ * Learns a secret's value, and returns it. Values of fewer than 6 characters are not learned: they occur in other text.
+ */
 export function knowSecret(value: string): string {
   if (value.trim().length < MIN_CHARS || formsOf.has(value)) return value
   const plain = value.trim()

@@ -70,8 +70,8 @@ function adapt(logger: Logger): Log {
 }
 
 /**
- * Copies a value down to `maxDepth`, which also cuts cycles. Texts in fields whose names look like a secret's are redacted;
- * errors become plain fields.
+ * Copies a value down to `maxDepth`, which also cuts cycles. Texts in fields whose names look like a secret's are
+ * redacted; errors become plain fields.
  */
 function redact(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value

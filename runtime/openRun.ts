@@ -169,8 +169,8 @@ export function chooseRun(address: string, given: string | undefined): string {
 }
 
 /**
- * Checks that a run can be read from this address. @throws TroupeError bus.bad_address, before the default bus is
- * searched
+ * Checks that runs can be read from this address: `kafka:…` or `lmdb:DIRECTORY`. @throws TroupeError bus.bad_address
+ * for any other address, `memory:` among them
  */
 function checkReadable(address: string): void {
   if (address.startsWith('kafka:') || (address.startsWith('lmdb:') && address !== 'lmdb:')) return

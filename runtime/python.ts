@@ -48,7 +48,8 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
 }
 
 /**
- * Returns the interpreter of the set-up for what loads, trains or renders for a model.
+ * Returns the interpreter of the set-up, for programs that need torch: those that load a model, train it or render for
+ * it.
  * @throws TroupeError process.no_torch if the set-up was made with --without-torch; process.no_python as `pythonPath`
  */
 export function torchPythonPath(env: NodeJS.ProcessEnv = process.env): string {
@@ -63,7 +64,10 @@ export function torchPythonPath(env: NodeJS.ProcessEnv = process.env): string {
   })
 }
 
-/** False for a venv that `setup --without-torch` made, by its stamp; a venv without a stamp is the user's own. */
+/**
+ * False for a venv whose stamp (`.troupe-setup.json`) says that it was only set up with --without-torch. True without a
+ * readable stamp: the venv is the user's own.
+ */
 function hasTorch(venv: string): boolean {
   try {
     const made = JSON.parse(readFileSync(join(venv, '.troupe-setup.json'), 'utf8')) as Readonly<Record<string, unknown>>

@@ -35,8 +35,8 @@ function movedPath(root: string, path: string): string {
   if (run === undefined || rest === undefined) return path
   const runs = resolve(root, '..')
   if (join(runs, run) === resolve(root)) return join(root, rest)
-  // The path leads into another run, for instance to its model. A run of the same name beside this one may be a different
-  // run, so the recorded path comes first.
+  // The path leads into another run, for instance to its model. A run of the same name beside this one may be a
+  // different run, so the recorded path comes first.
   if (existsSync(path)) return path
   // A fork uses weights of its parent, whose directory is moved together with the fork's.
   const beside = join(runs, run, rest)

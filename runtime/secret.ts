@@ -1,6 +1,6 @@
 /**
- * References to secrets: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs contain only the reference.
- * The value is read where it is used; knownSecrets.ts removes it from errors, logs and output. Errors name the reference.
+ * References to secrets: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs contain only the reference. The
+ * value is read where it is used; knownSecrets.ts removes it from errors, logs and output. Errors name the reference.
  */
 import { readFileSync } from 'node:fs'
 import { z } from 'zod'

@@ -1,5 +1,5 @@
 /**
- * Converts token ids and logprobs to and from the little-endian bytes of policy.proto.
+ * Converts token ids to the little-endian bytes of policy.proto, and such bytes to token ids or floats (logprobs).
  * Invariant: what is converted from bytes is an aligned copy, independent of gRPC's buffer; `bytesOfTokens` returns a
  * view.
  */

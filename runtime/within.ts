@@ -2,7 +2,7 @@
  * Puts a deadline on work that cannot be cancelled.
  *
  * in   a promise, ms, the error to reject with      out  the promise's outcome, or that error
- * Invariant: time in which the event loop was blocked does not count (awakeTimer.ts).
+ * Invariant: one block of the event loop, however long, uses up at most a tenth of the deadline (awakeTimer.ts).
  */
 import { afterAwake } from './awakeTimer'
 

@@ -3,8 +3,8 @@
  * many processes the kernel has killed for lack of memory.
  *
  * in   /proc and /sys/fs/cgroup, of cgroup v2, v1 or both      out  bytes, a count
- * Invariant: nothing is guessed: if no cgroup limit can be read, the machine's memory is the size; a counter that cannot be
- * read counts as 0.
+ * Invariant: nothing is guessed: if no cgroup limit can be read, the machine's memory is the size; a counter that
+ * cannot be read counts as 0.
  */
 import { readFileSync } from 'node:fs'
 import { totalmem } from 'node:os'
@@ -16,8 +16,8 @@ export interface MachineMemory {
   /** Free memory in bytes: the least of what the machine and each of the cgroups have left. */
   availableBytes(): number
   /**
-   * Sum of the kernel's counters of processes killed for lack of memory, of the machine and of this process's cgroups. One
-   * kill may count in several of them: only the growth of the sum says something.
+   * Sum of the kernel's counters of processes killed for lack of memory, of the machine and of this process's cgroups.
+   * One kill may count in several of them: only the growth of the sum says something.
    */
   kills(): number
 }

@@ -1,16 +1,17 @@
 /**
- * Admits calls by memory: a call begins only if the memory limits of all running calls together fit the machine or its cgroup.
+ * Admits calls by memory: a call begins only if the memory limits of all running calls together fit the machine or its
+ * cgroup.
  *
  * in   the memory limit of a call that is about to begin, or that has ended
  * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended
- * Invariant: the limits of running calls add up to at most `mostBytes`, except that one call may always run alone. A call
- * begins beside others only if the machine has the call's limit free. All sandboxes of a process share one budget.
+ * Invariant: the limits of running calls add up to at most `mostBytes`, except that one call may always run alone. A
+ * call begins beside others only if the machine has the call's limit free. All sandboxes of a process share one budget.
  */
 import { type MachineMemory, machineMemory } from './machineMemory'
 
 /**
- * Upper bound on the limits of all running calls, as a share of the memory; the rest is for this process, zygotes, engines
- * and page cache.
+ * Upper bound on the limits of all running calls, as a share of the memory; the rest is for this process, zygotes,
+ * engines and page cache.
  */
 const SHARE = 0.8
 /** Age in ms up to which a reading of the machine's memory is used again: a reading takes 0.1 ms, a call about 1 ms. */
@@ -55,7 +56,9 @@ export class MemoryBudget {
     return this.#kills.count
   }
 
-  /** True if the kernel has killed a process for lack of memory since `before` was read, which `killsBefore` returned. */
+  /**
+   * True if the kernel has killed a process for lack of memory since `before` was read, which `killsBefore` returned.
+   */
   killedSince(before: number): boolean {
     return this.memory.kills() > before
   }

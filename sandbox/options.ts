@@ -20,9 +20,9 @@ export interface SandboxOptions {
    */
   readonly lanes?: number
   /**
-   * Upper bound on the zygotes (warm interpreters that fork a child for each call) of each kind: one kind without preloads,
-   * and one for each group of `preload`. Default: one for each core, at most `lanes`. Level `none` has none, unless `bare` is
-   * true.
+   * Upper bound on the zygotes (warm interpreters that fork a child for each call) of each kind: one kind without
+   * preloads, and one for each group of `preload`. Default: one for each core, at most `lanes`. Level `none` has none,
+   * unless `bare` is true.
    */
   readonly zygotes?: number
   /**
@@ -35,16 +35,16 @@ export interface SandboxOptions {
    */
   readonly python?: string
   /**
-   * Groups of modules that zygotes import before a program comes; a group is names joined with `+`. A program that seems to
-   * import modules of a group runs in a zygote that has imported this group and those before it; a program that imports none
-   * of them, in a zygote that has only the modules that short programs use. As one string: groups separated by commas.
-   * Default `std`: no groups.
+   * Groups of modules that zygotes import before a program comes; a group is names joined with `+`. A program that
+   * seems to import modules of a group runs in a zygote that has imported this group and those before it; a program
+   * that imports none of them, in a zygote that has only the modules that short programs use. As one string: groups
+   * separated by commas. Default `std`: no groups.
    */
   readonly preload?: string | readonly string[]
   /**
-   * true: openSandbox does not wait for preloads: modules that the interpreter does not have are left out, and a zygote with
-   * preloads starts with the first program that needs it. Default false: openSandbox starts a zygote with each group, and
-   * throws if a module cannot be imported.
+   * true: openSandbox does not wait for preloads: modules that the interpreter does not have are left out, and a zygote
+   * with preloads starts with the first program that needs it. Default false: openSandbox starts a zygote with each
+   * group, and throws if a module cannot be imported.
    */
   readonly lazyPreload?: boolean
   /**
@@ -53,8 +53,8 @@ export interface SandboxOptions {
    */
   readonly sessionMemoryMb?: number
   /**
-   * Upper bound on the sum of the limits (`memoryMb`, else 128) of calls that run at once, MiB. Default: 80 % of the memory of the
-   * machine or its cgroup, shared by all sandboxes of this process. Not applied at level `none`.
+   * Upper bound on the sum of the limits (`memoryMb`, else 128) of calls that run at once, MiB. Default: 80 % of the
+   * memory of the machine or its cgroup, shared by all sandboxes of this process. Not applied at level `none`.
    */
   readonly machineMemoryMb?: number
   /** Longest wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000. */
@@ -65,7 +65,9 @@ export interface SandboxOptions {
   readonly level?: SandboxLevel
   /** Lowest acceptable level: openSandbox throws if the machine does not reach it. */
   readonly requireLevel?: SandboxLevel
-  /** true: zygotes run their serve loop in Python, as on a machine without a C compiler: slower, and without sessions. */
+  /**
+   * true: zygotes run their serve loop in Python, as on a machine without a C compiler: slower, and without sessions.
+   */
   readonly noShim?: boolean
   /** true: no isolation at all, as a baseline for benches. Never use it for code that is not your own. */
   readonly bare?: boolean

@@ -1,12 +1,12 @@
 /**
- * Repeats short work whose process was killed from outside (SIGKILL, for instance by the kernel for lack of memory): that
- * says nothing about the work.
+ * Repeats short work whose process was killed from outside (SIGKILL, for instance by the kernel for lack of memory):
+ * that says nothing about the work.
  *
  * in   work that starts a process        out  its result, or its error: the last one if it was killed `mostTries` times
  * Invariant: an error that the process itself caused, and a deadline of execFile, are never repeated.
  */
 
-/** Upper bound on the times that work is done whose process is killed each time. */
+/** Upper bound on the attempts at work whose process is killed every time. */
 export const mostTries = 3
 
 /**

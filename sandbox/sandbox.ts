@@ -35,9 +35,9 @@ export interface RunRequest {
    */
   readonly session?: SessionPlace
   /**
-   * Name of the client that sends the call. Clients take turns. Without a name, each session is a client of its own, and
-   * all calls without a session are one client. A call of a named client that runs no other call may begin while the long
-   * calls of a client that runs four calls or more still run.
+   * Name of the client that sends the call. Clients take turns. Without a name, each session is a client of its own,
+   * and all calls without a session are one client. A call of a named client that runs no other call may begin while
+   * the long calls of a client that runs four calls or more still run.
    */
   readonly client?: string
 }
@@ -45,7 +45,9 @@ export interface RunRequest {
 /** `reason` of a call that the machine had no memory for, through no fault of its code: it should be run again. */
 export const MACHINE_OUT_OF_MEMORY = 'machine_out_of_memory'
 
-/** True if the call, or an earlier cell that it needs, was ended or not begun because the machine's memory was used up. */
+/**
+ * True if the call, or an earlier cell that it needs, was ended or not begun because the machine's memory was used up.
+ */
 export const isOutOfMemory = ({ reason }: Pick<RunResult, 'reason'>): boolean =>
   reason?.includes(MACHINE_OUT_OF_MEMORY) === true
 
@@ -76,7 +78,10 @@ export interface SessionCell {
  */
 export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
 
-/** Report on code that ran to its end: status, exit code or signal, captured output, time and memory used. */
+/**
+ * Report on code that began and has ended, by itself or killed: status, exit code or signal, captured output, time and
+ * memory used.
+ */
 export interface RunEnding {
   readonly status: Exclude<RunStatus, 'rejected'>
   /** Exit code of the code; null if a signal ended it. */

@@ -1,10 +1,11 @@
 /**
- * Makes temporary directories whose names tell the owner process, and removes those whose owner was killed.
+ * Makes temporary directories whose names identify the process that owns them, and removes those whose owner was
+ * killed.
  *
  * in   a name      out  a private directory in the system's directory for temporary files
- * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time, PID namespace
- * and boot, so a reused pid, a container that shares /tmp, or another host that shares TMPDIR causes no mistake.
- * Directories of other users and of other boots stay: their owner may live on another host.
+ * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time, PID
+ * namespace and boot, so a reused pid, a container that shares /tmp, or another host that shares TMPDIR causes no
+ * mistake. Directories of other users and of other boots stay: their owner may live on another host.
  */
 import { createHash } from 'node:crypto'
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
@@ -44,7 +45,10 @@ const diskFull = (directory: string, cause: unknown): SandboxError =>
     cause,
   })
 
-/** Removes the directories of owners of this boot that are dead. Returns their paths. */
+/**
+ * Removes this user's directories whose owner is dead, if it was a process of this boot and of this PID namespace.
+ * Returns their paths.
+ */
 export function sweepTemporaryDirectories(directory: string = tmpdir()): readonly string[] {
   const removed: string[] = []
   const here = namespace()

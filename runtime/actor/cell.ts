@@ -5,7 +5,7 @@
  * out  calls of the handler, one at a time; dead letters; an escalation
  * Invariant: until a stop's or a hook's deadline passes, at most one of `start`, a handler and a hook runs at any time,
  * across restarts too. A message that was accepted is handled, or becomes a dead letter, or is dropped because it is a
- * question whose asker has given up. No rejection of this file stays unhandled. The file is longer than 320 lines
+ * question whose asker has given up. Every promise rejection of this file is handled. The file is longer than 320 lines
  * because the states of one life lose their order when they are spread over files.
  */
 
@@ -205,8 +205,8 @@ export class Cell<M> implements ActorRef<M> {
         this.#inbox.mailbox.done()
         continue
       }
-      // Only the first handled message of a bundle is timed: under load a sample of the messages, otherwise all of them,
-      // since bundles then hold one message each.
+      // Only the first handled message of a bundle is timed: under load a sample of the messages, otherwise all of
+      // them, since bundles then hold one message each.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
@@ -416,7 +416,7 @@ export class Cell<M> implements ActorRef<M> {
 }
 
 /**
- * True for an error of the actor boundary, as this file makes around a thrown error; another error that reaches nact is
- * a defect.
+ * True for a TroupeError of the actor boundary. This file wraps every error that `start` or a handler throws in one, so
+ * any other error that reaches nact is a defect.
  */
 const isOfActor = (thrown: unknown): boolean => thrown instanceof TroupeError && thrown.boundary === 'actor'

@@ -1,10 +1,11 @@
 /**
  * Failure streaks: counts consecutive failures of one kind and makes the third final, however far apart they are. The
- * restart policy (restartPolicy.ts) stops only failures in quick succession: one that repeats every hour would never end.
+ * restart policy (restartPolicy.ts) escalates only failures in quick succession: one that repeats every hour would be
+ * retried for ever.
  *
  * in   the work of each attempt, with its kind        out  its result, its error, or `…failed_repeatedly`
- * Invariant: time plays no part. A success of a kind, or progress that its next attempt goes on from, sets its count to
- * 0; other kinds' counts stay.
+ * Invariant: time plays no part. A kind's count returns to 0 when one of its attempts succeeds, when an error counts as
+ * 'succeeded', or at `progressed`; other kinds' counts stay.
  */
 import { asError, type Boundary, TroupeError } from '../errors'
 
@@ -20,8 +21,8 @@ export interface AttemptKind {
 }
 
 /**
- * How an error counts. failed: one more in the row. succeeded: the kind works, the request was at fault. ignored: says
- * nothing about the kind.
+ * Effect of an error on its kind's count. failed: adds one. succeeded: resets it to 0, since the kind works and only
+ * the request was at fault. ignored: leaves it as it is.
  */
 type Counts = 'failed' | 'succeeded' | 'ignored'
 
@@ -30,14 +31,14 @@ export class FailureStreaks {
 
   constructor(private readonly countsAs: (error: Error) => Counts = () => 'failed') {}
 
-  /** Notes that a kind's attempt got further: what it has left, its next attempt goes on from. */
+  /** Resets the kind's count to 0: an attempt has saved progress from which the next attempt continues. */
   progressed({ what }: AttemptKind): void {
     this.#failures.delete(what)
   }
 
   /**
-   * Makes one attempt. Rejects with the attempt's own error; at the third failure in a row with a TroupeError
-   * `<boundary>.failed_repeatedly`, which is not retriable and has the last failure as its cause.
+   * Makes one attempt. Rejects with the attempt's own error; from the third counted failure in a row on with a
+   * TroupeError `<boundary>.failed_repeatedly`, which is not retriable and has the last failure as its cause.
    */
   async attempt<T>(kind: AttemptKind, work: () => Promise<T>): Promise<T> {
     const { what } = kind

@@ -55,7 +55,7 @@ export class Inbox<M> {
     this.#closed = true
   }
 
-  /** Removes all accepted and waiting messages; the senders that waited are refused with `error`. */
+  /** Removes and returns all accepted and waiting messages; the waiting senders are refused with `error`. */
   empty(error: TroupeError): Envelope<M>[] {
     return this.mailbox.clear(error)
   }

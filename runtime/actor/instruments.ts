@@ -8,7 +8,10 @@ import type { MetricsRegistry } from '../metrics'
 export interface ActorMeter {
   /** Adds the number of messages handled since the last call. */
   handled(messages: number): void
-  /** Records the times of one message: ms in the mailbox, ms in the handler. */
+  /**
+   * Records the times of one message. `waitMs`: from its sending to its handler call, the wait for room in the mailbox
+   * included. `handleMs`: in the handler.
+   */
   timed(waitMs: number, handleMs: number): void
   restarted(): void
   deadLetter(reason: string): void

@@ -30,7 +30,7 @@ export interface Carrier<B> {
 }
 
 export interface NactTree {
-  /** Spawns a nact actor below that of `parent`, or below the system's root. */
+  /** Spawns a nact actor below that of `parent`; without a parent, below the system's root. */
   carry<B>(parent: Carrier<never> | undefined, name: string, receiver: Receiver<B>): Carrier<B>
   stop(): void
 }
@@ -60,8 +60,9 @@ export function createNactTree(name: string): NactTree {
   const branches = new WeakMap<Carrier<never>, Branch>()
 
   /**
-   * Finds a nact actor with room for one more child: `from` itself, else one in the branch of `from` with the fewest
-   * children. Adds a branch first while `from` is full and has fewer than 8 of them.
+   * Finds a nact actor with room for one more child: `from` itself while it has fewer than 56 children that are not
+   * branches, else one in that branch of `from` which has the fewest children. While such a full `from` has fewer than
+   * 8 branches, a new branch is added to it first.
    */
   function withRoom(from: Branch): Branch {
     if (from.children < mostChildren - mostBranches) return from

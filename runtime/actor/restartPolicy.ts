@@ -15,7 +15,7 @@ export interface RestartPolicy {
    */
   readonly backoffMs: number
   readonly maxBackoffMs: number
-  /** Number of crashes on one message after which it becomes a dead letter. */
+  /** Number of crashes on one message at which the message becomes a dead letter. */
   readonly attemptsPerMessage: number
 }
 

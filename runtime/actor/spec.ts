@@ -24,7 +24,9 @@ export interface ActorSpec<M> {
   readonly mailbox: {
     /** Upper bound on the messages that are accepted but not handled yet, including the one being handled. */
     readonly capacity: number
-    /** Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: the capacity, at least 64. */
+    /**
+     * Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: the capacity, at least 64.
+     */
     readonly waiting?: number
   }
   /**
@@ -50,8 +52,9 @@ export interface ActorSpec<M> {
   readonly stopWithinMs?: number
   readonly restart?: Partial<RestartPolicy>
   /**
-   * Returns true for an error that no restart can help: the actor then escalates at once. Gets the thrown error, not
-   * its wrapper.
+   * Returns true for an error that no restart can help: the actor then escalates at once. Gets the error that `start`
+   * or the handler threw, or that `context.fail` was given, without the actor error around it; for a child that
+   * escalated, the cause of the child's error.
    */
   isFatal?(error: unknown): boolean
   /**
@@ -69,7 +72,8 @@ export interface ActorContext {
   /**
    * Adds a child; it ends with this incarnation. The child's escalation fails this actor, unless the child's spec has
    * an `onEscalate`.
-   * @throws TroupeError actor.stopped once this incarnation has ended; actor.bad_name, actor.name_taken
+   * @throws TroupeError actor.stopped once this incarnation has ended; actor.bad_name, actor.name_taken,
+   * actor.bad_capacity
    */
   spawn<C>(spec: ActorSpec<C>): ActorRef<C>
   /** Fails this incarnation from outside a handler, once the message being handled is done. */
@@ -132,8 +136,9 @@ export interface ActorRef<M> {
   /**
    * Sends a message that carries a Reply, and resolves with the answer. Rejects as `tell` does; with
    * `actor.ask_timeout` when the deadline passes; with the error that the handler passed to `fail`; with
-   * `actor.handler_failed` (cause: the thrown error) when the actor has crashed on the message too often. A queued
-   * question whose asker has given up is not handled.
+   * `actor.handler_failed` (cause: the thrown error) when the actor has crashed on the message `attemptsPerMessage`
+   * times, or has crashed on it at least once and then the deadline passes or the actor ends. A queued question whose
+   * asker has given up is not handled.
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
   /**
@@ -148,8 +153,8 @@ export interface DeadLetter {
   readonly actor: string
   readonly message: unknown
   /**
-   * Reason. crashed: the actor crashed on the message too often. stopped: the actor ended before it handled the
-   * message, or had ended before the message was sent.
+   * Reason. crashed: the actor crashed on the message `attemptsPerMessage` times, or once while it was stopping without
+   * drain. stopped: the actor ended before it handled the message, or had ended before the message was sent.
    */
   readonly reason: 'crashed' | 'stopped'
   readonly error: TroupeError

@@ -50,8 +50,8 @@ export interface ActorSystemOptions {
 
 export interface ActorSystem {
   /**
-   * Starts a top-level actor; the number of actors is not bounded. Throws `actor.name_taken`, `actor.bad_name`,
-   * `actor.stopped`.
+   * Starts a top-level actor; the number of actors is not bounded. @throws TroupeError actor.name_taken,
+   * actor.bad_name, actor.bad_capacity, actor.stopped
    */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
   /**

@@ -19,8 +19,9 @@ export interface TopicPartition {
 export const keyOf = (topic: string, partition: number): string => `${topic}/${partition}`
 
 /**
- * Computes the owners. Partitions without an owner go one by one to the subscriber with the fewest partitions of that
- * topic; among equals, to the one with the fewest in all.
+ * Computes the owners. A current owner that still subscribes keeps its partitions up to its share; the other partitions
+ * go one by one to the subscriber with the fewest partitions of that topic; among equals, to the one with the fewest in
+ * all.
  * @param members in the order in which they joined
  * @param current owner's id by partition key
  */

@@ -28,7 +28,7 @@ export interface BlobStore {
   put(bytes: Uint8Array): Promise<BlobReference>
   /**
    * Returns a copy of the stored bytes, which the receiver owns. @throws TroupeError blob.missing; blob.corrupt when
-   * the stored bytes have another digest; blob.digest_invalid when `sha256` is not 64 hex digits
+   * the stored bytes have another digest; blob.digest_invalid when `sha256` is not 64 lower-case hex digits
    */
   get(sha256: string): Promise<Uint8Array>
   has(sha256: string): Promise<boolean>
@@ -54,8 +54,8 @@ export function memoryBlobs(): BlobStore {
 }
 
 /**
- * Opens a blob store in files `<first two digits of the digest>/<the other digits>`: each is written under another
- * name, synced and renamed, so that an existing file is complete. In mode 'read' the directory need not exist; the
+ * Opens a blob store in files `<first two digits of the digest>/<the other digits>`: each file is written under another
+ * name, synced and renamed, so that a file of that form is complete. In mode 'read' the directory need not exist; the
  * store is empty then.
  */
 export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {

@@ -58,10 +58,14 @@ export interface SubscribeOptions {
   /** Upper bound on the records of a batch. Default 512. */
   readonly maxBatch?: number
   /**
-   * Least time between two batches of a partition, ms, for a consumer that prefers fewer, larger batches. Default 0.
+   * Least time from the end of a handler call to the next batch of the same partition, ms, for a consumer that prefers
+   * fewer, larger batches. Default 0.
    */
   readonly lingerMs?: number
-  /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
+  /**
+   * Called before the first record of a newly owned partition. The offset that it returns replaces the one at which
+   * delivery would begin; undefined keeps that one.
+   */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
   /**
    * Called when this member loses a partition: because another member gets it, the group has dropped this member, or
@@ -72,7 +76,9 @@ export interface SubscribeOptions {
   readonly onError: (error: Error) => void
 }
 
-/** Handles records of one partition, in order. The next batch of that partition follows once it resolves (backpressure). */
+/**
+ * Handles records of one partition, in order. The next batch of that partition follows once it resolves (backpressure).
+ */
 export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 
 export interface Subscription {
@@ -96,7 +102,9 @@ export interface Bus {
    */
   createTopics(configs: readonly TopicConfig[]): Promise<void>
   listTopics(): Promise<readonly TopicConfig[]>
-  /** Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb. */
+  /**
+   * Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb.
+   */
   append(records: readonly NewRecord[]): Promise<readonly Position[]>
   /**
    * Reads records from `offset` on: at most `max` (default 512), and about 16 MiB. Empty at the partition's end.

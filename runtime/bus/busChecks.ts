@@ -11,7 +11,8 @@ const maxPartitions = 65_536
 const maxHeaders = 255
 
 /**
- * Checks a record to append. @throws TroupeError bus.record_too_large; bus.record_invalid when it has too many headers
+ * Checks a record to append. @throws TroupeError bus.record_too_large; bus.record_invalid when it has more than 255
+ * headers
  */
 export function checkRecord(record: NewRecord): void {
   let characters = record.key.length

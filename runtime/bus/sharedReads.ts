@@ -2,8 +2,8 @@
  * Reads each batch of an embedded log once for all consumers of this process that read from the same offset.
  *
  * in   a partition, an offset, bounds        out  the records there; the same array for each consumer that asks for it
- * Invariant: a batch is shared only while the partition has not grown since it was read, so a consumer gets what a read
- * of its own would give. One batch is kept for each partition.
+ * Invariant: a batch is shared only while the partition's oldest and next offset are those of the batch's read, so a
+ * consumer gets what a read of its own would give. Only the latest batch of each partition is kept.
  */
 import { keyOf } from './assignment'
 import type { BusRecord } from './bus'

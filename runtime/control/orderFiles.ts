@@ -2,8 +2,9 @@
  * Orders as files: how `troupe control` reaches a run whose log only one process may write (lmdb).
  *
  * in   an order        out  a file in the run's directory, which the run's process takes up
- * Invariant: a file appears whole (rename) and is removed only once its order is in the log, so an order survives a crash
- * of either process; an order that is taken twice has the same id both times. Files that hold no order are left alone.
+ * Invariant: a file appears whole (rename) and is removed only once its order is in the log, so an order survives a
+ * crash of either process; an order that is taken twice has the same id both times. Files that hold no order are left
+ * alone.
  */
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -14,7 +15,7 @@ export const orders: readonly ControlOrder[] = ['pause', 'resume', 'drain', 'abo
 
 const folder = 'control'
 const suffix = '.json'
-/** Upper bound on the orders that one look takes. */
+/** Upper bound on the files that one call of `waitingOrders` reads. */
 const mostAtOnce = 64
 
 export interface OrderFile {
@@ -32,7 +33,7 @@ export async function writeOrder(directory: string, order: ControlRun): Promise<
   await rename(join(at, `${name}.part`), join(at, `${name}${suffix}`))
 }
 
-/** Reads the orders that wait, oldest first; none when the run never got one. */
+/** Reads the orders that wait, oldest first, from at most 64 files; empty when the run never got one. */
 export async function waitingOrders(directory: string): Promise<readonly OrderFile[]> {
   const at = join(directory, folder)
   const names = (await readdir(at).catch((): string[] => [])).filter(name => name.endsWith(suffix)).sort()

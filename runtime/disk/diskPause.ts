@@ -2,9 +2,9 @@
  * Pauses what writes to a full disk, and lets it go on when there is room.
  *
  * in   needs: a directory, bytes, what is written      out  a promise that resolves once they are free
- * Invariants: work that failed for lack of space is done again when there is room, so whatever is written must be written
- * whole or not at all. While the log cannot be written, the run's monotonic clock stands still: no deadline passes during
- * the pause. After `close` nothing waits any more; work then fails with the error of the full disk.
+ * Invariants: work that failed for lack of space is done again when there is room, so whatever is written must be
+ * written whole or not at all. While the log cannot be written, the run's monotonic clock stands still: no deadline
+ * passes during the pause. After `close` nothing waits any more; work then fails with the error of the full disk.
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
@@ -18,7 +18,10 @@ export interface Need {
   /** Directory in which it is written; it need not exist yet. */
   readonly directory: string
   readonly bytes: number
-  /** True for the log: nothing of the run can go on without it, so its clock stands still. Default: false. */
+  /**
+   * True for a write without which nothing of the run can go on (the log and its blobs): the run's clock stands still
+   * while it waits. Default: false.
+   */
   readonly stopsClock?: boolean
 }
 
@@ -26,21 +29,24 @@ export interface Need {
 export interface Pause {
   readonly what: string
   readonly directory: string
-  /** Free bytes with which the run goes on. */
+  /** Free bytes at which the run goes on. */
   readonly needBytes: number
   readonly freeBytes: number
 }
 
 export interface DiskPause {
-  /** The run's effects; their `elapsed` stands still while the log cannot be written. */
+  /**
+   * The run's effects; their `elapsed` stands still while a write with `stopsClock` waits, and from `stopClock` until
+   * its result is called.
+   */
   readonly fx: Effects
-  /** True while the log cannot be written. */
+  /** True while a write with `stopsClock` waits. */
   readonly isPaused: () => boolean
-  /** Resolves once the bytes are free. @throws TroupeError bus.disk_full after `close` */
+  /** Resolves once the bytes are free, and the reserve beside them. @throws TroupeError bus.disk_full after `close` */
   room(need: Need): Promise<void>
   /**
-   * Waits for room, then does the work; does it again after each failure for lack of space. A quota does not show in the
-   * free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
+   * Waits for room, then does the work; does it again after each failure for lack of space. A quota does not show in
+   * the free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
    */
   attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
   /** Stops the run's clock, as a full disk does, until the result is called; for a pause that a person ordered. */
@@ -61,7 +67,9 @@ export interface DiskPauseOptions {
 
 /** Upper bound on the time between two attempts at a write, in times of `lookEveryMs`. */
 const mostBackoff = 32
-/** A look at the free space is good for so many ms, and for a quarter of the reserve in written bytes. */
+/**
+ * Milliseconds for which one measurement of free space is used, for at most a quarter of the reserve in written bytes.
+ */
 const goodForMs = 50
 
 interface Looked {
@@ -81,7 +89,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   let listener: (pause: Pause) => void = () => {}
   /** Number of pauses that stop the clock; outer time at which it was stopped, and the sum of all earlier stops, ms. */
   let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
-  /** Number of those pauses in which the log cannot be written. */
+  /** Number of pauses of writes with `stopsClock`. */
   let logStops = 0
   let startClock: () => void = () => {}
 
@@ -98,7 +106,10 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
     }
   }
 
-  /** Free bytes with which a paused write goes on: with the last byte that it needs the run would stop again at once. */
+  /**
+   * Free bytes at which a paused write goes on: its own and twice the reserve, since with less the run could pause
+   * again at once.
+   */
   const neededFor = ({ bytes }: Need, space: Space) => 2 * reserveOf(space) + bytes
 
   /** True if there is room for the need and the reserve beside it. */

@@ -18,7 +18,9 @@ export interface Space {
 
 const mib = 1024 * 1024
 
-/** Bytes that stay free for facts about the pause, for other programs and for what is being written. */
+/**
+ * Bounds on the reserve: bytes that stay free for facts about the pause, for other programs and for writes in progress.
+ */
 const leastReserve = mib
 const mostReserve = 64 * mib
 
@@ -38,7 +40,9 @@ export function spaceIn(directory: string): Space | undefined {
 /** Bytes that a run leaves free: 1 % of the file system, at least 1 MiB and at most 64 MiB. */
 export const reserveOf = ({ bytes }: Space): number => Math.min(mostReserve, Math.max(leastReserve, bytes / 100))
 
-/** True if a write failed for lack of space: an error of the operating system, or one of ours with a code `….disk_full`. */
+/**
+ * True if a write failed for lack of space: an error of the operating system, or one of ours with a code `….disk_full`.
+ */
 export function isDiskFull(thrown: unknown): boolean {
   return isOutOfSpace(thrown) || (thrown instanceof TroupeError && thrown.code.endsWith('.disk_full'))
 }

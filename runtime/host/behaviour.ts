@@ -47,8 +47,8 @@ export interface Behaviour<S, I = never, R = never> {
    */
   decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
   /**
-   * Decides once after a batch of inputs that `decide` was called for one by one. For decisions that are better made about
-   * many inputs together.
+   * Decides once after a batch of inputs that `decide` was called for one by one. For decisions that are better made
+   * about many inputs together.
    */
   settle?(state: S, fx: Effects): Decision
   /**

@@ -62,8 +62,8 @@ export interface HostOptions<S, I extends Message, R> {
   readonly keyOf?: (request: R) => string
   readonly tickMs?: number
   /**
-   * Least time between two batches of a partition, ms, for a behaviour that only counts and would be woken for every
-   * record. Default 0.
+   * Least time from the end of a batch's delivery to the next batch of the same partition, ms, for a behaviour that
+   * only counts and would be woken for every record. Default 0.
    */
   readonly lingerMs?: number
   /**

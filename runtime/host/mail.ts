@@ -2,9 +2,9 @@
  * Delivers a host's mail into its actor's mailbox.
  *
  * in   the actor, mail, ticks        out  mail that has a place
- * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be written,
- * for then its actor cannot go on. At most one tick waits: it says all that further ones would, and they would take the
- * places of other mail.
+ * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be
+ * written, for then its actor cannot go on. At most one tick waits: it says all that further ones would, and they would
+ * take the places of other mail.
  */
 import type { ActorRef } from '../actor/system'
 import type { Effects } from '../effects'
@@ -22,8 +22,8 @@ export interface HostMail<M> {
 }
 
 /**
- * `refOf`: the actor, which need not exist before the first call. `fx`: the run's monotonic clock, which stands still while
- * the log cannot be written.
+ * `refOf`: the actor, which need not exist before the first call. `fx`: the run's monotonic clock, which stands still
+ * while the log cannot be written.
  */
 export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, fx: Pick<Effects, 'elapsed'>): HostMail<M> {
   let isTickQueued = false

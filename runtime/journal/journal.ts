@@ -44,9 +44,12 @@ export interface FollowOptions {
   /** Name of the consumer group. */
   readonly group: string
   readonly feeds: readonly Feed[]
-  /** Least time between two batches of a partition, ms. Default 0. */
+  /** Least time from the end of a handler call to the next batch of the same partition, ms. Default 0. */
   readonly lingerMs?: number
-  /** Called before the first entry of a newly owned partition; may return the offset to begin at instead. */
+  /**
+   * Called before the first entry of a newly owned partition. The offset that it returns replaces the beginning of the
+   * feed; undefined keeps that.
+   */
   readonly onAssigned?: (topic: TopicName, partition: number) => Promise<number | undefined>
   readonly onRevoked?: (topic: TopicName, partition: number) => Promise<void>
   /** Called once, when the follower fails and stops. */

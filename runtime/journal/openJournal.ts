@@ -179,7 +179,8 @@ export function openJournal(
     },
     async *readTo(topic, partition, from, to) {
       for (let at = from; at < to; ) {
-        // An embedded bus reads without I/O: without a turn, a long read would block the event loop from its begin to its end.
+        // An embedded bus reads without I/O: without a turn, a long read would block the event loop from its begin to
+        // its end.
         if (at > from) await nextTurn()
         const records = await readBelow(onBus(topic), partition, at, to)
         if (records.length === 0) return // the partition has a gap up to `to`
@@ -193,7 +194,8 @@ export function openJournal(
       const subscriptions = new Map<Feed['from'], Subscription>()
       /** Next offset by partition, for a partition that the group takes away and gives back. */
       const reached = new Map<string, number>()
-      // Feeds with the same beginning share a subscription. The beginning is part of the group's name, so that commits do not mix.
+      // Feeds with the same beginning share a subscription. The beginning is part of the group's name, so that commits
+      // do not mix.
       for (const from of new Set(options.feeds.map(f => f.from))) {
         const feeds = options.feeds.filter(f => f.from === from)
         const keys = new Map(feeds.flatMap(f => (f.key === undefined ? [] : [[onBus(f.topic), f.key] as const])))

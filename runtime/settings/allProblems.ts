@@ -1,18 +1,22 @@
 /**
- * Lists every problem of a configuration at once, also those that a schema finds only once others are mended.
+ * Lists every problem of a configuration at once, also those that a schema reports only after others are corrected.
  *
  * in   a schema, plain data
- * out  the problems; the value that the schema gives once the faulty fields are taken out, undefined if one of them is required
- * A schema checks conditions between fields only if each field is sound by itself. So what is faulty is taken out, which leaves the
- * default, and the rest is checked again. Invariant: a problem that speaks of a field that was taken out is not listed, since the
- * default may have caused it. Assumes that each schema of an object is strict.
+ * out  the problems; the value that the schema gives once the faulty fields are removed, undefined if it gives none
+ * A schema checks conditions between fields only if each field is valid by itself. So each faulty field is removed,
+ * which leaves its default, and the rest is checked again, in at most 8 rounds.
+ * Invariant: after the first round, a problem whose path or text names a removed field is not listed, since the default
+ * may have caused it. Assumes that each schema of an object is strict.
  */
 import type { z } from 'zod'
 import { type PlainObject, type Problem, problemsOf } from './resolveConfig'
 
 const mostRounds = 8
 
-/** `placeholders`: values of required fields, by their names, with which the check goes on if they are faulty. */
+/**
+ * `placeholders`: values of required top-level fields, by name; one replaces its field for the next rounds if the field
+ * is faulty or missing.
+ */
 export function allProblems<S extends z.ZodType>(
   schema: S,
   data: PlainObject,

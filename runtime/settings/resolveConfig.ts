@@ -4,8 +4,8 @@
  *
  * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and the origin of each of its leaves
  * Invariant: all problems that the schema finds are reported at once, each with its path; a malformed assignment is
- * reported alone. An unknown field names the one that was probably meant (nearestName.ts). Objects in schemas should be `z.strictObject`, or
- * unknown fields are dropped silently.
+ * reported alone. An unknown field names the one that was probably meant (nearestName.ts). Objects in schemas should be
+ * `z.strictObject`, or unknown fields are dropped silently.
  */
 import { parse as parseYaml } from 'yaml'
 import type { z } from 'zod'
@@ -77,7 +77,8 @@ export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLaye
 }
 
 /**
- * Merges the layers without a check. `originOf`: the layer that set the value at a path, or a value around it; else `default`.
+ * Merges the layers without a check. `originOf`: the layer that set the value at a path, or a value around it; else
+ * `default`.
  * @throws TroupeError config.invalid for a malformed assignment
  */
 export function mergedInput(layers: ConfigLayers): {
@@ -130,8 +131,9 @@ export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what
 }
 
 /**
- * Returns a copy of `input` with `a.b=c` assignments applied in order. Values are JSON, or YAML scalars (`1e-6`, `true`, `null`,
- * text); quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past its end appends.
+ * Returns a copy of `input` with `a.b=c` assignments applied in order. Values are JSON, or YAML scalars (`1e-6`,
+ * `true`, `null`, text); quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past
+ * its end appends.
  * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is not an object
  */
 export function applyOverrides(input: PlainObject, assignments: readonly string[]): PlainObject {

@@ -10,8 +10,8 @@
  * share.
  *
  * Not defended at this level: the code runs as this user. It can read the user's files, use the network, fill the disk
- * (64 MiB for each file), signal the user's processes, and, unless this user is root, read their environment. A process that
- * clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` relies on
+ * (64 MiB for each file), signal the user's processes, and, unless this user is root, read their environment. A process
+ * that clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` relies on
  * RLIMIT_NPROC, which the kernel does not enforce for root.
  */
 import { rmSync } from 'node:fs'

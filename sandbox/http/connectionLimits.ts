@@ -3,10 +3,10 @@
  * may take to send a request's headers.
  *
  * in   a server before it listens      out  the same server, bounded
- * Invariant: at the bound, a new connection replaces an idle one: one that never sent a request if there is one, else the
- * one that has been idle for longest; so a client that only connects locks nobody out. A connection with an open request is
- * never closed; if all have one, the new connection is closed. At the bound of one address, only an idle connection of that
- * address is replaced.
+ * Invariant: at the bound, a new connection replaces an idle one: one that never sent a request if there is one, else
+ * the one that has been idle for longest; so a client that only connects locks nobody out. A connection with an open
+ * request is never closed; if all have one, the new connection is closed. At the bound of one address, only an idle
+ * connection of that address is replaced.
  */
 import { readFileSync } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
@@ -26,7 +26,10 @@ export const HEADERS_MS = 8000
 const OF_ONE_ADDRESS = 0.75
 const MOST = 8192
 
-/** Half the descriptors that this process may open, at most 8192: the rest is for its own files and children. */
+/**
+ * Returns half the descriptors that this process may open, at least 8 and at most 8192: the rest is for its own files
+ * and children.
+ */
 export function defaultMaxConnections(): number {
   let most = MOST * 2
   try {

@@ -19,9 +19,10 @@ export interface CppLimits {
 
 export interface CppOutcome {
   /**
-   * Outcome of the program. ok: exit code 0. error: any other end. timeout: its time ran out. not-compiled: the
-   * compiler refused it or took too long. unavailable: compiler or program could not be started (no g++; the sandbox's
-   * level allows no processes), or the launcher was killed, not by its deadline, before it wrote its header.
+   * Outcome of the program. ok: exit code 0. error: any other end. timeout: its time ran out, or the whole call's did.
+   * not-compiled: the compiler refused it or took too long. unavailable: compiler or program could not be started (no
+   * g++; the sandbox's level allows no processes), or the launcher was killed, not by its deadline, before it wrote its
+   * header.
    */
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
   readonly stderr: Uint8Array

@@ -2,8 +2,9 @@
  * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
- * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first; a client
- * that does not read its answer delays the close by at most 60 s, a connection without a complete request by one second.
+ * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first; a
+ * client that does not read its answer delays the close by at most 60 s, a connection without a complete request by one
+ * second.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
@@ -46,9 +47,9 @@ export interface Judge {
 }
 
 /**
- * Default options; where Code Judge has the option (app/config.py), its default: a run may take 10 s; Python gets 256 + 128
- * MB of memory, C++ 256 MB; an answer has at most 1000 characters of each stream. Code Judge gives up a call after 19 s in
- * all, of which the run may take 10 s, so 9 s are left to wait (`queueWaitMs`).
+ * Default options; where Code Judge has the option (app/config.py), its default: a run may take 10 s; Python gets 256 +
+ * 128 MB of memory, C++ 256 MB; an answer has at most 1000 characters of each stream. Code Judge gives up a call after
+ * 19 s in all, of which the run may take 10 s, so 9 s are left to wait (`queueWaitMs`).
  */
 export const JUDGE_DEFAULTS = {
   port: 8088,

@@ -23,7 +23,9 @@ export interface SessionPort<Link> {
    * states.
    */
   readonly memoryBytes: number
-  /** Upper bound on the paused cells of all sessions; above it, too, the least recently used sessions lose their states. */
+  /**
+   * Upper bound on the paused cells of all sessions; above it, too, the least recently used sessions lose their states.
+   */
   readonly states: number
   readonly noSessions: string | undefined
   readonly lanes: number

@@ -1,13 +1,16 @@
 /**
- * Upper bound on the paused cells of all sessions of a sandbox: what its zygotes (warm interpreters that fork a child for each
- * call) can hold in descriptors, and this process's cgroup in processes.
+ * Upper bound on the paused cells of all sessions of a sandbox: what its zygotes (warm interpreters that fork a child
+ * for each call) can hold in descriptors, and this process's cgroup in processes.
  *
  * in   the number of zygotes that have sessions; /proc and /sys/fs/cgroup      out  a number of paused cells
  * Invariant: at least FEWEST, which fits the limits that Linux sets by default.
  */
 import { readFileSync } from 'node:fs'
 
-/** 2,000 sessions of two paused cells each, and cells that replace others. STATES in shim/state.h is as large, for each zygote. */
+/**
+ * 2,000 sessions of two paused cells each, and cells that replace others. STATES in shim/state.h is as large, for each
+ * zygote.
+ */
 const MOST = 4352
 const FEWEST = 400
 /** A session with two paused cells holds five descriptors of its zygote; a zygote holds some hundred more. */

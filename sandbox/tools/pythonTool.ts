@@ -43,7 +43,8 @@ export interface PythonToolResult extends Omit<RunResult, 'stdout' | 'stderr'> {
 
 /**
  * Runs one call of the tool.
- * @throws SandboxError as Sandbox.run, never because of the code; sandbox.out_of_memory if the machine had no memory for it
+ * @throws SandboxError as Sandbox.run, never because of the code; sandbox.out_of_memory if the machine had no memory
+ * for it
  */
 export async function runPythonTool(
   sandbox: Sandbox,

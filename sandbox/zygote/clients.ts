@@ -3,11 +3,14 @@
  *
  * in   calls that are sent and that end, by their client
  * out  true if a client runs no call while another runs MANY (4) or more
- * Invariant: while every client runs fewer than MANY calls, no client is preferred: more calls at once would slow each of
- * them.
+ * Invariant: while every client runs fewer than MANY calls, no client is preferred: more calls at once would slow each
+ * of them.
  */
 
-/** Number of running calls at which a client counts as flooding: one more than the long calls of a zygote (open.ts, LONG). */
+/**
+ * Number of running calls at which a client counts as flooding: one more than the long calls of a zygote (open.ts,
+ * LONG).
+ */
 const MANY = 4
 
 export class Clients {

@@ -41,8 +41,8 @@ def mount(source, target, kind, flags, data=None):
 
 
 def prefer_to_be_killed():
-    """Lets the kernel, where memory runs out, kill calls before the processes that did not ask for it: children inherit
-    this, and the largest of them is killed first.
+    """Makes the kernel, when memory runs out, kill calls before the other processes of the machine: children inherit
+    this score, and the largest of them is killed first.
     """
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
@@ -107,7 +107,8 @@ def change_root(config):
     for name in DEVICES:
         open(f"{root}/dev/{name}", "w").close()
         mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND)
-    # A device of a read-only mount can still be written; its times, which all calls and the host can see, cannot be set.
+    # A device of a read-only mount can still be written; its times, which all calls and the host can see, cannot be
+    # set.
     seal_tree(root, [f"/dev/{name}" for name in DEVICES], ATTR_RDONLY | ATTR_NOSUID)
     os.makedirs(f"{root}/etc", exist_ok=True)
     with open(f"{root}/etc/passwd", "w") as file:
@@ -144,7 +145,8 @@ def place(root, path, bound, at=None):
 
 
 def seal_tree(root, bound, wanted=ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV):
-    """Makes mounts read-only. The attributes `wanted` have the numbers of the mount flags MS_RDONLY, MS_NOSUID, MS_NODEV."""
+    """Makes mounts read-only. The attributes `wanted` have the numbers of the mount flags MS_RDONLY, MS_NOSUID,
+    MS_NODEV."""
     for path in bound:
         attributes = struct.pack("=QQQQ", wanted, 0, 0, 0)
         done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))

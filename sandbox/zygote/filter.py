@@ -3,7 +3,8 @@
 in   flags: may start processes, level `degraded`, cell of a session     out  a Filter
 Invariant: a system call that is not listed is refused (EPERM), so one that a newer kernel adds is refused too. Calls of
 the x32 and i386 interfaces, which reach the same kernel code under other numbers, end the process.
-The filter is a tree, since the kernel runs it once for every number when it is installed: a list costs four times as much.
+The filter is a tree, since the kernel runs it once for every number when it is installed: a list costs four times as
+much.
 """
 
 import platform
@@ -49,8 +50,8 @@ CHECKED = {
     "getpriority": 140, "sched_getaffinity": 204, "sched_getparam": 143, "sched_getscheduler": 145, "getpgid": 121, "getsid": 124,
 }
 
-# Numbers on aarch64, by the names above. A name that is not here does not exist there: its C library uses another of the calls
-# (openat for open, ppoll for poll). From linux/include/uapi/asm-generic/unistd.h.
+# Numbers on aarch64, by the names above. A name that is not here does not exist there: its C library uses another of
+# the calls (openat for open, ppoll for poll). From linux/include/uapi/asm-generic/unistd.h.
 AARCH64 = {
     "read": 63, "write": 64, "fstat": 80, "lseek": 62, "pselect6": 72, "ppoll": 73, "mmap": 222, "mprotect": 226,
     "munmap": 215, "brk": 214, "mremap": 216, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
@@ -113,7 +114,8 @@ MACHINE = platform.machine()
 
 
 def build(processes=False, degraded=False, session=False):
-    """Compiles the filter of one kind of child. Raises OSError on a machine whose system calls are not in the tables."""
+    """Compiles the filter of one kind of child. Raises OSError on a machine whose system calls are not in the tables.
+    """
     if MACHINE not in ARCHITECTURES:
         known = " and ".join(ARCHITECTURES)
         raise OSError(f"the sandbox has tables of system calls for {known}, this machine is {MACHINE}")
@@ -166,33 +168,34 @@ def checks(processes, degraded, session):
     }
 
 
-# Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to others
-# (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls together).
+# Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to
+# others (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls
+# together).
 FCNTLS, F_SETFL, F_SETLK, F_SETLKW = (0, 1, 2, 3, 5, 1030), 4, 6, 7
 O_DIRECT = 0x10000 if MACHINE == "aarch64" else 0x4000
-# Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE DONTDUMP
-# DODUMP WIPEONFORK KEEPONFORK; fadvise64 accepts the first four. Refused is advice that evicts pages of files (COLD,
-# PAGEOUT), merges pages with those of other processes (MERGEABLE), or needs root.
+# Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE
+# DONTDUMP DODUMP WIPEONFORK KEEPONFORK; fadvise64 accepts the first four. Refused is advice that evicts pages of files
+# (COLD, PAGEOUT), merges pages with those of other processes (MERGEABLE), or needs root.
 MADVICE, FADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19), (0, 1, 2, 3)
 MS_SYNC, FUTEX_PRIVATE, FUTEX_COMMAND, FUTEX_WAKES = 4, 128, 0xFFFFFE7F, (1, 10)
 SOL_SOCKET = 1
-# Socket options that a call may read or set: REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED PEERCRED
-# RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all calls, and
-# filters, which are programs in the kernel.
+# Socket options that a call may read or set: REUSEADDR TYPE ERROR SNDBUF RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED
+# PEERCRED RCVLOWAT RCVTIMEO SNDTIMEO ACCEPTCONN PROTOCOL DOMAIN. Refused: cookies, which count the sockets of all
+# calls, and filters, which are programs in the kernel.
 SOCKET_OPTIONS = (2, 3, 4, 7, 8, 9, 13, 15, 16, 17, 18, 20, 21, 30, 38, 39)
 
 
 def shared_objects(processes):
     """Rules against channels between calls, and to the host, over files that all of them can read.
 
-    A filter sees no file behind a descriptor, so a rule holds for files in the call's own /tmp too. There a lock of a call
-    with one process would never wait, and writing to a disk does nothing: both are answered 0 without effect. flock,
-    which can wait within one process, and record locks of calls with processes are refused (ENOLCK).
+    A filter sees no file behind a descriptor, so a rule holds for files in the call's own /tmp too. There a lock of a
+    call with one process would never wait, and writing to a disk does nothing: both are answered 0 without effect.
+    flock, which can wait within one process, and record locks of calls with processes are refused (ENOLCK).
     """
     lock = ret(ERROR | ENOLCK) if processes else ret(ERROR)
     direct = [(LD, 0, 0, ARGUMENT + 16), (JSET, 0, 1, O_DIRECT), ret(ERROR | EINVAL), ret(ALLOW)]
-    # A futex in a page of a shared file wakes waiters of other calls. A call with one process needs none but to join its
-    # threads: EAGAIN makes it look again. Calls with processes keep them.
+    # A futex in a page of a shared file wakes waiters of other calls. A call with one process needs none but to join
+    # its threads: EAGAIN makes it look again. Calls with processes keep them.
     wakes = [(LD, 0, 0, ARGUMENT + 8), (JSET, 0, 1, FUTEX_PRIVATE), ret(ALLOW), (AND, 0, 0, FUTEX_COMMAND)]
     private_futex = [*wakes, (JEQ, 1, 0, FUTEX_WAKES[0]), (JEQ, 0, 1, FUTEX_WAKES[1]), ret(ERROR), ret(ERROR | EAGAIN)]
     option = [*argument_is([SOL_SOCKET], at=1)[:-1], *argument_is(SOCKET_OPTIONS, at=2)]

@@ -1,11 +1,12 @@
 /**
  * Guesses from a program's text which groups of preloads it imports.
  *
- * in   the groups; a program's bytes      out  how many of the groups it needs: the last that it imports, and those before
- * Invariant: the guess decides which imports are warm and nothing else. It finds every import that names a module on the
- * line of `import` or `from`, also in a string that the program executes; where the program imports by a name that it
- * computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names that are
- * made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.
+ * in   the groups; a program's bytes      out  how many of the groups it needs: the last that it imports, and those
+ * before
+ * Invariant: the guess decides which imports are warm and nothing else. It finds every import that names a module on
+ * the line of `import` or `from`, also in a string that the program executes; where the program imports by a name that
+ * it computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names
+ * that are made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.
  */
 
 /** Upper bound on the bytes of a program that are read: a long text must not hold up the event loop. */
@@ -16,7 +17,7 @@ const STATEMENT = /(?:^|[^\w.]|\\n)(?:import|from)[ \t]+([^\n;#'"\\]+)/g
 const COMPUTED = /\b(?:__import__|import_module)[ \t]*\((?![ \t]*['"])/
 const CALL = /\b(?:__import__|import_module)[ \t]*\([ \t]*['"]([\w.]+)/g
 
-/** @param groups names of modules; that of a part of a package stands for the package */
+/** @param groups names of modules; a dotted name (`scipy.stats`) counts as its package (`scipy`) */
 export function neededGroups(groups: readonly (readonly string[])[]): (code: Uint8Array) => number {
   const groupOf = new Map<string, number>()
   for (const [at, group] of groups.entries()) {

@@ -3,8 +3,8 @@
  * modules, each further kind also the next group of preloads.
  *
  * in   programs to run; zygotes that begin to serve, or die
- * out  the kind that a program needs; zygotes: a kind's first starts with the first program that needs the kind, another one
- * when all of the kind are busy
+ * out  the kind that a program needs; zygotes: a kind's first starts with the first program that needs the kind,
+ * another one when all of the kind are busy
  * Invariant: a program runs whatever its kind says: the kind decides only which imports are warm. A kind whose zygotes
  * cannot start is given up, with the reason, and its programs run in the next smaller kind.
  */
@@ -35,7 +35,7 @@ export class ZygoteKinds {
   readonly #needed: (code: Uint8Array) => number
 
   /**
-   * @param setups for each kind, the zygotes of each core
+   * @param setups for each kind, the setup of one zygote for each core
    * @param groups for each kind from kind 1 on, the preloads that it has and the kind before it lacks
    */
   constructor(
@@ -58,7 +58,9 @@ export class ZygoteKinds {
     for (const first of this.#kinds[0]!.links) first.start()
   }
 
-  /** Returns the kind for a call; for a session the largest kind, since nobody knows which modules later cells import. */
+  /**
+   * Returns the kind for a call; for a session the largest kind, since nobody knows which modules later cells import.
+   */
   kindOf(call: Call, isSession: boolean): number {
     return this.#usable(isSession ? this.#kinds.length - 1 : this.#needed(call.code))
   }
@@ -86,8 +88,8 @@ export class ZygoteKinds {
     if (started.some(link => link.ready) || (one.failedStarts < STARTS * started.length && !isFinal)) return false
     one.fault ??= reason
     one.settle()
-    // The zygotes of kind 0 go on restarting, since a machine that was short of memory may recover; until one serves, calls
-    // are refused.
+    // The zygotes of kind 0 go on restarting, since a machine that was short of memory may recover; until one serves,
+    // calls are refused.
     if (kind > 0) for (const link of one.links) void link.close()
     return true
   }

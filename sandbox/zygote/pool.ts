@@ -42,10 +42,10 @@ export interface PoolSetup {
   readonly queueLimit: number
   readonly sessionMemoryMb: number
   readonly budget: MemoryBudget
-  /** Longest wait of a call for memory, once it has its turn. */
+  /** Longest wait of a call for memory, ms, from the moment at which it has its turn. */
   readonly memoryWaitMs: number
   readonly noSessions: string | undefined
-  /** For each kind (kind 0: without preloads), the zygotes of each core. */
+  /** For each kind (kind 0: without preloads), the setup of one zygote for each core. */
   readonly zygotes: readonly (readonly ZygoteSetup[])[]
   /** Preloads by which each kind is larger than the one before it, from kind 1 on. */
   readonly preloads: readonly (readonly string[])[]
@@ -56,7 +56,7 @@ export interface PoolSetup {
 
 /** Upper bound on the times that a call is sent to a zygote. */
 const ATTEMPTS = 3
-/** Error numbers of a failed call: ECANCELED, aborted before it began; ENOENT, its parent state does not exist. */
+/** Error numbers of a failed call. CANCELED: aborted before it began. GONE: its parent state does not exist. */
 const CANCELED = 125
 /** Milliseconds after which the pool tries a call that waits for memory again. */
 const MEMORY_LOOK_MS = 100
@@ -201,8 +201,8 @@ export class ZygotePool implements Sandbox {
   readonly #isUrgent = (job: Job) => job.named && this.#clients.waitsForFlood(job.client)
 
   /**
-   * Takes memory from the budget for the call whose turn it is; returns false if there is none. Then the calls behind it
-   * wait too: else small calls would keep a large one waiting for ever. A call that has waited `memoryWaitMs` is rejected.
+   * Takes memory from the budget for the call whose turn it is; returns false if there is none. Then the calls behind
+   * it wait too, or small calls would keep a large one waiting for ever. After `memoryWaitMs` the call is rejected.
    */
   readonly #hasMemory = (job: Job): boolean => {
     if (this.setup.budget.take(job.call.reservedBytes)) return true
@@ -271,8 +271,8 @@ export class ZygotePool implements Sandbox {
   }
 
   /**
-   * Handles a call whose child could not be forked or isolated, often for lack of memory or processes. It is tried
-   * again, up to ATTEMPTS times; a cell that forks from a state is answered as orphan, an aborted call is refused.
+   * Handles a call whose child could not be forked or isolated, often for lack of memory or processes. It is sent
+   * again, ATTEMPTS times in all; a cell with a parent state is answered as orphan, an aborted call is refused.
    */
   #failed(job: Job, error: number): void {
     if (error === GONE || (job.place?.link && error !== CANCELED)) {

@@ -64,8 +64,8 @@ def reseed(seed):
 
 
 def find_numpy_state():
-    """Finds the 624 words that numpy's global generator draws from. Random words there do what its seed(None) does, at a
-    seventh of the pages. Where numpy's generator looks otherwise than expected, it is seeded by seed(None).
+    """Finds the 624 words that numpy's global generator draws from. Random words there do what its seed(None) does, at
+    a seventh of the pages. Where numpy's generator looks otherwise than expected, it is seeded by seed(None).
     """
     mtrand = sys.modules.get("numpy.random.mtrand")
     if mtrand is None:
@@ -211,8 +211,8 @@ def exit_code(error):
 
 
 def join_threads(code):
-    """Joins the threads that an interpreter joins at its exit, except threads of a thread pool, which wait for work that
-    never comes.
+    """Joins the threads that an interpreter joins at its exit, except threads of a thread pool, which wait for work
+    that never comes.
     """
     pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
     own = threading.current_thread()
@@ -257,8 +257,8 @@ def finish(code, main):
 
 
 def end(code, main):
-    """Ends a program and returns the exit code, but frees few objects: to free all of them would copy every page shared with the
-    zygote.
+    """Ends a program and returns the exit code, but frees few objects: to free all of them would copy every page shared
+    with the zygote.
     """
     code = guarded(main.__dict__.clear, code)
     # Collects cycles only if there are few objects to look through.

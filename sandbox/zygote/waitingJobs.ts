@@ -5,9 +5,10 @@
  * in   new calls, calls to be repeated, aborted calls
  * out  the next call and a zygote of its kind (the modules that it has imported) that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
- * others. Among the others clients take turns, and the calls of one client and one kind are first come, first served, as
- * are cells of the same zygote. Calls of a kind whose zygotes are all busy do not hold up calls of another kind. A call
- * for which there is no memory holds up those behind it. A zygote never has more calls than it can run at once (LANES).
+ * others. Among the others clients take turns, and the calls of one client and one kind are first come, first served,
+ * as are cells of the same zygote. Calls of a kind whose zygotes are all busy do not hold up calls of another kind. A
+ * call for which there is no memory holds up those behind it. A zygote never has more calls than it can run at once
+ * (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'
@@ -15,8 +16,8 @@ import type { ZygoteLink } from './link'
 type Link = ZygoteLink<Job>
 
 /**
- * Upper bound on the calls sent to a zygote that have not begun: the zygote never waits for this process between two
- * calls.
+ * Upper bound on the calls sent to a zygote that have not begun. They are sent ahead, so that the zygote need not wait
+ * for this process between two calls.
  */
 const AHEAD = 8
 /** Upper bound on the calls that a zygote runs at once: LANES in shim/state.h. */
@@ -28,7 +29,9 @@ const URGENT_AHEAD = 8
 const takes = (link: Link, urgent = false) =>
   link.ready && link.notBegun < AHEAD + (urgent ? URGENT_AHEAD : 0) && link.calls.size < LANES
 
-/** Waiting calls of one kind by client, in the order of turns. No set is empty. A Set deletes an aborted call at once. */
+/**
+ * Waiting calls of one kind by client, in the order of turns. No set is empty. A Set deletes an aborted call at once.
+ */
 type Turns = Map<string, Set<Job>>
 
 interface Client {
@@ -39,7 +42,9 @@ interface Client {
 
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /** Waiting calls that any zygote of their kind can run, by kind. A served client goes to the end of each kind's queue. */
+  /**
+   * Waiting calls that any zygote of their kind can run, by kind. A served client goes to the end of each kind's queue.
+   */
   readonly #queues = new Map<number, Turns>()
   readonly #clients = new Map<string, Client>()
   #turns = 0
@@ -91,8 +96,8 @@ export class WaitingJobs {
    * goes to the zygote of its kind on the core with the fewest calls.
    * @param isUrgent true for a call that may be sent beyond AHEAD
    * @param admit takes the call's memory from the budget; returns false if there is none, and then no call begins now
-   * @param lacks called with each kind that has a waiting call and no zygote that is free: the call waits, or it goes to
-   * a zygote that has calls already and shares that zygote's core with them
+   * @param lacks called with each kind that has a waiting call and no zygote that is free: the call waits, or it goes
+   * to a zygote that has calls already and shares that zygote's core with them
    */
   next(
     links: readonly Link[],

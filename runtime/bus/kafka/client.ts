@@ -4,8 +4,8 @@
  * in   brokers and settings
  * out  kafkajs's producer and admin; and its inner `Cluster`, one request at a time
  *
- * The driver uses the layer below kafkajs's consumer (protocol.ts) for reading and for membership in groups: kafkajs has
- * no call that reads one partition from an offset, and its consumer sends heartbeats only between messages, rejoins
+ * The driver uses the layer below kafkajs's consumer (protocol.ts) for reading and for membership in groups: kafkajs
+ * has no call that reads one partition from an offset, and its consumer sends heartbeats only between messages, rejoins
  * without waiting for handlers, and can stop without an error.
  */
 import { readFileSync } from 'node:fs'

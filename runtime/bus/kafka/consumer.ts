@@ -146,7 +146,7 @@ export class KafkaConsumer {
 
   private lost(): void {
     for (const [key, held] of this.held) void this.releasePartition(key, held)
-    // A member that lost its partitions stops naming them as held: that would only block their new owners.
+    // A member that lost its partitions stops naming them as held: the claim would only delay their new owners.
     this.held.clear()
   }
 

@@ -13,7 +13,7 @@ const coordinatorOfGroup = 0
 
 /**
  * Returns the coordinator; asks connected brokers first. Rejects with kafkajs's error: the first permanent one, else
- * the last.
+ * the last transient one; with bus.unreachable when no broker is known.
  */
 export async function findCoordinator(cluster: KafkaCluster, groupId: string): Promise<KafkaBroker> {
   const { brokers } = cluster.brokerPool

@@ -1,11 +1,11 @@
 /**
  * A member of a consumer group: joins, sends heartbeats, joins again when the group changes. It uses Kafka's classic
- * protocol with cooperative rebalancing: a member names the partitions that it holds when it joins, and keeps them until
- * it has released them.
+ * protocol with cooperative rebalancing: a member names the partitions that it holds when it joins, and keeps them
+ * until it has released them.
  *
  * in   topics, the partitions held      out  the partitions assigned; loss of the membership; the error that ended it
- * Invariants: heartbeats continue whatever the handlers do. A partition that moves is assigned to nobody until its holder
- * has released it and joined again. After `close` or `onLost` no partition held before may be used.
+ * Invariants: heartbeats continue whatever the handlers do. A partition that moves is assigned to nobody until its
+ * holder has released it and joined again. After `close` or `onLost` no partition held before may be used.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
@@ -194,7 +194,9 @@ export class KafkaMember {
     }))
   }
 
-  /** Sends heartbeats until the member must join again; throws when the group changes, or when the coordinator fails. */
+  /**
+   * Sends heartbeats until the member must join again; throws when the group changes, or when the coordinator fails.
+   */
   private async sendHeartbeats(): Promise<void> {
     const { group, client } = this.options
     const everyMs = Math.min(maxHeartbeatMs, client.settings.sessionTimeoutMs / heartbeatsPerSession)

@@ -28,7 +28,7 @@ const nextTimestamp = -1
 
 export interface Fetched {
   readonly records: readonly BusRecord[]
-  /** Offset of the partition's next record; below the requested offset if that is past the partition's end. */
+  /** Offset of the partition's next record; below the requested offset if the request was past the partition's end. */
   readonly end: number
 }
 
@@ -168,7 +168,8 @@ function toRecord(topic: string, partition: number, offset: number, message: Fet
   const headers: Record<string, string> = {}
   for (const name of Object.keys(message.headers)) {
     const value = message.headers[name]
-    // kafkajs turns a header into a list if its name is a member of Object; the record's own value comes last.
+    // kafkajs turns a header into a list if its name is also a property of Object.prototype; the record's own value
+    // comes last.
     const bytes = Array.isArray(value) ? value.at(-1) : value
     const text = bytes === null || bytes === undefined ? '' : (bytes as Buffer).toString()
     if (name === '__proto__')

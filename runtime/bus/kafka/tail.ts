@@ -4,7 +4,7 @@
  * in   cursors, each with an offset and room for records      out  records to the cursors, in order
  * Invariants: a cursor gets every record from its offset on, once. A cursor without room is left out until its `wake`
  * is called. A cursor fails when its leader does not answer for `stallTimeoutMs`, when its offset stays past the
- * partition's end, or at a permanent fault.
+ * partition's end for 5 s, or at a permanent fault.
  *
  * A cursor that lags catches up with requests of its own; at the end of its partition it joins the long poll.
  */
@@ -43,8 +43,8 @@ export interface Cursor {
 interface Follower extends CursorOptions {
   next: number
   /**
-   * State of the cursor. paused: it has no room. behind: catching up. following: in the long poll. gone: removed or
-   * failed.
+   * State of the cursor. paused: it has no room, or `wake` was never called. behind: catching up. following: in the
+   * long poll. gone: removed or failed.
    */
   state: 'paused' | 'behind' | 'following' | 'gone'
   answeredAt: number

@@ -3,9 +3,9 @@
  *
  * in   the log's open tables, the writes of a transaction      out  a data file that is long enough for it, or
  *      bus.disk_full, bus.file_too_large
- * Invariant: lmdb writes only to pages of the file that have their space already. For lmdb 3.5.6 does not survive a failed
- * write: it formats its error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and the process ends
- * with a signal. A file system that copies on write (btrfs, ZFS) may still refuse such a write.
+ * Invariant: lmdb writes only to pages of the file that have their space already. For lmdb 3.5.6 does not survive a
+ * failed write: it formats its error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and the
+ * process ends with a signal. A file system that copies on write (btrfs, ZFS) may still refuse such a write.
  */
 import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,16 +19,16 @@ const pageBytes = 4096
 const pagesOfTransaction = 32
 /** Pages that a write touches at most in a tree of usual depth: a leaf, a branch, and the halves of a split. */
 const pagesOfWrite = 4
-/** Pages that a drop of a record touches: those of a trim are neighbours, and no page splits. */
+/** Pages that the removal of one chunk touches: a trim removes neighbouring chunks, and no page splits. */
 const pagesOfDrop = 1
 /** Bytes that are allocated beyond a need, if there is room: a sixteenth of the file, within these bounds. */
 const [leastAhead, mostAhead] = [192 * 1024, 16 * 1024 * 1024]
 const zeros = Buffer.alloc(256 * 1024)
 
 /**
- * Upper bounds on what one transaction drops of a partition: appends need not wait long for it, and what it writes fits into
- * the least reserve of a run (1 MiB), so that what expires can be dropped as long as the run goes on. `bytes`: lmdb's list of
- * freed pages has 8 bytes for each.
+ * Upper bounds on the expired chunks that one transaction removes from a partition, by number and by bytes. Appends
+ * then wait only briefly for the transaction, and what it writes, such as 8 bytes for each freed page, fits into the
+ * least reserve of a run (1 MiB), so that expired records can be removed as long as the run goes on.
  */
 export const trimMost = { chunks: 192, bytes: 64 * 1024 * 1024 }
 
@@ -64,8 +64,8 @@ const sizesOf = (root: RootDatabase<Buffer, string>) =>
   root.getStats() as { readonly lastPageNumber: number; readonly pageSize: number }
 
 /**
- * Writes zeros from byte `from` of a file up to `to`, or as far as the disk and the limits of a file let it; returns where
- * they end, and the error that ended them. Holes would not do: they get their space only when they are written.
+ * Writes zeros from byte `from` of a file up to `to`, or as far as the disk and the limits of a file let it; returns
+ * where they end, and the error that ended them. Holes would not do: they get their space only when they are written.
  */
 export function fillTo(path: string, from: number, to: number): { readonly end: number; readonly cause?: unknown } {
   const file = openSync(path, 'r+')
@@ -82,12 +82,13 @@ export function fillTo(path: string, from: number, to: number): { readonly end: 
 }
 
 const lockBytes = 12 * 1024
-/** Free bytes with which a new log is begun. */
+/** Least free bytes of the disk at which a new log is started. */
 const leastForNew = 1024 * 1024
 
 /**
- * Makes lmdb's lock file, with its space, if there is none: lmdb maps it with holes, and a hole that the disk cannot fill
- * ends the process with SIGBUS. @throws TroupeError bus.disk_full for a new log without room
+ * Creates lmdb's lock file, with its disk space, if there is none: lmdb would map it with holes, and a hole that the
+ * disk cannot fill ends the process with SIGBUS. @throws TroupeError bus.disk_full for a new log when less than 1 MiB
+ * is free, or when the lock file does not fit
  */
 export function prepareDirectory(directory: string, mode: 'write' | 'read', isNew: boolean): void {
   if (isNew && (spaceIn(directory)?.freeBytes ?? leastForNew) < leastForNew) {

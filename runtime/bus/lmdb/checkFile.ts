@@ -2,9 +2,10 @@
  * Decides which pages of a log's data file are checked before lmdb maps it. A whole check of a long log takes minutes.
  *
  * in   a log's directory, the mode      out  nothing, or the first damage
- * Invariants: a file below 32 MiB is checked whole. A longer one is checked whole unless a living writer has the log, which
- * checked it, or the file is as it was after its last whole check: transaction, size, times and inode are the same. That
- * state is kept in the user's directory and not beside the log, since reading writes nothing into a run.
+ * Invariants: a file below 32 MiB is checked whole. With 'unless known' a longer one is checked whole, with two
+ * exceptions: nothing is checked if transaction, size, times and inode are those of its last whole check; and a reader
+ * checks as with 'branches' if a living writer, which has checked the file, has the log. That state is kept in the
+ * user's directory and not beside the log, since reading writes nothing into a run.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, realpathSync, statSync, writeFileSync } from 'node:fs'
@@ -17,13 +18,16 @@ import { findDamage } from './pages/checkPages'
 import { DamagedPage, PageFile } from './pages/pageFile'
 
 /**
- * `whole`: every page. `branches`: all but the leaf pages of records and the free pages; for the log's own writer.
- * `unless known`: every page, unless a living writer or an earlier check says that the file is sound.
+ * Pages to check in a file of 32 MiB or more. `whole`: every page. `branches`: all but the leaf pages of records and
+ * the free pages; for the log's own writer, which opens it again. `unless known`: every page, unless the file is
+ * unchanged since its last whole check, or it is opened for reading and a living writer has it.
  */
 export type Check = 'whole' | 'branches' | 'unless known'
 
 const longBytes = 32 * 1024 * 1024
-/** Milliseconds after a file's last change in which its state is not kept: another change could leave the same times. */
+/**
+ * Milliseconds after a file's last change in which its state is not kept: another change could leave the same times.
+ */
 const settledMs = 100
 
 export function checkFile(directory: string, mode: 'write' | 'read', check: Check): DamagedPage | undefined {

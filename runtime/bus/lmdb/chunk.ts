@@ -3,10 +3,10 @@
  * larger record is a chunk of its own.
  *
  * One put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
- * Layout, little-endian: u8 version, u32 crc32 of all that follows and then of the chunk's key, f64 timestamp ms, u32 count; then for each record
- * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths
- * of the key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
- * Version 1, which is still read, leaves the key out of the checksum.
+ * Layout, little-endian: u8 version, u32 crc32 of all bytes after it and then of the chunk's key, f64 timestamp ms, u32
+ * count; then for each record u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8
+ * header count, varint lengths of the key and of each header's name and value in UTF-16 units, the strings as one UTF-8
+ * text, the value. Version 1, which is still read, leaves the key out of the checksum.
  * Invariant: a chunk that decodes holds what was encoded, at the offsets where it was; any other bytes throw
  * `bus.corrupt`.
  */

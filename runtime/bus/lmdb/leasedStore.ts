@@ -2,9 +2,9 @@
  * Writes a log's tables in transactions, one after the other; each is conditional on the writer's lease.
  *
  * in   writes        out  true once they are on disk; false, and nothing written, if another writer has the lease
- * Invariant: a transaction is written whole or not at all. If lmdb gives one up (MDB_BAD_TXN), the log is opened again and
- * the transaction is repeated: lmdb's list of free pages in memory then contradicts the file, and later writes through the
- * same handle would end the process.
+ * Invariant: a transaction is written whole or not at all. If lmdb gives one up (MDB_BAD_TXN), the log is opened again
+ * and the transaction is repeated: lmdb's list of free pages in memory then contradicts the file, and later writes
+ * through the same handle would end the process.
  */
 import { createLog } from '../../log'
 import { within } from '../../within'
@@ -49,8 +49,8 @@ export class LeasedStore {
   }
 
   /**
-   * Releases the lease, and cuts off what was allocated and not used. Resolves with false if the lease stays: it was taken
-   * over, or the disk is full, and then it expires when this process ends.
+   * Releases the lease, and cuts off what was allocated and not used. Resolves with false if the lease stays: it was
+   * taken over, or the disk is full, and then it expires when this process ends.
    */
   async release(): Promise<boolean> {
     const { directory, root, meta } = this.store
@@ -71,7 +71,10 @@ export class LeasedStore {
     return this.#store.root.close()
   }
 
-  /** Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError bus.disk_full, bus.write_stalled */
+  /**
+   * Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError
+   * bus.disk_full, bus.write_stalled
+   */
   async commit(writes: readonly Write[]): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {
       const { meta, records, root, directory } = this.#store

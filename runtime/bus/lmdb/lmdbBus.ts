@@ -28,7 +28,9 @@ export interface LmdbBusOptions {
    * Upper bound on the time of a transaction, ms, after which the bus fails with `bus.write_stalled`. Default 60,000.
    */
   readonly writeTimeoutMs?: number
-  /** True to check every page of the data file, also when the log is known to be sound or a living process writes it. */
+  /**
+   * True to check every page of the data file, also when the log is known to be sound or a living process writes it.
+   */
   readonly checkAll?: boolean
 }
 

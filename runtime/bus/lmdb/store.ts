@@ -1,9 +1,9 @@
 /**
  * The layout of a log directory in lmdb: its tables and keys, and how records are found.
  *
- * Two tables. `troupe.records`: (u32 partition id, u48 offset of the last record) big-endian → a chunk, so that the first
- * key at or after an offset is that of the chunk with this offset. `troupe.meta`: JSON under `format`, `writer`, `topic:NAME`,
- * `oldest:PARTITION-ID`, `committed:[group,topic,partition]`.
+ * Two tables. `troupe.records`: (u32 partition id, u48 offset of the last record) big-endian → a chunk, so that the
+ * first key at or after an offset is that of the chunk with this offset. `troupe.meta`: JSON under `format`, `writer`,
+ * `topic:NAME`, `oldest:PARTITION-ID`, `committed:[group,topic,partition]`.
  * Invariant: lmdb runs with `overlappingSync: false`: a write promise resolves after fdatasync of the pages and an
  * O_DSYNC write of the meta page (checked with strace: one fdatasync a commit), so resolved means on disk.
  */
@@ -37,8 +37,8 @@ const format = { name: 'troupe-log', version: 2 } as const
 const tables = { records: 'troupe.records', meta: 'troupe.meta' } as const
 const lastOffset = 2 ** 48 - 1
 /**
- * Address space of a mapping, bytes. When a log outgrows its mapping, lmdb makes another of twice the size and keeps the
- * old ones, so that every page that is read through both counts twice in the process's resident memory.
+ * Address space of a mapping, bytes. When a log outgrows its mapping, lmdb makes another of twice the size and keeps
+ * the old ones, so that every page that is read through both counts twice in the process's resident memory.
  */
 const mappedBytes = 2 ** 36
 /** Bytes that opening a log writes at most: its tables, its format, the lease. */
@@ -71,8 +71,8 @@ export function openStore(
   if (damage) throw lmdbErrors.damagedPage(directory, damage.page, damage.why)
   const short = file !== undefined && file.bytes < file.wantedBytes
   if (short) {
-    // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would end
-    // the process with a signal; a page of zeros is an error that lmdb reports.
+    // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would
+    // end the process with a signal; a page of zeros is an error that lmdb reports.
     if (mode === 'write') lengthen(directory, file)
     else if (!isWritten()) throw lmdbErrors.torn(directory, 'it is shorter than its header says')
   }
@@ -90,7 +90,10 @@ export function openStore(
   }
 }
 
-/** Fills a data file with zeros up to the size that its header names. @throws TroupeError bus.disk_full, bus.file_too_large */
+/**
+ * Fills a data file with zeros up to the size that its header names. @throws TroupeError bus.disk_full,
+ * bus.file_too_large
+ */
 function lengthen(directory: string, { bytes, wantedBytes }: DataFile): void {
   const { end, cause } = attempt(directory, () => fillTo(join(directory, 'data.mdb'), bytes, wantedBytes))
   if (end < wantedBytes) throw lmdbErrors.short(directory, cause, wantedBytes - end)
@@ -123,7 +126,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     const found = meta.get('format') as { name: string; version: number } | undefined
     if (found?.name === format.name && found.version > format.version)
       throw lmdbErrors.newerFormat(directory, found.version, format.version)
-    // Only now: a log of a newer version is not changed by a byte.
+    // Allocated only after the check of the version: not a byte of a log of a newer version is changed.
     if (mode === 'write') allocate(directory, root, bytesToOpen)
     if (mode === 'write' && (!found || (found.name === format.name && found.version < format.version))) {
       meta.putSync('format', format)
@@ -139,7 +142,10 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
   }
 }
 
-/** True if the process's address space has a limit (`ulimit -v`), under which lmdb's native part would crash the process. */
+/**
+ * True if the process's address space has a limit (`ulimit -v`), under which a mapping of `mappedBytes` would crash the
+ * process.
+ */
 function isAddressSpaceLimited(): boolean {
   try {
     return !/^Max address space\s+unlimited/m.test(readFileSync('/proc/self/limits', 'utf8'))

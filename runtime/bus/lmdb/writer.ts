@@ -281,7 +281,7 @@ export class LmdbWriter implements PartitionedLog {
     }
   }
 
-  /** Drops all expired chunks of a partition, some in each transaction. After a failed one the next trim tries again. */
+  /** Drops all expired chunks of a partition in several transactions. If one fails, the next trim tries again. */
   private async trimPartition(partition: Partition, before: number): Promise<void> {
     if (partition.trimming) return
     partition.trimming = true

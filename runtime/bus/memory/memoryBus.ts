@@ -2,7 +2,7 @@
  * The bus in memory: for tests, and for runs that need not survive the process.
  *
  * in   records
- * out  a Bus with the semantics of the durable drivers, except that records last as long as the process
+ * out  a Bus with the semantics of the durable drivers, except that records last only until the bus is closed
  * Invariant: records are copied in and out, so that no two holders share bytes. The bus keeps every record that
  * retention does not drop, so its size grows with the appends.
  */

@@ -3,24 +3,27 @@
  *
  * in   CPU time and state of each running child, sampled every 4 ms while calls wait, else every 20 ms
  * out  whether a slot is free; how long epoll may wait; priorities
- * Invariant: a call begins only if fewer than LANES (60) calls of this zygote run, and of those that do not sleep fewer than
- * most_long() are long (had more than 20 ms of CPU time) and fewer than config.runnable are fresh (the others).
- * For an urgent call both numbers are EXTRA higher: the long calls of one client do not keep another client's from beginning.
+ * Invariant: a call begins only if fewer than LANES (60) calls of this zygote run, and of those that do not sleep fewer
+ * than most_long() are long (had more than 20 ms of CPU time) and fewer than config.runnable are fresh (the others).
+ * For an urgent call both numbers are EXTRA higher: the long calls of one client do not keep another client's from
+ * beginning.
  *
- * Two loads have long calls. Where most calls compute for long, few of them run at once, so that each ends within its limit.
- * Where one call in twenty is long, it most likely spins: many long calls may run at once, but only while short calls do not
- * want the core, so that spinning calls take neither slots nor CPU time from short ones.
+ * Two loads have long calls. Where most calls compute for long, few of them run at once, so that each ends within its
+ * limit. Where one call in twenty is long, it most likely spins: many long calls may run at once, but only while short
+ * calls do not want the core, so that spinning calls take neither slots nor CPU time from short ones.
  */
 
 enum { EXTRA = 2, SAMPLE_NS = 4000000, LONG_NS = 20000000, LONG_NICE = 5 };
 enum { CROWD = 40, RECENT = 64, WHOLE = 1 << 16, IDLE_AGAIN_NS = 100000000 };
 
-/* Share of the calls that become long, times WHOLE: a moving average in which the latest call has the weight 1/RECENT. */
+/*
+ * Share of the calls that become long, times WHOLE: a moving average in which the latest call has the weight 1/RECENT.
+ */
 static uint32_t long_share = WHOLE / 8;
 
 /*
- * Upper bound on the long calls that run at once: CROWD while one call in twenty is long, a quarter of that while one in ten is,
- * and config.longest from one in six on.
+ * Upper bound on the long calls that run at once: CROWD while one call in twenty is long, a quarter of that while one
+ * in ten is, and config.longest from one in six on.
  */
 static int most_long(void) {
   uint64_t share = long_share + 1, most = (uint64_t)WHOLE * WHOLE / 10 / (share * share);
@@ -53,9 +56,10 @@ static void make_idle(int pid) {
 }
 
 /*
- * Puts a long call behind the others: by the nice value LONG_NICE and, once more than config.longest calls are long, by the
- * policy SCHED_IDLE, under which it runs almost only while nothing else of this zygote wants the core. Neither is undone, since that needs a privilege; later cells of a
- * session inherit it, so a cell becomes idle only in the second half of its limit.
+ * Once more than config.longest calls are long, puts a long call, which already has the nice value LONG_NICE, behind
+ * the others by the policy SCHED_IDLE: it then runs almost only while nothing else of this zygote wants the core.
+ * Neither is undone, since that needs a privilege. Later cells of a session inherit both, so a cell becomes idle only
+ * in the second half of its time limit.
  */
 static void go_last(struct call *c, int crowd, uint64_t at) {
   if (crowd <= config->longest || (c->session >= 0 && at - c->began < c->request.timeout_ms * 500000ull)) return;

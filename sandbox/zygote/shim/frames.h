@@ -7,8 +7,8 @@
  */
 
 /*
- * Makes room for `more` bytes; returns -1 if there is no memory. Grows the buffer by a new mapping: memory from malloc could not be kept out of the
- * children.
+ * Makes room for `more` bytes; returns -1 if there is no memory. Grows the buffer by a new mapping: memory from malloc
+ * could not be kept out of the children.
  */
 static int reserve(struct buffer *b, size_t more) {
   if (b->used + more <= b->size) return 0;

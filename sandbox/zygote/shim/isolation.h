@@ -72,8 +72,8 @@ static int confine(const struct request *request) {
 }
 
 /*
- * Puts the streams at descriptors 0, 1 and 2 and the code at 3; the caller closes the other descriptors. Returns 0, or the
- * number of the failed step.
+ * Puts the streams at descriptors 0, 1 and 2 and the code at 3; the caller closes the other descriptors. Returns 0, or
+ * the number of the failed step.
  */
 static int set_streams(int input, int output, int error, int third) {
   if (input < 0) input = open("/dev/null", O_RDONLY);
@@ -83,7 +83,8 @@ static int set_streams(int input, int output, int error, int third) {
 
 /*
  * Drops capabilities and installs the seccomp filter. The filter of the level `degraded` (a sandbox without namespaces)
- * allows signals to this process alone, so its pid is written into the filter. Returns 0, or the number of the failed step.
+ * allows signals to this process alone, so its pid is written into the filter. Returns 0, or the number of the failed
+ * step.
  */
 static int install_filter(const struct request *request) {
   struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};

@@ -1,7 +1,8 @@
 /*
  * The memory files of a call: its code, its standard input, its captured output. Part of shim.c.
  *
- * in   bytes from the pool; the bytes that the code writes      out  sealed files for the child; the reply that ends a call
+ * in   bytes from the pool; the bytes that the code writes      out  sealed files for the child; the reply that ends a
+ * call
  * Invariant: only the call writes to its streams. A reply has at most max_output bytes of each stream, and
  * the stream's true size.
  */
@@ -90,7 +91,10 @@ static struct reply *answer(struct call *c, int status, uint64_t cpu_us, uint64_
 
 #define ANY_BYTES (1ll << 62)
 
-/* Frees the memory of output past the captured part (the first max_output bytes). The file's size still tells how much was written. */
+/*
+ * Frees the memory of output past the captured part (the first max_output bytes). The file's size still tells how much
+ * was written.
+ */
 static void trim(uint64_t at) {
   for (int i = 0; i < LANES; i++) {
     struct call *c = &lanes[i];

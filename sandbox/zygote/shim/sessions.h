@@ -4,7 +4,8 @@
  * in   cells 0, 1, … of a session, each with the state that it forks from; events of the first process
  * out  the reply of each cell, and a state: a stopped process
  * Invariant: a call is over when the kernel reports its cell stopped or dead, and answered when only stopped states are
- * left in the namespace. A cell that misbehaves ends its whole session; the pool rebuilds the session from its recorded cells.
+ * left in the namespace. A cell that misbehaves ends its whole session; the pool rebuilds the session from its recorded
+ * cells.
  */
 
 enum { GRACE_NS = 1000000000 }; /* Time (1 s) within which the processes that a cell left must die. */
@@ -150,7 +151,10 @@ static int is_awake(int n) {
   return 0;
 }
 
-/* Stops a cell whose deadline has passed or whose call is aborted. A cell that survives this ends its session. */
+/*
+ * Kills a cell whose deadline has passed or whose call is aborted. If the cell cannot be found yet, has ended already,
+ * or is not gone after GRACE_NS, its whole session ends.
+ */
 static void stop_session(struct call *c) {
   struct session *s = &sessions[c->session];
   struct cell none;
@@ -175,8 +179,8 @@ static void drop_state(uint32_t key) {
 }
 
 /*
- * Continues the state that the call forks from. Refuses the call and returns -1 if that state does not exist (any more)
- * or its session runs another call.
+ * Continues the state that the call forks from. Refuses the call and returns -1 if that state does not exist (any
+ * more), cannot take the request, or its session runs another call.
  */
 static int resume_state(struct call *c) {
   struct state *st = state_of(0, 0, c->request.parent);

@@ -1,9 +1,11 @@
 /*
  * The zygote's serve loop: takes calls from the pool, forks an isolated child for each, reports how it ended.
  *
- * in   request frames on config->in; a warm interpreter as the memory of this process     out  reply frames on config->out
- * Invariant: a child's status comes from wait4 and this process's clock, its output from memfds that nobody else writes. A
- * child holds no descriptor of the zygote but its own streams, and sees no byte of another call: the buffers are never forked.
+ * in   request frames on config->in; a warm interpreter as the memory of this process      out  reply frames on
+ * config->out
+ * Invariant: a child's status comes from wait4 and this process's clock, its output from memfds that nobody else
+ * writes. A child holds no descriptor of the zygote but its own streams, and sees no byte of another call: the buffers
+ * are never forked.
  *
  * zygote_serve returns in a child (0, ready to run its code) and, when `in` ends, in the zygote (-1). The shim needs no
  * Python.h: zygote.py loads it with ctypes, so that a C compiler is all that set-up needs.
@@ -92,7 +94,7 @@ static void cancel_pending(uint32_t id) {
   pending_count = kept;
 }
 
-/* Takes one whole frame from the input. Returns 0 when there is none. */
+/* Takes one whole frame from the input. Returns 0 if there is none, or if it is a call and `pending` is full. */
 static int take_frame(void) {
   struct request request;
   if (in.used < sizeof request.bytes) return 0;
@@ -135,7 +137,10 @@ static int end(void) {
   return -1;
 }
 
-/* Serves until `in` ends (-1) or this process is a child (0). A child finds its code on descriptor 3, its request in `request`. */
+/*
+ * Serves until `in` ends (-1) or this process is a child (0). A child finds its code on descriptor 3, its request in
+ * `request`.
+ */
 int zygote_serve(const struct config *given, struct request *request) {
   config = given;
   stages = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,9 +2,9 @@
  * Checks the pages of a log's data file before lmdb maps it: on a damaged page lmdb would end the process by a signal.
  *
  * in   a data file      out  nothing, or the first damage
- * Invariants: a file that passes a whole check holds two meta pages, and trees whose pages, nodes, keys, counts and free pages agree,
- * so lmdb finds every record that was committed. The values of records are not read: each chunk has a checksum, which
- * is compared whenever it is read.
+ * Invariants: a file that passes a whole check holds two sound meta pages, and trees whose pages, nodes, keys, counts
+ * and free pages agree, so lmdb finds every record that was committed. The values of records are not read: each chunk
+ * has a checksum, which is compared whenever it is read.
  */
 
 import { nodeValue, walkFreePages } from './freePages'
@@ -62,8 +62,8 @@ function newest(path: string): number | undefined {
 
 function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: CheckOptions): void {
   const { lastPage } = meta
-  // A damaged meta page may name up to 2^40 pages, and `used` has a byte for each: a last page more than 4 GiB beyond the
-  // end of the file is refused.
+  // A damaged meta page may name up to 2^40 pages, and `used` has a byte for each: a last page more than 4 GiB beyond
+  // the end of the file is refused.
   if (lastPage * file.pageBytes > file.bytes + 2 ** 32) {
     throw new DamagedPage(meta.page, `meta page: its last page is ${lastPage}, the file has ${file.bytes} bytes`)
   }
@@ -83,7 +83,7 @@ function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: Chec
   if (!branchesOnly) walkFreePages(meta, options)
 }
 
-/** Walks the main tree. Returns the records of the trees that it names. */
+/** Walks the main tree. Returns the roots of the trees (lmdb's tables) that it names. */
 export function treesOf(meta: Meta, options: WalkOptions): ReadonlyMap<string, Tree> {
   const trees = new Map<string, Tree>()
   const take = ({ kind, key, data, page }: LeafNode): void => {

@@ -2,7 +2,7 @@
  * The free pages of a data file, as lmdb's free tree lists them. A writer takes pages from this list and overwrites
  * them, so a page on it that is in use would destroy records later.
  *
- * in   the free tree of a meta page      out  marks on the pages that are free; damage
+ * in   the free tree of a meta page      out  a 2 in `options.used` for each free page; damage
  * A list is i64 count, then entries: 0 is empty, n > 0 is page n, -n is followed by the first of n pages.
  */
 import { DamagedPage, type Meta, type PageFile, u64 } from './pageFile'

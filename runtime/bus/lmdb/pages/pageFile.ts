@@ -4,7 +4,8 @@
  *
  * in   a data file      out  its two meta pages, and pages by number
  * Layout (lmdb 3.5, data version 2), little-endian: a page begins with u64 number, u64 transaction, u16, u16 flags,
- * u16 lower, u16 upper. Invariant: nothing is written, and every byte is read inside the file or is a `DamagedPage`.
+ * u16 lower, u16 upper.
+ * Invariant: nothing is written; a read that the file or the disk cannot serve throws a `DamagedPage`.
  */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 
@@ -47,7 +48,9 @@ export interface Meta {
   readonly main: Tree
 }
 
-/** Reads an unsigned 64-bit number. Numbers beyond 2^53 become inexact, which every later bound refuses. */
+/**
+ * Reads an unsigned 64-bit number. Numbers beyond 2^53 become inexact; every later bound refuses numbers of that size.
+ */
 export const u64 = (bytes: Buffer, at: number): number =>
   bytes.readUInt32LE(at) + bytes.readUInt32LE(at + 4) * 0x1_0000_0000
 

@@ -1,5 +1,6 @@
 /**
- * Lists what can still be read in a damaged data file: each chunk and topic that a walk over both meta pages reaches.
+ * Lists what can still be read in a damaged data file: each chunk and topic that a walk from the newer meta page
+ * reaches; if that walk meets damage, also those that a walk from the older meta page (the snapshot before) reaches.
  *
  * in   a data file      out  topics, chunks by partition id in the order of their offsets, damage
  * Invariant: nothing is written and lmdb does not open the file. A chunk is not yet checked: `decodeChunk` does.
@@ -27,7 +28,10 @@ export interface FoundPages {
   readonly damage: readonly DamagedPage[]
   /** Returns true if chunks at the end of this partition may be missing although no gap shows it. */
   isSuspect(partitionId: number): boolean
-  /** True if every chunk of the older snapshot was found: only those of the last transaction can be missing. */
+  /**
+   * True if the older snapshot was walked and all its chunks were found: then only chunks of the last transaction can
+   * be missing.
+   */
   readonly isOlderWhole: boolean
   /** False if a meta page is lost: what the other one names may lack the last transaction. */
   readonly hasBothMetas: boolean
@@ -88,13 +92,13 @@ interface Found {
   readonly withRecords: boolean
 }
 
-/** Ids of partitions, `before` exclusive. */
+/** Range of partition ids, `before` exclusive. */
 interface Span {
   readonly from: number
   readonly before: number
 }
 
-/** Collects what a snapshot still has. Returns the partitions of which chunks at the end, or all, may be missing. */
+/** Collects what a snapshot still has. Returns the partitions whose last chunks, or all chunks, may be missing. */
 function collect(file: PageFile, meta: Meta, found: Found): readonly Span[] {
   const { topics, chunks, damage, isOlder, withRecords } = found
   const lost: Span[] = []

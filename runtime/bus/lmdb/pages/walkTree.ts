@@ -13,7 +13,10 @@ const maxKeyBytes = 4096
 
 export const nodeFlags = { plain: 0, overflow: 1, subTree: 2 } as const
 
-/** A node of a leaf page. `data` is a view of the page, valid until the walk goes on; for `overflow` it names pages. */
+/**
+ * A node of a leaf page. `data` is a view of the page, valid until the walk continues; of a value on overflow pages it
+ * holds the page numbers instead.
+ */
 export interface LeafNode {
   readonly page: number
   readonly kind: number
@@ -31,8 +34,8 @@ export interface WalkOptions {
   readonly transaction: number
   readonly lastPage: number
   /**
-   * Byte for each page of the file: the walk sets it to 1 when a tree names the page. The walks of all trees of one file
-   * share it, so a page that two trees name is found.
+   * Byte for each page of the file: the walk sets it to 1 when a tree names the page. The walks of all trees of one
+   * file share it, so a page that two trees name is found.
    */
   readonly used: Uint8Array
   readonly compare?: (a: Buffer, b: Buffer) => number
@@ -43,7 +46,10 @@ export interface WalkOptions {
   readonly damaged: (fault: DamagedPage) => void
 }
 
-/** Walks the tree. `name`: what damage calls it. Counts are compared only if nothing was damaged. */
+/**
+ * Walks the tree. `name`: the tree's name in the texts of damage. The counts of the tree's record are compared only if
+ * the walk met no damage; with `branchesOnly`, only those of branch and leaf pages.
+ */
 export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
   const { file, transaction, lastPage, used, node: take, damaged } = options
   const compare = options.compare ?? Buffer.compare
