@@ -19,7 +19,7 @@ export interface GenerateTurn {
   readonly epoch: Epoch
   /**
    * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
-   * generation, or if the latest one failed.
+   * generation, or if the latest one was interrupted for another reason than `aborted`.
    */
   readonly engine: EngineId | null
   readonly seed: number

@@ -67,7 +67,7 @@ export interface RunFinished {
   readonly reason: string
   /** Number of steps that were over when the run ended, rejected ones included. */
   readonly steps: number
-  /** Figures of the run, by name; a live run writes none. */
+  /** Figures of the run, by name. This version of the code writes an empty object. */
   readonly summary: Readonly<Record<string, unknown>>
   /**
    * Epoch of the learner role that writes: the offset of its process's `learner.claimed`. A fact without one always

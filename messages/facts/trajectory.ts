@@ -25,7 +25,7 @@ export interface TurnAsked {
   readonly epoch: Epoch
   /**
    * Preferred engine: the one of the trajectory's latest generation, which may hold its KV cache; null before the first
-   * generation, or if the latest one failed.
+   * generation, or if the latest one was interrupted for another reason than `aborted`.
    */
   readonly engine: EngineId | null
   readonly seed: number
@@ -169,9 +169,9 @@ export interface ContextAppended {
 }
 
 /**
- * Outcome of a rollout. answered: the model ended by itself. truncated: out of tokens or turns. failed: no engine could
- * generate a turn (faults, or a context too long for every engine), or the group was closed before the rollout's end; a
- * failed rollout never counts as a negative.
+ * Outcome of a rollout. answered: the model or the agent ended it. truncated: out of tokens or turns. failed: no engine
+ * could generate a turn (faults, a context too long for every engine, no recorded answer), its agent failed, or the
+ * group was closed before the rollout's end; a failed rollout never counts as a negative.
  */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
