@@ -1,7 +1,8 @@
 /**
  * Provides time, timers, randomness and ids to code that takes a run's decisions. Behaviours get an `Effects`, so that
  * a replay can provide its own time and ids, and a rehearsal a clock that runs faster.
- * Invariant: a value that matters for a decision is recorded in a fact; values from here may differ in a replay.
+ * Invariant: a value that matters for a decision is recorded in a fact; other values of an `Effects` may differ in a
+ * replay.
  */
 import { createHash, randomUUID } from 'node:crypto'
 

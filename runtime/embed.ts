@@ -80,7 +80,7 @@ export interface Embedded {
   /** Effects whose monotonic clock stands still while the log cannot be written, since the disk is full. */
   readonly fx: Effects
   readonly log: Log
-  /** Makes writes wait while the disk is full: those of the journal wait by it already. */
+  /** Makes writes wait while the disk is full. Writes of `journal` wait already; wrap other writes to disk in it. */
   readonly disk: DiskPause
   /** Starts a behaviour. Await its `live` before appending commands: earlier commands are ignored. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>

@@ -5,8 +5,8 @@
  * in   secrets, as they are resolved; texts that come from outside
  * out  the same texts, with [redacted] in place of each secret
  * Invariant: a known secret (at least 6 characters) is removed as it is, and in the forms that JSON, a URL and base64
- * give it, from errors' messages, log lines, what servers and child processes say of a failure, and what the command
- * line prints. From results of MCP tools, which are facts and training data, only a long secret is removed
+ * give it, from errors' messages, log lines, texts of servers and child processes about a failure, and output of the
+ * command line. From results of MCP tools, which are facts and training data, only a long secret is removed
  * (`minChars`).
  */
 const MIN_CHARS = 6

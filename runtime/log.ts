@@ -4,8 +4,9 @@
  *
  * in   fields and a text          out  a JSON line; on a terminal a readable line
  * Invariant: a text field whose name looks like a secret's is redacted, and so is a known secret in the message, a text
- * field or a field's name; numbers stay, so that each line is valid JSON. Fields are copied to a depth of 6 and cut
- * below. Readable lines escape all control characters, so that text of a model or a tool cannot move the cursor.
+ * field or a field's name; numbers stay, so that each line is valid JSON. Fields are copied to a depth of 6; deeper
+ * objects become `[…]`. Readable lines escape all control characters, so that text of a model or a tool cannot move the
+ * cursor.
  *
  * TROUPE_LOG sets the level where the caller gives none: trace, debug, info (default), warn, error, fatal, silent.
  */

@@ -30,7 +30,10 @@ const V1 = {
   cache: /^total_inactive_file (\d+)/m,
 }
 
-/** Opens the memory's figures, which each call reads again. @param roots paths of /proc and /sys/fs/cgroup */
+/**
+ * Reads `totalBytes` once; the two methods read the files again at each call. @param roots paths of /proc and
+ * /sys/fs/cgroup
+ */
 export function machineMemory(roots = { proc: '/proc', cgroup: '/sys/fs/cgroup' }): MachineMemory {
   const groups = groupsOf(roots)
   const meminfo = (name: string) =>

@@ -1,6 +1,6 @@
 /**
  * Repeats short work whose process was killed from outside (SIGKILL, for instance by the kernel for lack of memory):
- * that says nothing about the work.
+ * such a kill says nothing about the work.
  *
  * in   work that starts a process        out  its result, or its error: the last one if it was killed `mostTries` times
  * Invariant: an error that the process itself caused, and a deadline of execFile, are never repeated.

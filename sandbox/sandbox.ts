@@ -99,7 +99,7 @@ export interface RunEnding {
   readonly maxRssBytes: number
 }
 
-/** Result of a call. For a rejected call only `id`, `status` and `reason` say something. */
+/** Result of a call. For a rejected call only `id`, `status` and `reason` have a meaning. */
 export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus

@@ -13,7 +13,9 @@ import type { PartitionedLog, PlacedRecord } from './partitionedLog'
 import { partitionOf } from './partitioner'
 
 const defaultReadRecords = 512
-/** Upper bound on the bytes of one read, whatever `max` says; the last record read may exceed it. */
+/**
+ * Bytes at which one read ends, even with fewer than `max` records; its last record, or lmdb chunk, may exceed them.
+ */
 const maxReadBytes = 16 * 1024 * 1024
 
 export function embeddedBus(log: PartitionedLog): Bus {

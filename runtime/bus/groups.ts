@@ -16,7 +16,9 @@ import type { PartitionedLog } from './partitionedLog'
 import { SharedReads } from './sharedReads'
 
 const defaultMaxBatch = 512
-/** Upper bound on the bytes of a batch, whatever maxBatch says; a single record may exceed it. */
+/**
+ * Bytes at which a batch ends, even with fewer than maxBatch records; its last record, or lmdb chunk, may exceed them.
+ */
 const maxBatchBytes = 4 * 1024 * 1024
 
 interface Member {

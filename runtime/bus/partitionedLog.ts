@@ -23,7 +23,11 @@ export interface PartitionedLog {
    * exist, and the sizes.
    */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]>
-  /** Reads at most `max` records, fewer if they exceed `maxBytes`, but at least one if the partition has one there. */
+  /**
+   * Reads records from `offset` on: at most `max`, and none after the record (in an lmdb log: the chunk) with which
+   * they reach `maxBytes`. Empty at the partition's end. @throws TroupeError bus.offset_out_of_range below the oldest
+   * offset
+   */
   read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[]
   offsets(topic: string, partition: number): { readonly oldest: number; readonly next: number }
   committed(group: string, topic: string, partition: number): number | undefined

@@ -2,7 +2,7 @@
  * A bus and a blob store whose writes wait while the disk is full, instead of failing.
  *
  * in   a bus and a blob store, a pause      out  the same, with appends and puts that wait for room
- * Invariant: what waits is bounded by whoever appends: each actor and each running request waits with one append. Kafka
+ * Invariant: the number of waiting writes is bounded: each actor and each running request waits with one append. Kafka
  * has no file here, so its appends pass unchanged, and so do those of a memory bus.
  */
 import type { DiskPause } from '../disk/diskPause'

@@ -1,9 +1,9 @@
 /**
  * Orders as files: how `troupe control` reaches a run whose log only one process may write (lmdb).
  *
- * in   an order        out  a file in the run's directory, which the run's process takes up
+ * in   an order      out  a file in the run's directory, which the run's process reads
  * Invariant: a file appears whole (rename) and is removed only once its order is in the log, so an order survives a
- * crash of either process; an order that is taken twice has the same id both times. Files that hold no order are left
+ * crash of either process; an order that is read twice has the same id both times. Files that hold no order are left
  * alone.
  */
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'

@@ -3,15 +3,15 @@
  *
  * in   the actor, mail, ticks        out  mail that has a place
  * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be
- * written, for then its actor cannot go on. At most one tick waits: it says all that further ones would, and they would
- * take the places of other mail.
+ * written, since the actor cannot continue then. At most one tick waits: a second one would add nothing, and would take
+ * a place from other mail.
  */
 import type { ActorRef } from '../actor/system'
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 
 const tellDeadlineMs = 60_000
-/** A timer and the clock differ by less than so many ms. */
+/** Upper bound on the difference between a timer and the clock, ms: with no more time left, the deadline has passed. */
 const earlyMs = 50
 
 export interface HostMail<M> {

@@ -1,8 +1,9 @@
 /**
- * Says in the run's log that a full disk pauses it.
+ * Records in the run's log that a full disk pauses the run.
  *
- * in   pauses        out  the fact alarm.raised, `disk-full`, written beside the appends that wait
- * Invariant: an alarm that cannot be written (not a byte is left) is left out; the process's own log has its line.
+ * in   pauses      out  the fact alarm.raised, `disk-full`, appended at once while other appends wait
+ * Invariant: an alarm that cannot be appended, since no space is left, is dropped; the process's own log reports the
+ * pause.
  */
 import type { Pause } from '../disk/diskPause'
 import { sizeText } from '../disk/freeSpace'
@@ -10,7 +11,7 @@ import type { Effects } from '../effects'
 import type { Log } from '../log'
 import type { Journal } from './journal'
 
-/** `journal`: one whose appends do not wait for room. */
+/** @param journal a journal whose appends fail on a full disk, instead of waiting for room */
 export const diskAlarm =
   (journal: Journal, fx: Effects, log: Log) =>
   ({ what, directory, needBytes, freeBytes }: Pause): void => {

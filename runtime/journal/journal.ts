@@ -3,8 +3,8 @@
  *
  * in   messages to append, topics to follow        out  the same messages, each with its position in the log
  * Invariant: a follower sees every readable message of a partition in order. A record that cannot be read is copied to
- * `dead-letters` with its error and origin, a fact reports it, and the follower goes on; a read-only journal writes
- * neither.
+ * `dead-letters` with its error and origin, a fact reports it, and the follower continues; a read-only journal writes
+ * neither the copy nor the fact.
  */
 import type { Message, TopicName } from '../../messages'
 import type { RunId } from '../../messages/ids'

@@ -3,10 +3,9 @@
 in   argv: directory and limits (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or
      `failed WHY`
-Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. The
-launcher kills and reaps every process that the code started before it writes `done`, but takes at most REAP_SECONDS
-for it. SIGTERM (from the pool) and SIGHUP (from the kernel, when the thread that started the launcher has died) mean:
-end the call now.
+Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. Before
+the launcher writes `done`, it kills and reaps every process that the code started, for at most REAP_SECONDS. SIGTERM
+(from the pool) and SIGHUP (from the kernel, when the thread that started the launcher has died) mean: end the call now.
 
 It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """

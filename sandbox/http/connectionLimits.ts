@@ -19,7 +19,7 @@ export interface ConnectionLimits {
   readonly headersMs: number
 }
 
-/** Options of createServer: how often Node looks for connections that are over their time. */
+/** Options of createServer: the interval at which Node closes connections that have exceeded `headersMs`. */
 export const checking = (headersMs: number) => ({ connectionsCheckingInterval: Math.min(1000, headersMs) })
 export const HEADERS_MS = 8000
 /** Share of `maxConnections` that one client address may have, so that a client cannot take every connection. */

@@ -64,8 +64,9 @@ def reseed(seed):
 
 
 def find_numpy_state():
-    """Finds the 624 words that numpy's global generator draws from. Random words there do what its seed(None) does, at
-    a seventh of the pages. Where numpy's generator looks otherwise than expected, it is seeded by seed(None).
+    """Finds the 624 words that numpy's global generator draws from. Writing random words there has the effect of its
+    seed(None), but changes a seventh of the pages. Where numpy's generator looks otherwise than expected, it is
+    seeded by seed(None).
     """
     mtrand = sys.modules.get("numpy.random.mtrand")
     if mtrand is None:
@@ -79,7 +80,7 @@ def find_numpy_state():
 
 
 def lines_of(source):
-    """Returns the lines as Python counts them: U+2028, a form feed and the like end no line."""
+    """Returns the lines as Python counts them: only \\n, \\r and \\r\\n end a line, not U+2028 or a form feed."""
     lines = source.splitlines(True)
     if "\r" not in source and len(lines) == source.count("\n") + (source[-1:] not in ("", "\n")):
         return lines

@@ -236,7 +236,7 @@ def run_code(running, request, run, main, descriptor):
 
 
 def rehearse(running, source, run, name):
-    """Runs a program in the zygote as run_child does in a child, but for what the interpreter does at its exit."""
+    """Runs a program in the zygote as run_child does in a child, except for what the interpreter does at its exit."""
     descriptor = os.memfd_create("code")
     os.write(descriptor, source)
     request = Request(code_bytes=len(source))

@@ -225,7 +225,9 @@ export class KafkaConsumer {
     else held.cursor.wake()
   }
 
-  /** Returns the committed offset, else the one of `options.from`; never below the oldest record. */
+  /**
+   * Returns the committed offset, else the offset that `options.from` stands for; never one below the oldest record.
+   */
   private async beginOf({ at: { topic, partition } }: OwnedPartition): Promise<number> {
     const [{ oldest, next }, committed] = await Promise.all([
       this.context.reader.offsets(topic, partition),

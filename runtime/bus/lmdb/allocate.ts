@@ -21,7 +21,7 @@ const pagesOfTransaction = 32
 const pagesOfWrite = 4
 /** Pages that the removal of one chunk touches: a trim removes neighbouring chunks, and no page splits. */
 const pagesOfDrop = 1
-/** Bytes that are allocated beyond a need, if there is room: a sixteenth of the file, within these bounds. */
+/** Bounds on the bytes that are allocated beyond what is needed, if there is room: a sixteenth of the file. */
 const [leastAhead, mostAhead] = [192 * 1024, 16 * 1024 * 1024]
 const zeros = Buffer.alloc(256 * 1024)
 

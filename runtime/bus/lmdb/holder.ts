@@ -47,7 +47,7 @@ export function hasHeartbeat(directory: string): boolean {
   return beat !== null && systemEffects.now() - beat < heartbeatDeadMs
 }
 
-/** Touches the heartbeat file, for processes that cannot look this one up. */
+/** Touches the heartbeat file, by which processes in other pid namespaces see that this one lives. */
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date(systemEffects.now())

@@ -115,7 +115,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
   try {
     if (mode === 'write' && fresh) allocate(directory, root, bytesToOpen)
     const named = [...root.getKeys()]
-    // A writer that ended while it made its log, for want of space or by a signal, left none or one of its tables.
+    // A writer that ended while it created its log, out of space or killed, left no table, or `troupe.records` alone.
     const isBegun = mode === 'write' && named.every(name => name === tables.records)
     if (!fresh && !named.includes(tables.meta) && !isBegun) {
       throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
