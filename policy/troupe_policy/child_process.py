@@ -62,8 +62,8 @@ def exit_now(status: int) -> None:
 
 
 def socket_address(asked: str | None) -> str:
-    """`unix:PATH` of the requested path, or of a path in a new directory that only this user can enter. Raises
-    ValueError if the path is too long.
+    """Returns `unix:PATH`. PATH is `asked`, with or without the prefix `unix:`. If `asked` is None or empty, PATH is
+    the file `socket` in a new directory that only this user can enter. Raises ValueError above MAX_SOCKET_PATH bytes.
     """
     if asked:
         path = asked.removeprefix("unix:")
@@ -77,7 +77,9 @@ def socket_address(asked: str | None) -> str:
 
 
 def announce(**ready: object) -> None:
-    """Writes the line on stdout that announces the service as ready. Everything else goes to stderr."""
+    """Writes the line on stdout that announces the service as ready. All other output of the process has to go to
+    stderr.
+    """
     sys.stdout.write(json.dumps({"ready": True, **ready}) + "\n")
     sys.stdout.flush()
 

@@ -1,5 +1,5 @@
-"""`python -m troupe_policy.fork_server SOCKET --parent PID`: imports torch and transformers once (about 5 s of CPU time),
-and forks the processes that need them.
+"""`python -m troupe_policy.fork_server SOCKET --parent PID`: imports torch and transformers once (about 5 s of CPU
+time), and forks the processes that need them.
 
 In: connections to the unix socket SOCKET, two for each process: the first line of both is JSON, {"id": …, "stream":
 "stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
@@ -89,7 +89,10 @@ class ForkServer:
                     self.read(key.data)
 
     def read(self, connection: Connection) -> None:
-        """Reads a connection's first line, byte by byte at its end: what follows is the process's stdin."""
+        """Reads a connection's first line and nothing after it, because what follows is the process's stdin. Forks when
+        the lines of both connections are read. Closes a connection that ends within its first line or has too long a
+        one.
+        """
         peeked = connection.socket.recv(65536, socket.MSG_PEEK)
         at = peeked.find(b"\n")
         connection.line += connection.socket.recv(len(peeked) if at < 0 else at + 1)
@@ -133,8 +136,8 @@ class ForkServer:
 
 
 def run(stdio: Request, stderr: Request, parent: int, server: ForkServer) -> None:
-    """Becomes the requested process: its streams, environment, working directory, process group and arguments. Ends
-    with the module's exit code.
+    """Turns this forked child into the requested process, with its streams, environment, working directory and
+    arguments in a session of its own, runs the module's `main`, and exits with the exit code of that.
     """
     status = 1
     try:

@@ -1,6 +1,7 @@
 """Environment variables that torch, tokenizers and transformers read when they are imported.
 
-Out: the variables, where the user has not set them. Invariant: it is called before the first import of torch.
+Out: values for those that the user has not set. Invariant: every process calls set_library_variables before its first
+import of torch.
 """
 
 from __future__ import annotations

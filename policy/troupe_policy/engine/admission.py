@@ -39,10 +39,10 @@ def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str
 
 
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
-    """Gives a sequence a row: the row that is kept for its trajectory, or a free one.
+    """Gives a sequence a row: the row that is kept for its trajectory, else a free one. Evicts kept rows of other
+    trajectories where room is needed.
 
-    Returns the number of the sequence's tokens whose keys are already in the row. Returns None if the sequence does not
-    fit; kept rows may have been evicted all the same.
+    Returns the number of the sequence's tokens whose keys are already in the row, or None if the sequence does not fit.
     """
     request = sequence.request
     size = len(request.context) + len(sequence.tokens)

@@ -1,11 +1,12 @@
 """Attention over the KV blocks, registered with transformers under the name ATTENTION.
 
 In: the queries of a pass, and the blocks that the pass reads. Out: attention with our mask instead of the model's.
-Invariants: a token attends to its own row only, up to its own position. A row's result never mixes with keys of a block
+Invariants: a token attends to its own row only, up to its own position (under a sliding window of w, to the last w
+positions). A row's result never mixes with keys of a block
 that belongs to another row, not even masked ones: another row's NaN stays in that row.
 
-A decode multiplies the queries with the blocks where they lie: each block is a small matrix of its own, a softmax over
-a row's blocks joins them, so rows of any lengths cost what they hold, without padding.
+A decode reads the blocks in place: each block is a small matrix product of its own, and a softmax over a row's blocks
+joins the results. No row is padded to the length of the longest.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 
 
 def _among_themselves(query, key, value, window: int | None, scaling: float) -> torch.Tensor:
-    """Attention of sequences from their first token on, without earlier keys. Returns [b, heads, t, dim]."""
+    """Causal attention of the pass's tokens alone, for sequences that start at position 0 in this pass. Returns
+    [b, heads, t, dim].
+    """
     width, shared = query.shape[2], query.shape[1] > key.shape[1]
     if window is None or window >= width:
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=shared)
@@ -55,7 +58,8 @@ def _among_themselves(query, key, value, window: int | None, scaling: float) -> 
 
 
 def _bias(at: torch.Tensor, positions: torch.Tensor, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-    """Mask [b, 1, t, keys]: 0 where a token at positions [b, t] may attend to the key position at [keys], -inf elsewhere.
+    """Mask [b, 1, t, keys]: 0 where the token at position positions[b, t] may attend to the key at position at[keys],
+    -inf elsewhere. window: number of positions that a token sees, its own included; None for all.
     """
     here = positions[:, None, :, None]
     visible = at <= here
@@ -65,8 +69,8 @@ def _bias(at: torch.Tensor, positions: torch.Tensor, window: int | None, dtype: 
 
 
 def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: float) -> torch.Tensor:
-    """Attention of one token of each of n rows. query [n, heads, 1, dim] → [n, 1, heads, dim]. Scores and softmax are in
-    float32.
+    """Attention of one token of each of n rows. query [n, heads, 1, dim] → [n, 1, heads, dim]. Scores and softmax are
+    in float32.
     """
     store = current.store
     keys, values = store.keys[current.layer], store.values[current.layer]
@@ -83,8 +87,8 @@ def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: fl
         return torch.zeros(visible.shape, device=query.device).masked_fill_(~visible, float("-inf"))[:, None, None]
 
     bias = current.once(("bias", window), mask)
-    # A block that no row of the pass owns has line n. It is computed with the query of row n - 1, and line n of the results
-    # is dropped.
+    # A block that no row of the pass owns has line n. It is computed with the query of row n - 1, and line n of the
+    # results is dropped.
     asked = current.once("asked", lambda: reads.line.clamp(max=n - 1))
     queries = query.reshape(n, -1).index_select(0, asked).view(m * kv_heads, groups, dim)
     scores = _products(queries, keys[:m].flatten(0, 1).transpose(1, 2)).view(m, kv_heads, groups, size)
@@ -97,7 +101,7 @@ def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: fl
     total.index_add_(0, reads.line, scores.sum(-1).view(m, heads))
     weights = scores.to(query.dtype).view(m * kv_heads, groups, size)
     if groups == 1 and query.device.type == "cpu":
-        # MKL multiplies a batch of two lines with a matrix four times faster than a batch of one line.
+        # MKL's batched product is four times faster with two query lines than with one. The second is dropped below.
         weights = weights.repeat(1, 2, 1)
     parts = torch.bmm(weights, values[:m].flatten(0, 1))[:, :groups]
     width = values.shape[-1]
@@ -108,8 +112,8 @@ def _decode(current: Pass, reads: Decode, query, window: int | None, scaling: fl
 
 
 def _products(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Products [b, groups, size] of queries and keys, not rounded to their dtype: in bfloat16 a score of 100 has steps of
-    0.5.
+    """Products [b, groups, size] of queries and keys, in float32 and not rounded to the inputs' dtype: bfloat16 near
+    100 has steps of 0.5.
     """
     if queries.dtype == torch.float32:
         return torch.bmm(queries, keys)
@@ -130,8 +134,8 @@ def _has_float32_products(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _gathered(current: Pass, number: int, gather: Gather, query, window: int | None, scaling: float) -> torch.Tensor:
-    """Attention of the pass's lines (entries of its batch) that `gather` names, over copies of their rows' blocks. Returns
-    [c, heads, t, dim].
+    """Attention of the pass's lines (entries of its batch) that `gather` names, over copies of their rows' blocks.
+    Returns [c, heads, t, dim].
     """
     store = current.store
     keys, values = store.keys[current.layer], store.values[current.layer]

@@ -1,5 +1,5 @@
-"""Compaction: moves the blocks of running rows to the low end of the storage, because a decode reads every block up to the
-highest one that it needs.
+"""Compaction: moves the blocks of running rows to the low end of the storage, because a decode reads every block up to
+the highest one that it needs.
 
 In: the block tables, the KV storage, the rows that decode now, each with at least one block. Out: the same keys and
 values under other block numbers.
@@ -13,12 +13,14 @@ import numpy as np
 from .blocks import BlockTables
 from .kv import KvBlocks
 
-# Blocks move when a decode would read more than this many other blocks for each block that it needs.
+# Blocks move when a decode would read more blocks that it does not need than this share of those that it needs.
 SPARE_SHARE = 1 / 4
 
 
 def compact(tables: BlockTables, store: KvBlocks, rows: np.ndarray) -> None:
-    """Exchanges blocks of `rows` with lower blocks of other rows, or free ones, if the rows' blocks lie too far apart."""
+    """Exchanges blocks of `rows` with lower blocks that are free or of other rows, if a decode of `rows` would
+    otherwise read too many blocks in vain (SPARE_SHARE).
+    """
     mine = np.zeros(len(tables.count) + 1, bool)
     mine[rows] = True
     needed = mine[tables.owner]  # a free block's owner is -1, which indexes the last entry

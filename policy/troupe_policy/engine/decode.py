@@ -1,9 +1,11 @@
-"""Decode: one forward pass and one sampled token for every ready row. A row is ready when only its last token lacks keys.
+"""Decode: one forward pass and one sampled token for every ready row. A row is ready when only its last token lacks
+keys.
 
 In: the ledger's running rows. Out: row numbers; for each row the sampled token, its log-probability, and on request the
 entropy of the distribution that it was sampled from.
-Invariants: a token's random number depends only on its request's seed and its own position. In deterministic mode
-every operation has one shape, however many requests run.
+Invariants: a token's random number depends only on its request's seed and its index in its turn. In deterministic mode
+no operation's shape depends on other requests: products with weights and sampling always have the same number of lines,
+and attention runs line by line.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ class Decode:
             return rows, *self._draw(logits, rows)
 
     def fixed(self) -> Sampled | None:
-        """Runs one forward pass of constant shape, for deterministic mode: decoding rows first, then tokens of prefills.
-        Returns None if no row is ready to decode.
+        """Runs one forward pass of `width` lines, for deterministic mode: rows that are ready to decode, then tokens of
+        prefills, then idle lines. Returns None if no row is ready to decode, even if the pass computed tokens of
+        prefills.
         """
         ledger, width = self._ledger, self._width
         decoding = self._ready()
@@ -68,7 +71,7 @@ class Decode:
         if not len(decoding):
             return None
         with torch.inference_mode():
-            # Idle lines are sampled too, so that the shape of every operation stays the same.
+            # The lines that do not decode are sampled too, so that sampling has the same shape in every pass.
             spare = np.zeros(width - len(decoding), np.int64)
             all_rows = np.concatenate([decoding, spare])
             n = len(decoding)

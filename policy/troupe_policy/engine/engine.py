@@ -35,8 +35,8 @@ FIXED_WIDTH_STEP = 32
 
 
 class Engine:
-    """on_events: receives [(sink, event)] once per iteration, on the engine's thread. A sink identifies the caller that
-    sent the request.
+    """on_events: receives [(sink, event)] on the engine's thread, once for each iteration that has events. A sink
+    identifies the caller that sent the request.
     """
 
     def __init__(
@@ -100,16 +100,19 @@ class Engine:
         self._inbox.post(lambda: self.ledger.drop(trajectory))
 
     def update(self, version: int, directory: str, digest: str, keep_kv: bool, manifest: str = "") -> Future[float]:
-        """Loads new weights between two iterations. keep_kv: keep the keys that older weights computed.
+        """Loads new weights between two iterations. keep_kv: keep the keys and values that older weights computed;
+        without it they are computed again, and those kept for later turns are dropped.
 
-        The future resolves with the seconds that the update took, or fails with WeightsError and the old weights in place.
+        The future resolves with the seconds that the update took, or fails with WeightsError and the old weights in
+        place.
         """
         return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv, manifest))
 
     def status(self) -> dict[str, float]:
-        """Counts at the moment of the call, perhaps in the middle of an iteration; KV tokens in whole blocks. The read
-        posts no action, so it answers during a long forward pass. If the engine's thread disturbs eight reads in a
-        row, the counts are read on that thread, between two iterations; this waits at most 60 s.
+        """Counts at the moment of the call, perhaps in the middle of an iteration; KV tokens in whole blocks. They are
+        read on the caller's thread, so that a long forward pass does not delay the answer. If the engine's thread
+        changes them during eight reads in a row, they are read on that thread between two iterations; TimeoutError
+        after 60 s.
         """
         for _ in range(8):
             try:
@@ -153,8 +156,8 @@ class Engine:
     def _append(
         self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, entropies: np.ndarray | None
     ) -> None:
-        """Appends the sampled tokens to their rows. Refuses requests whose logprob is NaN; then all keys are computed
-        again.
+        """Appends the sampled tokens to their rows. Refuses requests whose logprob is NaN. If there was one, drops all
+        kept keys and has those of all running rows computed again.
         """
         good = ~np.isnan(logprobs)
         if good.all():

@@ -1,8 +1,8 @@
 """Forward passes of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic
 mode.
 
-In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing when only the cache is filled. A pass
-gives its rows the blocks that it writes.
+In: row numbers, positions and tokens as numpy arrays. Out: logits; a prefill returns nothing. Before a pass writes keys
+and values, it gives its rows the blocks for them.
 Invariant: in `fixed`, a token's logits and keys depend only on the tokens up to it, to the bit.
 """
 
@@ -25,8 +25,8 @@ class Forward:
         self._body = base if base is not loaded.model else loaded.model
 
     def decode(self, rows: np.ndarray, tokens: np.ndarray, positions: np.ndarray) -> torch.Tensor:
-        """Decodes one token for each row. rows, tokens, positions: int [n]. Returns logits [n, vocabulary] in the model's
-        dtype.
+        """Decodes one token for each row. rows, tokens, positions: int [n]. Returns logits [n, vocabulary] in the
+        model's dtype.
         """
         self._tables.grow_all(rows, positions + 1)
         with torch.inference_mode():
@@ -46,8 +46,8 @@ class Forward:
         return Decode(self._tensor(line[:top]), self._tensor(start), self._tensor(np.append(positions, -1)))
 
     def prefill(self, rows: np.ndarray, starts: np.ndarray, pieces: list[np.ndarray]) -> None:
-        """Writes the keys of pieces[i] (int32 [n]) into row rows[i] from position starts[i] on. Either all starts are 0
-        or none is.
+        """Computes keys and values of the tokens pieces[i] (int32 [n]) and writes them into row rows[i], from position
+        starts[i] on. The caller sees to it that all starts are 0, or none is.
         """
         lengths = np.array([len(piece) for piece in pieces])
         count, width = len(rows), int(lengths.max())
@@ -66,8 +66,8 @@ class Forward:
         self._run(self._body, slots, index, positions, reads, tokens)
 
     def _gathers(self, rows: np.ndarray, positions: np.ndarray) -> list[Gather]:
-        """Splits the rows into parts whose blocks fit the scratch; a row that does not fit is a part of its own. positions:
-        [rows, t], of the tokens of this pass.
+        """Splits the rows into parts whose blocks, each row padded to the longest of its part, fit the scratch. A row
+        that does not fit is a part of its own. positions: [rows, t], of the tokens of this pass.
         """
         blocks = positions[:, -1] // self._tables.block_tokens + 1
         gathers: list[Gather] = []
@@ -88,8 +88,8 @@ class Forward:
         return Gather(first, self._tensor(blocks), self._tensor(positions))
 
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
-        """Computes any mixture of prefill and decode with one token per line, always `width` lines. Each line attends by
-        itself, over as many blocks as its own position needs.
+        """Computes any mixture of prefill and decode with one token per line, always `width` lines. Each line attends
+        by itself, over as many blocks as its own position needs.
 
         rows, positions, tokens: int [n], n ≤ width; several lines may belong to one row. Returns logits [width,
         vocabulary].

@@ -1,8 +1,8 @@
 """Actions that other threads post to the engine's thread.
 
 In: functions, from any thread. Out: they run in order on the thread that calls `run_all`.
-Invariant: an action runs at most once; it does not run if nobody calls `run_all` any more. The future of `ask` gets
-the action's result or its error.
+Invariant: an action runs at most once. The future of `ask` gets the action's result or its error. If nobody calls
+`run_all` any more, the action does not run and its future stays open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Inbox:
             self._actions.popleft()()
 
     def wait(self, *, idle: bool) -> None:
-        """Blocks until an action is posted or `wake` is called; for an idle loop."""
+        """If `idle`, blocks until an action is posted or `wake` is called; returns at once if that happened since the
+        last `wait`. If not `idle`, returns at once.
+        """
         if idle:
             self._wake.wait()
         self._wake.clear()

@@ -3,11 +3,11 @@
 In: a `Pass`, which gives the slot of each new token and the blocks that the pass reads. Out: keys and values written
 in place.
 Invariants: the storage holds exactly the blocks of the KV budget, however long the contexts are. Beside it, the scratch
-holds copies of a few blocks of one layer, or of all blocks of one row if the row has more. No forward pass reallocates the
-storage.
+holds copies of a few blocks of one layer, or of all blocks of one row if these are more. No forward pass reallocates
+the storage.
 
-Keys and values of a layer are [blocks, heads, block_tokens, dim]. On Linux, pages that were never written take no
-memory.
+Keys and values of a layer are [blocks, heads, block_tokens, dim]. On a CPU under Linux, pages that were never written
+take no memory.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Gather:
 class Pass:
     """One forward pass over [b, t] tokens.
 
-    slots: int64 [n], the slots into which new keys are written. real: int64 [n], indices of these tokens among the b · t
-    ones, or None if all are written. positions: int64 [b, t].
+    slots: int64 [n], the slots into which new keys are written. real: int64 [n], indices of these tokens among the b ·
+    t ones, or None if all are written. positions: int64 [b, t].
     reads: None when the tokens attend only to one another, else the blocks that are read.
     layer: the layer that attends now; `KvBlocks.update` sets it.
     """
@@ -73,7 +73,8 @@ class Pass:
     cache: dict = field(default_factory=dict)
 
     def once(self, key, make):
-        """Value of `make()` for this key: the first layer that asks computes it, the later layers of the pass reuse it."""
+        """Value of `make()` for this key: the first layer that asks computes it, the later layers of the pass reuse it.
+        """
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
@@ -124,8 +125,8 @@ class KvBlocks(Cache):
         return sum(buffer.untyped_storage().nbytes() for buffer in self._scratch)
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        """Writes the new keys and values [b, heads, t, dim] of a layer. transformers calls it in each layer; the attention
-        then reads the storage by itself.
+        """Writes the new keys and values [b, heads, t, dim] of a layer. transformers calls it in each layer; the
+        attention then reads the storage by itself.
         """
         current: Pass = _local.current
         current.layer = layer_idx
@@ -139,14 +140,16 @@ class KvBlocks(Cache):
         return key_states, value_states
 
     def _targets(self, slots: torch.Tensor, heads: int) -> torch.Tensor:
-        """Indices of tokens' keys [n, heads] in storage viewed as [blocks · heads · block_tokens, dim]: int64 [n · heads].
+        """Indices of tokens' keys [n, heads] in storage viewed as [blocks · heads · block_tokens, dim]: int64 [n ·
+        heads].
         """
         blocks, places = slots // self.block_tokens, slots % self.block_tokens
         head = torch.arange(heads, device=slots.device)
         return ((blocks[:, None] * heads + head) * self.block_tokens + places[:, None]).view(-1)
 
     def copies(self, store: torch.Tensor, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Copies the entries of `store` [entries, …] with the numbers int64 [n] into the scratch of keys (0) or values (1),
+        """Copies the entries of `store` [entries, …] with the numbers int64 [n] into the scratch of keys (0) or values
+        (1),
         which every layer reuses: allocating new pages would cost more than the copy. Returns [n, …].
         """
         size = len(numbers) * store[0].numel()
@@ -165,9 +168,12 @@ class KvBlocks(Cache):
                 store[target].copy_(store[source])
 
     def exchange(self, low: np.ndarray, high: np.ndarray) -> None:
-        """Exchanges keys and values of block low[i] and block high[i], for every i, in all layers. low, high: int64 [n]."""
+        """Exchanges keys and values of block low[i] and block high[i], for every i, in all layers. low, high: int64
+        [n].
+        """
         stores, place = ([*self.keys, *self.values], 0) if self._whole is None else ([self._whole], 2)
-        # Bounds the temporary copies: those of `low`, and those of `high`, are each at most as large as the scratch.
+        # Bounds the temporary copies: those of `low`, and those of `high`, are each at most as large as the scratch, or
+        # as one block of every layer if that is larger.
         step = self.scratch_blocks if self._whole is None else max(1, self.scratch_blocks // len(self.keys))
         for at in range(0, len(low), step):
             one, other = (torch.from_numpy(numbers[at : at + step]).to(self.device) for numbers in (low, high))
@@ -206,7 +212,9 @@ class ShapeProbe(Cache):
 
 
 def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int, int, int]]:
-    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel if a layer does not use a Cache."""
+    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel if a layer does not keep its keys and
+    values in a Cache.
+    """
     probe = ShapeProbe()
     zero = torch.zeros((1, 1), dtype=torch.long, device=device)
     _local.current = Pass(zero[0], None, zero, None)

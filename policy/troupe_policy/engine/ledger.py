@@ -24,7 +24,7 @@ MAX_STOPS = 8
 @dataclass(eq=False)
 class Kept:
     """Keys and values of a trajectory, kept between two turns. waiters: number of waiting requests that will continue
-    from them.
+    from them. used_at: serial number of the moment when they were kept; the lowest is evicted first.
     """
 
     trajectory: str
@@ -38,10 +38,10 @@ class Ledger:
     """State of the rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
     tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] if they are not
-    reported. One entry per row: int64, in tokens, for context, size, filled, limit and origin; and the sampling options.
-    context: length of the request's context; size: tokens known, the context and those sampled since; filled: positions
-    whose keys are valid; limit: size at which the request has used its max_tokens or the row is full; origin: position of
-    the turn's first token, which an earlier attempt may have sampled.
+    reported. The other arrays have one entry per row: the sampling options, and int64 numbers of tokens. context:
+    length of the request's context; size: length of context and sampled tokens together; filled: number of first
+    positions whose keys are valid; limit: size at which the request has used its max_tokens or the row is full; origin:
+    position of the turn's first token, which an earlier attempt may have sampled.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Ledger:
         return -(-tokens // self.block_tokens)
 
     def kept_blocks(self, awaited: bool | None = None) -> int:
-        """Number of blocks of kept rows: all, or those with (awaited True) or without (False) a waiting request."""
+        """Number of blocks of kept rows. awaited: True counts those for which a request waits, False the others, None
+        all.
+        """
         return sum(
             self.blocks(int(self.filled[kept.row]))
             for kept in self.kept.values()
@@ -103,7 +105,9 @@ class Ledger:
         return None
 
     def place(self, sequence: Sequence, row: int, filled: int) -> None:
-        """Gives a sequence a free row in which the keys of `filled` positions are valid already."""
+        """Gives a sequence a free row in which the keys of the first `filled` positions are valid already. Frees the
+        row's blocks beyond them.
+        """
         request = sequence.request
         self.tables.trim(row, filled)
         context, sampled = len(request.context), len(sequence.tokens)
@@ -128,7 +132,7 @@ class Ledger:
         return tuple(array[row, start:end].copy() for array in (self.tokens, self.logprobs, self.entropies))
 
     def keep(self, row: int, sequence: Sequence) -> None:
-        """Keeps the row of an ended sequence for its trajectory's next turn."""
+        """Keeps the row of an ended sequence for its trajectory's next turn, in place of a row that was kept before."""
         self.drop(sequence.request.trajectory)
         self._clock += 1
         kept = Kept(sequence.request.trajectory, sequence.group, row, self._clock)
@@ -157,7 +161,7 @@ class Ledger:
             self.free(kept.row)
 
     def take(self, kept: Kept) -> int:
-        """Takes a kept trajectory off its row, whose blocks stay, and returns the row's number."""
+        """Ends the keeping of a trajectory without freeing its row's blocks. Returns the row's number."""
         self._disown(kept.row)
         return kept.row
 
@@ -185,8 +189,8 @@ class Ledger:
         return True
 
     def make_room(self, blocks: int, even_awaited: bool) -> bool:
-        """Evicts kept trajectories until `blocks` more blocks fit. Returns False, with nothing evicted, if they cannot
-        fit.
+        """Evicts kept trajectories until `blocks` more blocks fit; with `even_awaited` also those that a request waits
+        for. Returns False, with nothing evicted, if the blocks cannot fit.
         """
         used = self.running_blocks() + self.kept_blocks()
         evictable = self.kept_blocks() if even_awaited else self.kept_blocks(awaited=False)

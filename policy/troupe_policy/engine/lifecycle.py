@@ -2,7 +2,8 @@
 
 In: requests, aborts, sampled tokens. Out: rows allocated and freed in the ledger, and events for the callers.
 Invariants: a request gets exactly one last event (Finished or Refused), unless the engine stops first. A preempted
-sequence keeps its tokens and waits again; only its keys are computed again. All methods run on the engine's thread.
+sequence keeps its tokens and waits again; only its keys are computed again. Methods run on the engine's thread; other
+threads read counts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Lifecycle:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that have no row yet."""
+        """Number of requests that have no row now, preempted ones included."""
         return max(0, len(self._live) - len(self._ledger.running))
 
     def take_events(self) -> list[tuple[Any, Event]]:
@@ -138,7 +139,9 @@ class Lifecycle:
     def append(
         self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, entropies: np.ndarray | None
     ) -> None:
-        """Adds one sampled token to each of `rows`; finishes sequences that stopped or are full. Arrays: [rows]."""
+        """Adds one sampled token to each of `rows`. Finishes the sequences whose token is a stop token, and those that
+        reached their limit. Arrays: [rows].
+        """
         ledger = self._ledger
         size = ledger.size[rows]
         ledger.tokens[rows, size] = tokens

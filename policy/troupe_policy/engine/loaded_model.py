@@ -50,8 +50,9 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel if transformers cannot load the model with Troupe's attention, or if keys and values in blocks do
-    not give the logits of a plain forward pass; CheckpointError if a file differs from the manifest beside it.
+    Raises UnsupportedModel if transformers cannot load the model with Troupe's attention, or if keys and values in
+    blocks do not give the logits of a plain forward pass; CheckpointError if a file differs from the manifest beside
+    it.
     """
     check_model(directory)
     target = pick_device(device)
@@ -80,8 +81,9 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
-    """Computes the logits of six tokens twice: in one plain forward pass, and over KV blocks (three tokens at once, two by a
-    decode each, the last over copied blocks). Raises UnsupportedModel if they differ.
+    """Computes the logits of six tokens twice: in one plain forward pass, and over KV blocks (three tokens at once, two
+    by a decode each, the last over copied blocks). Raises UnsupportedModel if a logit differs by more than 1e-3
+    (float32) or 0.1 (other dtypes) times the largest logit, or times 1 if that is larger.
     """
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary
@@ -116,8 +118,8 @@ def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
 def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "", manifest: str = "") -> None:
     """Copies the weights in `directory` over the model's. Raises WeightsError with the model unchanged.
 
-    digest: the expected `checkpoint.weights_digest` of the files. manifest: the expected sha256 of manifest.json, by which
-    every file of the model is checked. An empty one turns its check off.
+    digest: the expected `checkpoint.weights_digest` of the files. manifest: the expected sha256 of manifest.json, by
+    which every file of the model is checked. An empty digest or manifest turns its check off.
     """
     path = Path(directory)
     files = weight_files(path) if path.is_dir() else []
@@ -148,7 +150,9 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "",
 
 
 def _check_manifest(path: Path, digest: str, expected: str) -> None:
-    """Checks the model's files; their digests imply that of all weights, which the manifest names. Raises WeightsError."""
+    """Checks manifest.json against the sha256 `expected`, its digest of all weights against `digest` unless that is
+    empty, and the model's files against its entries. Raises WeightsError.
+    """
     try:
         manifest = load_manifest(path, expected) or {}
         if digest and manifest.get("digest") != digest:

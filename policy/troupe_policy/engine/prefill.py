@@ -1,8 +1,8 @@
-"""Prefill: computes the missing keys of contexts, many rows in one forward pass. Unless the engine is deterministic, the
-rows of a group share one computation of their common prompt.
+"""Prefill: computes the missing keys of contexts, many rows in one forward pass. Unless the engine is deterministic,
+the rows of a group share one computation of their common prompt.
 
 In: rows that lack keys before their last token. Out: rows that are ready to decode.
-Invariant: a prefill never computes the last token of a context; the decode does, so every token is sampled in the
+Invariant: a prefill never computes the keys of a row's last token; the decode does, so every token is sampled in the
 same way.
 """
 
@@ -43,8 +43,8 @@ class Prefill:
         return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
 
     def run(self) -> None:
-        """Computes at most `batch_tokens` missing keys. A small prefill is delayed, for at most MAX_DELAY_ITERATIONS, so
-        that others join it.
+        """Computes at most `batch_tokens` missing keys. A small prefill is delayed, for at most MAX_DELAY_ITERATIONS,
+        so that others join it.
         """
         pending = self.pending()
         if not pending:
@@ -66,8 +66,8 @@ class Prefill:
             pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
 
     def next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
-        """[(sequence, number of tokens to compute now)]. With `copies` one member of a group is computed first; the
-        other members copy keys from its row later.
+        """[(sequence, number of tokens to compute now)], at most `budget` tokens in all. With `copies`, one member of a
+        group is computed first; the other members copy keys from its row in a later batch.
         """
         ledger = self._ledger
         batch: list[tuple[Sequence, int]] = []
@@ -88,8 +88,8 @@ class Prefill:
         return batch
 
     def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the row of the same group with the longest common prefix, if that is longer than the row's own
-        keys. Copies are needed because rows do not share blocks.
+        """Copies keys and values from that row of the group that has the longest prefix in common with this sequence,
+        if the prefix is longer than what the sequence's row holds. Rows do not share blocks, so they must be copied.
         """
         ledger, row = self._ledger, sequence.row
         sequence.shared = True

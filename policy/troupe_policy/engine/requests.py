@@ -14,8 +14,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """Request for a continuation of `context` (int32 [n]). The last `resumed_tokens` tokens of `context` were sampled by
-    earlier attempts at this turn.
+    """Request for a continuation of `context` (int32 [n]). The last `resumed_tokens` tokens of `context` were sampled
+    by earlier attempts at this turn.
 
     trajectory: group/member; its kept keys are reused. max_tokens: upper bound on the tokens to sample now, without
     the resumed ones. seed: in [0, 2^32). priority: a smaller number is served first and preempted last. keep: keep
@@ -53,8 +53,9 @@ class Finished:
 
     tokens: int32 [n], sampled for this request (without resumed ones), with the stop token. logprobs: float32 [n],
     natural log, under the distribution sampled from. entropies: float32 [n], nats, of those distributions; [0] if
-    they are not reported. cached_tokens: number of context tokens whose keys were already computed. Times are ms
-    since 1970.
+    they are not reported. cached_tokens: number of context tokens whose keys were kept from an earlier turn or copied
+    from the group. started_at: when the request first got a row; it and first_token_at are ended_at if that never
+    happened. Times are ms since 1970.
     """
 
     request: Request
@@ -127,8 +128,8 @@ class Sequence:
 
     @property
     def group(self) -> str | None:
-        """Name of the trajectory's group: its own name (group/member) up to the last slash. Members of a group share
-        their prompt.
+        """Name of the trajectory's group: the trajectory's name (group/member) up to the last slash, None without a
+        slash. Members of a group share their prompt.
         """
         group, slash, _ = self.request.trajectory.rpartition("/")
         return group if slash else None

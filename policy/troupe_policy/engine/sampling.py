@@ -1,8 +1,8 @@
 """Samples one token per row: filtered softmax, inverse CDF, counter-based uniform numbers.
 
 In: logits [rows, vocabulary]; per row a temperature, top_k, top_p, min_p and a uniform number.
-Out: token ids [rows], the natural log of each token's probability under the distribution sampled from, and the entropies of
-these distributions.
+Out: token ids [rows], the natural log of each token's probability under the distribution sampled from, and the
+entropies of these distributions.
 Invariant: a row's token depends on its own logits, options, seed and position, never on another row.
 """
 
@@ -57,7 +57,7 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tup
     """Samples token ids int64 [n] and their logprobs float32 [n] (natural log), from logits [n, vocabulary] and uniform
     float32 [n].
 
-    A greedy row's token is certain: its logprob is 0. A row whose logits are not finite has the logprob NaN.
+    A greedy row's token is certain: its logprob is 0. A row with a NaN or +inf logit has the logprob NaN.
     """
     device = logits.device
     greedy = rows.temperature <= 0
@@ -77,7 +77,9 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tup
 
 
 def entropies(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """Entropies in nats, float32 [n], of the distributions that `sample` draws from; 0 for a greedy row, which is certain."""
+    """Entropies in nats, float32 [n], of the distributions that `sample` draws from; 0 for a greedy row, which is
+    certain.
+    """
     entropy = torch.special.entr(torch.softmax(_tempered(logits, rows), dim=-1)).sum(-1)
     greedy = torch.from_numpy(rows.temperature <= 0).to(logits.device)
     return entropy.masked_fill(greedy, 0.0)

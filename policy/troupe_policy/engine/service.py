@@ -40,8 +40,8 @@ class _Stream:
 
 
 class EngineService(rpc.EngineServicer):
-    """model: name of the model, shown to people. on_failure: called when the engine's loop dies; the process must end
-    then.
+    """model: name of the model, shown to people. on_failure: called on the event loop after the engine's thread raised
+    an error; the caller must end the process then.
     """
 
     def __init__(
@@ -161,7 +161,9 @@ class EngineService(rpc.EngineServicer):
         return reply
 
     def _new_text(self, stream: _Stream, event: Partial) -> str:
-        """Text that was not sent yet, with the new tokens. While it ends in an incomplete character, returns '': all of it waits for a later token."""
+        """Adds the new tokens and returns the text that was not sent yet. Returns '' if that text ends in an incomplete
+        character: all of it waits for a later token.
+        """
         tokens, sent = stream.partial.get(event.request.request_id, ([], 0))
         tokens.extend(event.tokens.tolist())
         text = self._tokens.decode(tokens)

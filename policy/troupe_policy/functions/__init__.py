@@ -1,1 +1,2 @@
-"""Functions of a user's Python file: whether they are there, the schemas of those that are tools, and one call of one of them."""
+"""Programs about a user's Python file: check that it has a function, list its tools as JSON schemas, read the recipe
+that it defines, and call one of its functions."""

@@ -1,8 +1,9 @@
-"""One call of a tool that is a Python function: run in the sandbox, or by an interpreter beside it.
+"""Calls a tool that is a Python function once, in the sandbox or in an interpreter outside it.
 
-In: on stdin one JSON object {file, source, function, arguments}. Out: on stdout the function's value, a string as it is, anything
-else as JSON; on stderr what the function printed, and the error with which the process ends by 1. Invariant: uses the standard
-library alone, and reads the source from stdin, since the sandbox has no file of the user's.
+In: one JSON object on stdin, {file, source, function, arguments}. Out: the function's value on stdout: a string as it
+is, None as nothing, any other value as JSON; on stderr what the function printed. If the source or the function raises,
+stderr ends with the error and its line, and the exit code is 1. Invariant: uses the standard library alone, and takes
+the source from stdin, because the user's files are not in the sandbox.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ def called(file, source, function, arguments):
     module = types.ModuleType("tools")
     module.__file__ = file
     sys.modules["tools"] = module
-    with contextlib.redirect_stdout(io.StringIO()):  # what the import prints is not of this call
+    with contextlib.redirect_stdout(io.StringIO()):  # drops what the file prints at import
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     value = getattr(module, function)(**arguments)
     return asyncio.run(value) if inspect.iscoroutine(value) else value

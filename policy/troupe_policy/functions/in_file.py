@@ -1,9 +1,10 @@
-"""`python in_file.py FILE FUNCTION`: says without running a Python file whether it can be the home of a function.
+"""`python in_file.py FILE FUNCTION`: checks, without running FILE, that it defines FUNCTION for calls with two
+arguments.
 
-Out: one line of JSON: {"fault", "line"?} with what is wrong, or {} if nothing is. Checked: syntax, that the top level defines
-the function, that it can be called with two arguments, and that the modules of its top-level imports can be found by the
-interpreter that runs this. Invariant: no line of the file runs; uses the standard library alone, so that any interpreter can
-run it by its path.
+Out: one line of JSON: {"fault", "line"?} with the first problem, or {} if there is none. Checks the syntax, that this
+interpreter finds the packages that statements of the top level import, that the top level defines FUNCTION, and, for a
+`def` of the top level without decorators, that two positional arguments fit it. Invariant: no line of FILE runs; uses
+the standard library alone, so that any interpreter can run this script by its path.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import warnings
 
 
 def fault_of(file: str, function: str, arguments: int) -> dict[str, object]:
-    """Returns {"fault", "line"}, or {} for a file without one. arguments: number that the caller passes."""
+    """Returns {"fault", "line"?}, or {} for a file without a fault. arguments: number of positional arguments that a
+    caller of the function passes.
+    """
     try:
         with open(file, "rb") as opened:
             source = opened.read()
@@ -73,7 +76,9 @@ def _is_there(name: str) -> bool:
 
 
 def _defined(node: ast.stmt) -> list[str]:
-    """Names that a statement of the top level may define; those within `if` and `try` count."""
+    """Names that a statement of the top level may define, those in the blocks of `if`, `for`, `with` and `try`
+    included; of `except` blocks only assigned names count.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [node.name]
     if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -1,8 +1,10 @@
 """`python -m troupe_policy.functions.recipe FILE`: the recipe that a Python file defines, as JSON.
 
-In: a file whose variable `recipe` is a dict with the fields of a YAML recipe. Where a function stands for a tool or the reward, its
-name and its file go into the fields: `"tools": [price]` becomes `tools: {names: [], functions: {file, names: [price]}}`, `"reward":
-reward` becomes `reward: {name: python, file, function: reward}`. Out: one line of JSON: {"recipe": {…}}, or {"fault", "line"?}.
+In: a file whose variable `recipe` is a dict with the fields of a YAML recipe. A function that stands for a tool or for
+the reward is replaced by its name and FILE: `"tools": [price]` becomes `tools: {names: [], functions: {file, names:
+[price]}}`,
+`"reward": reward` becomes `reward: {name: python, file, function: reward}`. Out: one line of JSON: {"recipe": {…}}, or
+{"fault", "line"?}.
 """
 
 from __future__ import annotations

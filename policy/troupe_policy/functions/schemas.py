@@ -1,9 +1,10 @@
 """`python -m troupe_policy.functions.schemas FILE [NAME …]`: the tools that a Python file defines, as JSON schemas.
 
-Out: one line of JSON: {"tools": [{"name", "description", "parameters"}, …]} in the file's order, or {"fault", "line"?}. Without
-names, every public function that the file itself defines is a tool. Type hints give the types, the docstring (Google's form, with
-`Args:`) the descriptions; transformers reads both, so that the schema is the one its chat templates expect. Invariant: what the
-file prints when it is imported is not among the output.
+Out: one line of JSON: {"tools": [{"name", "description", "parameters"}, …]}, or {"fault", "line"?}. The tools are the
+functions NAME in the order of the arguments; without names, all public functions that the file itself defines, in its
+order. Type hints give the types, the docstring (Google's form, with `Args:`) the descriptions; transformers reads both,
+so that the schema is the one its chat templates expect. Invariant: what the file prints when it is imported goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def schemas_in(file: str, names: list[str]) -> dict[str, object]:
 
 
 def imported(file: str) -> ModuleType:
-    """Imports a file by its path, with its folder on sys.path. Raises what the import raises."""
+    """Imports a file by its path, with its folder on sys.path and its stdout sent to stderr. Raises ImportError if the
+    path does not name a Python file, and whatever the file itself raises.
+    """
     path = os.path.abspath(file)
     sys.path.insert(0, os.path.dirname(path))
     name = "user_" + os.path.splitext(os.path.basename(path))[0]  # the prefix keeps it from hiding a library of that name
@@ -64,7 +67,9 @@ def _schema(function: Any) -> dict[str, Any]:
 
 
 def _transformers() -> Any:
-    """transformers' reader of functions, without torch, whose import takes seconds and which it does not need."""
+    """Imports transformers' get_json_schema while torch is hidden: the function does not need torch, whose import takes
+    seconds.
+    """
     real = importlib.util.find_spec
     importlib.util.find_spec = lambda name, *more: None if name == "torch" else real(name, *more)  # type: ignore[assignment]
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

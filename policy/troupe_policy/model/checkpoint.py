@@ -3,8 +3,8 @@
 In: a model, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files, adapters below
 adapter/, and manifest.json with sha256 and size of every other file.
 Invariants: the directory is published atomically (published_directory.py). Loading a directory with a manifest
-verifies every file that is read (manifest.py). The trainer's checkpoints are such directories with its state beside the weights
-(trainer/saved_state.py).
+verifies every file that is read (manifest.py). The trainer's checkpoints are such directories with its state beside the
+weights (trainer/saved_state.py).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ COMPANIONS = (
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Paths of the model's safetensors files, sorted by name, without the optimizer's, which earlier versions put beside
-    them.
+    """Paths of the model's safetensors files, sorted by name, without the optimizer's, which earlier versions put
+    beside them.
     """
     return sorted(file for file in directory.glob("*.safetensors") if file.name != "optimizer.safetensors")
 
@@ -69,8 +69,8 @@ def weights_digest(directory: Path) -> tuple[str, int]:
 
 
 def read_companions(directory: Path) -> dict[str, bytes]:
-    """Contents of the tokenizer and generation files, by file name. The trainer reads them at start, since the directory
-    may be gone when it writes a checkpoint.
+    """Contents of the tokenizer and generation files, by file name. The trainer reads them at start, since the
+    directory may be gone when it writes a checkpoint.
     """
     return {name: (directory / name).read_bytes() for name in COMPANIONS if (directory / name).is_file()}
 
@@ -88,14 +88,14 @@ def save_weights(
     """Publishes weights that `transformers` loads, and returns the manifest.
 
     companions: files by name, copied unchanged. weights: tensors to write instead of the model's own, under its names.
-    dtype: name of the floating-point weights' dtype, for the config and the manifest; nothing is converted. parts: by file
-    name, tensors by name; each file lies in a folder, since engines load every safetensors file beside the config.
+    dtype: name of the floating-point weights' dtype, for the config and the manifest; nothing is converted. parts: by
+    file name, tensors by name; each file lies in a folder, since engines load every safetensors file beside the config.
     described: further entries of the manifest.
     """
     target = Path(directory)
     with naming_disk_full(target, "the published weights"), published_directory(target) as temporary:
         own = {} if weights is None else {"state_dict": dict(weights)}
-        # These files are written after save_pretrained: a user's own files replace those derived from the config.
+        # The companions are written after save_pretrained, so that they replace files of the same name that it makes.
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
         _name_dtype(temporary / "config.json", dtype)
         for name, content in companions.items():
@@ -111,7 +111,7 @@ def save_weights(
 
 
 def _name_dtype(config: Path, dtype: str) -> None:
-    """Writes the weights' dtype into the config: save_pretrained names that of the model in memory."""
+    """Writes the weights' dtype into the config: save_pretrained names the dtype of the model in memory there."""
     fields = json.loads(config.read_text())
     if fields.get("dtype", dtype) == dtype:
         return
@@ -119,7 +119,8 @@ def _name_dtype(config: Path, dtype: str) -> None:
 
 
 def _digests(directory: Path) -> tuple[str, int, dict[str, dict]]:
-    """(weights_digest's two numbers; sha256 and size of every file by its path below the directory). Reads each file once.
+    """(sha256 in hex of all weight files, their size in bytes, {path below the directory: {"sha256", "bytes"}} of every
+    file). The first two are those of weights_digest. Reads each file once.
     """
     weights, size = hashlib.sha256(), 0
     files: dict[str, dict] = {}
@@ -154,9 +155,9 @@ def link_or_copy(source: Path, file: Path) -> None:
 
 
 def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = True) -> dict | None:
-    """Reads the manifest, or None for a model directory without one. expected: sha256 that the manifest must have; empty
-    turns that check off. verify: check every file that the manifest names; of format 1, which names none, the weights'
-    digest. Raises CheckpointError.
+    """Returns the manifest, or None if the directory has none. expected: sha256 in hex that manifest.json must have;
+    empty turns that check off. verify: also check every file that the manifest names, or, in format 1, which names
+    none, the digest of the weights. Raises CheckpointError if a check fails or the directory does not exist.
     """
     path = Path(directory)
     if not path.is_dir():
@@ -188,7 +189,9 @@ def check_model(directory: str | Path) -> None:
 
 
 def of_model(name: str) -> bool:
-    """True for the files of the model itself: a trainer's state and adapters lie in folders."""
+    """True for a file of the model itself, by its path below the directory: a trainer's state and adapters lie in
+    folders.
+    """
     return "/" not in name
 
 
@@ -200,7 +203,7 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError("trainer.no_checkpoint", f"no model could be read from {directory}: {error}; expected config.json and safetensors files") from error
-    # The names include duplicates: a head that is tied in one of the two models must be tied in the other.
+    # The names include duplicates, so that a head that is tied to the embedding has its own name, as an untied one has.
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     check_shapes(directory, given, wanted)
@@ -208,8 +211,8 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Compares the tensors of a checkpoint, `given`, with the model's, `wanted`, by name and shape. Raises CheckpointError
-    trainer.shape_mismatch, which names up to three tensors that do not fit.
+    """Compares the tensors of a checkpoint, `given`, with the model's, `wanted`, by name and shape. Raises
+    CheckpointError trainer.shape_mismatch, which names up to three tensors that do not fit.
     """
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in wanted]
@@ -224,7 +227,7 @@ def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Map
 
 
 def tensors_in(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """Reads (name, tensor) one at a time, in the order of the names."""
+    """Yields (name, tensor) of a safetensors file in the order of the names. One tensor is read at a time."""
     with safe_open(str(file), framework="pt") as reader:
         for name in sorted(reader.keys()):
             yield name, reader.get_tensor(name)

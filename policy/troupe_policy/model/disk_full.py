@@ -1,10 +1,11 @@
 """Names the error of a write that failed for lack of disk space.
 
-In: a block that writes below a path. Out: its errors unchanged, but a full disk or a quota as CheckpointError
-checkpoint.disk_full with the path and what is free, and a file at its size limit as checkpoint.file_too_large: the learner
-waits for room after the first, and waiting would not help after the second.
-Invariant: the libraries' own forms are known: OSError; safetensors and torch give the system's error as text, and
-torch.save of a file that was cut short says only at which position it was.
+In: a block of code that writes below a path. Out: CheckpointError checkpoint.disk_full, with the path and the free
+space, if the disk is full or the user's quota is used up; CheckpointError checkpoint.file_too_large if a file reached
+the limit on the size of a file; any other error unchanged. The learner waits for room after the first; waiting cannot
+help after the second.
+Invariant: recognises an OSError by its number, errors of safetensors and torch by the system's text in their message,
+and torch.save's error after a short write, which names only a position in the file.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ from .manifest import CheckpointError
 DISK_FULL = "checkpoint.disk_full"
 TOO_LARGE = "checkpoint.file_too_large"
 NUMBERS = {errno.ENOSPC: DISK_FULL, errno.EDQUOT: DISK_FULL, errno.EFBIG: TOO_LARGE}
-# the system's texts
+# The operating system's texts in the messages of safetensors and torch.
 TEXTS = {
     DISK_FULL: re.compile(r"No space left on device|Disk quota exceeded|os error (28|122)\b"),
     TOO_LARGE: re.compile(r"File too large|os error 27\b"),
 }
-# "enforce fail … unexpected pos" of torch's zip writer after a write that was cut short, for either reason
+# Part of the error of torch's zip writer after a short write. A full disk and the limit on a file's size give the same
+# text.
 CUT_SHORT = re.compile(r"unexpected pos \d+")
 
 
 def code_of(error: BaseException | None) -> str | None:
-    """Code for the error, or one that caused it, if a write failed for lack of space; None for all others."""
+    """Returns DISK_FULL or TOO_LARGE if `error`, or one of the errors that caused it, says so; else None. An OSError
+    with a number decides alone: its own causes are not read. A short write is TOO_LARGE if the process has a limit on
+    the size of a file (RLIMIT_FSIZE), else DISK_FULL.
+    """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -60,7 +65,9 @@ def free_bytes(path: Path) -> int:
 
 @contextmanager
 def naming_disk_full(target: Path, what: str) -> Iterator[None]:
-    """Raises CheckpointError checkpoint.disk_full, or checkpoint.file_too_large, in place of the system's error."""
+    """Raises CheckpointError checkpoint.disk_full or checkpoint.file_too_large in place of an error of the block for
+    which code_of gives that code. what: what is written, as the message names it.
+    """
     try:
         yield
     except BaseException as error:

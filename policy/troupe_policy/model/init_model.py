@@ -134,8 +134,8 @@ def convert_gguf(
     """Writes the model of a GGUF file, dequantised, to `out` and returns the number of its parameters.
 
     transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` and
-    `smollm2` the split of digits is restored: the models were trained with it, and without it numbers would become other
-    tokens.
+    `smollm2` the split of digits is restored: the models were trained with it, and without it numbers would become
+    other tokens.
     """
     file = Path(gguf_file).absolute()
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
@@ -159,7 +159,7 @@ def convert_gguf(
 
 def gguf_field(file: Path, key: str) -> str | None:
     """Text field of a GGUF file's header, or None if the header has no such field."""
-    # late: only this function needs gguf
+    # Imported here because only this function needs gguf.
     from gguf import GGUFReader
 
     field = GGUFReader(file).get_field(key)

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from .unsupported import UnsupportedModel
 
-# Size of a chunk's float32 logits in bytes, on a CPU (cpuBytes) and on a GPU (cudaBytes), and the least number of tokens in a
-# chunk (leastRows). On a CPU a chunk should fit the cache. On a GPU it should be large, because every chunk reads and writes
-# the head's whole gradient; leastRows has the same reason. The memory estimate of `train --dry-run` reads head_chunk.json too.
+# Upper bound on a chunk's float32 logits in bytes, on a CPU (cpuBytes) and on a GPU (cudaBytes). A chunk has leastRows
+# tokens even where their logits exceed the bound. On a CPU a chunk should fit the cache. On a GPU it should be large,
+# because every chunk reads and writes the head's whole gradient; leastRows is there for the same reason. The memory
+# estimate of `train --dry-run` reads head_chunk.json too.
 CHUNK = json.loads(Path(__file__).with_name("head_chunk.json").read_text())
 
 
@@ -38,7 +39,8 @@ class Head:
 
 
 def chunk_rows(vocabulary: int, device_type: str) -> int:
-    """Number of tokens of a chunk, whose logits are in memory at once. device_type: cpu, or any other for an accelerator.
+    """Upper bound on the tokens of a chunk, whose logits are in memory at once. device_type: `cpu`; every other value
+    means a GPU.
     """
     size: int = CHUNK["cpuBytes" if device_type == "cpu" else "cudaBytes"]
     return max(CHUNK["leastRows"], size // (4 * max(1, vocabulary)))
@@ -87,7 +89,8 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 shifted = z.sub_(top)
                 mass = shifted.exp()
                 total = mass.sum(dim=-1)
-                # H = log Σe - Σ p·(z - top); the second sum is a row-wise dot product, without another [rows, vocabulary].
+                # H = log Σe - Σ p·(z - top); the second sum is a row-wise dot product, without another [rows,
+                # vocabulary].
                 mean = torch.bmm(mass.unsqueeze(1), shifted.unsqueeze(2)).flatten() / total
                 entropy[start:end] = total.log() - mean
             else:
@@ -156,9 +159,9 @@ def chunked_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """log softmax(logits / temperature)[target] of each token, natural log.
 
-    hidden: [tokens, d]; the head is cast to its dtype. targets: int64 [tokens]. Returns logp float32 [tokens]
-    (float64 for float64 input) with a graph to hidden and the head, and the entropies [tokens] in nats without a
-    graph, or None. Raises ValueError if the temperature is not positive.
+    hidden: [tokens, d]; the head is cast to the dtype of `hidden`. targets: int64 [tokens]. Returns logp float32
+    [tokens] (float64 for float64 input) with a graph to hidden and the head, and the entropies [tokens] in nats without
+    a graph, or None. Raises ValueError if the temperature is not positive.
     """
     if temperature <= 0:
         raise ValueError(f"the temperature is {temperature}: it must be positive")
@@ -191,7 +194,7 @@ def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
     causal LM.
 
     Right-padded rows need no mask: attention is causal, so no token sees the padding after it. Raises
-    UnsupportedModel.
+    UnsupportedModel if the model has no base_model apart from its head.
     """
     base = model.base_model
     if base is model:
@@ -200,7 +203,8 @@ def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], Tensor]) -> None:
-    """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel if they differ.
+    """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel if one differs by more than
+    about 1e-3 (float32) or 5e-2 (other dtypes) times (1 + the largest logit).
 
     Without this check, a model whose head transforms logits in an unknown way (another scaling, a mixture) would
     silently train on wrong probabilities.

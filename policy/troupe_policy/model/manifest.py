@@ -1,9 +1,9 @@
 """The manifest of a checkpoint or of published weights: sha256 and size of every other file in the directory.
 
-In: a directory, the manifest's own sha256 as the run's log has it. Out: the manifest, or a CheckpointError that names the
-file, the digest that was expected and the one that was found.
-Invariants: if the caller expects a digest, the manifest must exist and have it, which is checked before the manifest is
-parsed. A file that is checked and differs from its entry is refused.
+In: a directory; optionally the sha256 of manifest.json, as the run's log records it. Out: the manifest, or a
+CheckpointError that names the file, the digest that was expected and the one that was found.
+Invariants: if the caller gives that sha256, manifest.json must exist and have it, which is checked before the file is
+parsed. A file that differs from its entry in size or sha256 raises CheckpointError when it is checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 MANIFEST = "manifest.json"
-# Layout of the directory. 1: whole tensors of the optimizer in one file, no digests of single files. 2: shards, digests of all.
+# Number of the directory's layout. 1: one file holds the optimizer's whole tensors, and the manifest has no digests of
+# single files. 2: the optimizer's tensors are saved in shards, and the manifest has the digest of every other file.
 FORMAT = 2
 CHUNK_BYTES = 4 * 1024 * 1024
 ADVICE = "copy it again from where it is whole, or use another checkpoint"
@@ -43,7 +44,10 @@ def manifest_digest(manifest: Mapping[str, object]) -> str:
 
 
 def load_manifest(directory: Path, expected: str = "") -> dict | None:
-    """Reads the manifest; None if there is none and none is expected. expected: its sha256 in hex, or empty."""
+    """Reads the manifest; None if there is none and `expected` is empty. expected: the sha256 in hex that manifest.json
+    must have; empty turns that check off. Raises CheckpointError if it is missing, differs, is damaged or has a newer
+    format.
+    """
     file = directory / MANIFEST
     if not file.is_file():
         if expected:
@@ -77,7 +81,9 @@ def check_files(directory: Path, manifest: Mapping[str, dict], wanted: Callable[
 
 
 def check_file(file: Path, described: Mapping[str, object]) -> None:
-    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError trainer.checkpoint_corrupt."""
+    """Compares size and sha256 of a file with its entry in a manifest. Raises CheckpointError
+    trainer.checkpoint_corrupt.
+    """
     expected, size = described["sha256"], described["bytes"]
     if not file.is_file():
         raise corrupt(f"{file} is missing, but the manifest beside it has its digest {str(expected)[:12]}…")

@@ -1,7 +1,7 @@
 """Precision of matrix products on a device.
 
 In: the dtype that a recipe asks for, a device. Out: the dtype that is used, and torch's setting for float32 products.
-Invariant: on a CPU float32 products are exact to float32.
+Invariant: a CPU computes float32 products in float32.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ def resolved_dtype(name: str, device: torch.device) -> str:
 
 
 def allow_tf32(device: torch.device) -> None:
-    """Lets a GPU multiply float32 matrices in TF32. Called after a model's own checks, whose bounds are float32's."""
+    """Lets a GPU multiply float32 matrices in TF32. Call it after the checks of a model, whose bounds need float32
+    products.
+    """
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
