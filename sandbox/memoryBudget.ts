@@ -5,7 +5,8 @@
  * in   the memory limit of a call that is about to begin, or that has ended
  * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended
  * Invariant: the limits of running calls add up to at most `mostBytes`, except that one call may always run alone. A
- * call begins beside others only if the machine has the call's limit free. All sandboxes of a process share one budget.
+ * call begins beside others only if the machine has the call's limit free. The sandboxes of a process that were opened
+ * without `machineMemoryMb` and `memory` share one budget.
  */
 import { type MachineMemory, machineMemory } from './machineMemory'
 

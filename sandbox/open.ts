@@ -247,7 +247,8 @@ function zygoteSetup(
       PATH: '/usr/local/bin:/usr/bin:/bin',
       LANG: 'C.UTF-8',
       HOME: '/tmp',
-      // The zygote resolves symbols, not each child again. It takes the variable away before it serves.
+      // With it the zygote resolves symbols at its start, and no child has to. It removes the variable before it
+      // serves.
       LD_BIND_NOW: '1',
       TMPDIR: '/tmp',
       // A fixed hash seed makes sets print in the same order in every zygote.

@@ -2,7 +2,7 @@
  * Runs a call again whose zygote died while the call ran: the death says nothing about the code, unless it happens to
  * the same call every time.
  *
- * in   a call        out  its result; that of the last try if the zygote died at every one
+ * in   a call      out  its result; that of the third try if the zygote died at every one
  * Invariant: a call runs again only if its result says that its zygote died. Its first effects are lost with the
  * zygote: code at the levels `full` and `degraded` can change nothing that outlives its call.
  */

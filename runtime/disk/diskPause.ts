@@ -1,5 +1,5 @@
 /**
- * Pauses what writes to a full disk, and lets it go on when there is room.
+ * Pauses writes to a full disk, and continues them when there is room.
  *
  * in   needs: a directory, bytes, what is written      out  a promise that resolves once they are free
  * Invariants: work that failed for lack of space is done again when there is room, so whatever is written must be
@@ -83,7 +83,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   const looked = new Map<string, Looked>()
   /** Number of waiting writes by place and what is written: they share one pause. */
   const waiting = new Map<string, number>()
-  /** Looks for room that are going on, by the same keys. They never reject. */
+  /** Running polls for room, by the same keys. They never reject. */
   const polls = new Map<string, Promise<void>>()
   const over = new AbortController()
   let listener: (pause: Pause) => void = () => {}
@@ -129,7 +129,9 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
     return true
   }
 
-  /** Begins to wait, or joins what waits for the same already. The result ends the wait. */
+  /**
+   * Begins a pause, or joins the pause of writes with the same `what` and directory. The result ends this write's wait.
+   */
   function pauseFor(need: Need): () => void {
     const { what, directory, stopsClock = false } = need
     const key = keyOf(need)
@@ -192,7 +194,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
             return await work()
           } catch (thrown) {
             if (!isDiskFull(thrown) || over.signal.aborted) throw thrown
-            // There seemed to be room: a quota, another program, or more was needed than was known.
+            // There seemed to be room: a quota is used up, another program wrote, or the work needed more bytes than
+            // `need` has.
             end ??= pauseFor(need)
             await wait(lookEveryMs * backoff, over.signal)
           }

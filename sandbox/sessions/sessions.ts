@@ -263,7 +263,7 @@ export class Sessions<Link> {
     signal: AbortSignal | undefined,
   ): Promise<Outcome<Link>> {
     const space = parent?.space
-    if (parent && !canFork(parent)) return orphan(id) // Meanwhile another cell changed the files, or the state was ended.
+    if (parent && !canFork(parent)) return orphan(id) // Another cell changed the files, or the state ended.
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
     const outcome = await this.port.submit(id, call, place, signal, cell.client).catch(thrown => {

@@ -105,7 +105,7 @@ export class ZygoteLink<Job> {
 
   /** Keeps this process alive while it waits for the zygote's replies (true), or lets it exit (false). */
   keepAlive(held: boolean): void {
-    if (this.#closing) return // A call that ends while the zygote closes must not let the process exit before it has closed.
+    if (this.#closing) return // The process must not exit before the zygote has closed.
     this.#held = held
     if (held) this.#port?.ref()
     else this.#port?.unref()

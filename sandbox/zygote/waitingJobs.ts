@@ -23,7 +23,10 @@ const AHEAD = 8
 /** Upper bound on the calls that a zygote runs at once: LANES in shim/state.h. */
 const LANES = 60
 
-/** Upper bound on further calls sent ahead, of clients that run nothing: they pass those that wait in the zygote. */
+/**
+ * Upper bound on urgent calls sent beyond AHEAD (of named clients that run nothing while another floods): they begin
+ * before the calls that wait in the zygote.
+ */
 const URGENT_AHEAD = 8
 
 const takes = (link: Link, urgent = false) =>

@@ -10,9 +10,9 @@ import importlib
 import os
 import sys
 
-# Modules that a short program is likely to import. An import that fails is left out. Every fork pays for every module (a
-# megabyte costs about 0.1 ms), so modules that few programs use are left out; they cost those programs 1 to 4 ms (hashlib,
-# inspect, pickle, subprocess).
+# Modules that a short program is likely to import. An import that fails is left out. Every fork pays for every module
+# (a megabyte costs about 0.1 ms), so modules that few programs use are left out; importing one costs those programs 1
+# to 4 ms (hashlib, inspect, pickle, subprocess).
 STANDARD = """abc ast bisect builtins cmath collections collections.abc contextlib copy copyreg datetime decimal enum
 fractions functools gc heapq io itertools json keyword linecache math numbers operator os random re reprlib stat statistics
 string struct textwrap threading time token tokenize traceback types typing warnings weakref""".split()
@@ -75,8 +75,8 @@ for line in {MATHEMATICS!r}.splitlines():
 FAILS = "def f():\n    return 1 / 0\nf()\n"
 
 
-# The interpreter rewrites a function for the types that it meets (PEP 659) when it has run eight times. What is rewritten
-# here, children neither rewrite nor copy.
+# The interpreter rewrites a function for the types that it meets (PEP 659) when the function has run eight times. A
+# function that is rewritten here is neither rewritten nor copied by the children.
 REHEARSALS = 12
 
 

@@ -113,7 +113,8 @@ class Zygote {
         clearInterval(watchdog)
         for (const stream of [input, errors, output]) stream?.destroy()
         const said = errorText.trim()
-        // A signal from outside is named beside a warning that the zygote wrote before: open.ts tells the two apart.
+        // A signal from outside is named beside what the zygote wrote to stderr before: open.ts tells a kill from a
+        // failed start by it.
         const reason = signal && !killed && said ? `${why}: ${said}` : said || killed || why
         resolve({ reason, served: this.#served })
       }

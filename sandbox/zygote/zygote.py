@@ -86,8 +86,8 @@ def main():
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
         os._exit(1)  # The parent process died before prctl took effect.
-    # A session of its own: the kernel may share a core among sessions first (sched_autogroup), and then nice values count only
-    # among the processes of one session: here, the zygote and its calls.
+    # A session of its own: the kernel may share a core among sessions first (sched_autogroup), and then nice values
+    # count only among the processes of one session: here, the zygote and its calls.
     os.setsid()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})

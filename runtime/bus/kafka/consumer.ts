@@ -238,7 +238,7 @@ export class KafkaConsumer {
     if (this.options.from === 'latest') {
       // The begin offset is committed at once: a partition that moves before the first commit must not skip records
       // appended meanwhile.
-      await this.commitAs(topic, partition, begin).catch(() => {}) // the partition moves already: its next owner commits
+      await this.commitAs(topic, partition, begin).catch(() => {}) // the partition is moving: its next owner commits
     }
     return begin
   }
