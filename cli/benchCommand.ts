@@ -1,5 +1,6 @@
 /**
- * `troupe bench NAME`: runs benchmarks and prints each figure beside its budget; exit code 1 when a budget is not met.
+ * `troupe bench [NAMES]`: runs the named benchmarks, or all of them, one after the other, and prints each figure beside
+ * its budget. Exit code 1 when a figure misses its budget.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'

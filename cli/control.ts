@@ -1,8 +1,9 @@
 /**
- * `troupe control RUN pause|resume|drain|abort`: orders a run, and waits until the run has taken the order up.
+ * `troupe control RUN pause|resume|drain|abort`: sends an order to a run, and waits until the run's log confirms it.
  *
- * in   a run on lmdb or Kafka        out  a line when the run obeys; with --json, one JSON line
- * Exit codes: 0 the run obeys, or will when it is resumed; 1 it has not taken the order up in time.
+ * in   a run on lmdb or Kafka        out  one line with the result; with --json, one JSON line
+ * Exit codes: 0 if the run confirmed the order, or if no process of the run lives and the order (pause or resume) waits
+ * for its resume; 1 if the run did not confirm within --wait seconds. It may still obey later.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Argument, type Command } from 'commander'
@@ -73,7 +74,7 @@ async function control(run: string, order: ControlOrder, options: ControlOptions
 
 const mostReason = 1000
 
-/** On lmdb the run's process alone may write to the log: it takes the order from a file. */
+/** Sends the order. On lmdb only the run's own process may write to the log, so the order goes into a file for it. */
 async function send({ bus, files, run }: RecordedRun, command: ControlRun, options: ControlOptions): Promise<void> {
   if (bus.kind === 'lmdb') return writeOrder(files.root, command)
   const opened = await openRun(options.bus, run, 'write', options.dir)

@@ -46,7 +46,7 @@ export function registerDashboard(program: Command): void {
   })
 }
 
-/** Serves until a signal, prints the address, and returns the exit code. */
+/** Prints the address and serves until a signal, or until stdin ends if asked. Returns the exit code. */
 export async function serveDashboard(options: ServeOptions): Promise<number> {
   const { openDashboard } =
     require('../dashboard/server/openDashboard') as typeof import('../dashboard/server/openDashboard')
@@ -72,7 +72,7 @@ export async function serveDashboard(options: ServeOptions): Promise<number> {
   return code
 }
 
-/** Opens an address in the user's browser; without a browser it does nothing, since the address is printed. */
+/** Opens an address in the user's browser. If no browser can be started, it prints a line that says so. */
 export function openInBrowser(address: string): void {
   const opener = process.platform === 'darwin' ? 'open' : 'xdg-open'
   spawn(opener, [address], { stdio: 'ignore', detached: true })

@@ -129,7 +129,10 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
   ],
 ]
 
-/** Runs `import numpy, sympy` in the sandbox, twice: the first call waits for the zygote that imports them. */
+/**
+ * Runs `import numpy, sympy` in the sandbox, twice. The first call waits until the zygote (the process from which calls
+ * are forked) has imported them.
+ */
 async function importTime(sandbox: Sandbox): Promise<string> {
   const { python, missing } = await environmentOf({})
   const lacks = missing.length === 0 ? '' : `; not installed: ${missing.join(', ')} (${setUpHint})`
@@ -169,7 +172,7 @@ print(json.dumps({"python": platform.python_version(), "torch": torch.__version_
     "cuda": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"}))
 `
 
-/** What a set-up without torch can do and what it cannot; undefined where torch belongs to the set-up. */
+/** Says what works without torch; undefined if torch is installed. @throws if there is no Python at all */
 function withoutTorch(): string | undefined {
   pythonPath()
   try {

@@ -2,8 +2,8 @@
  * `troupe execute --join NAME`: an executor of a judge (`troupe judge --bus`), on this host or another one.
  *
  * in   submissions that the judge's front puts on the bus      out  on stderr: when it is ready, and how it ended
- * Invariant: at the first signal it takes no more calls and ends those that run within `--drain-ms`; a refusal ends it with
- * an error that says what differs.
+ * Invariant: after the first signal it accepts no more calls and gives the running calls `--drain-ms` to end. If the
+ * judge refuses the executor, the command fails with an error that says what differs.
  */
 import { hostname } from 'node:os'
 import type { Command } from 'commander'

@@ -1,6 +1,7 @@
 /**
  * The `troupe` command: registers the subcommands, one file or folder each.
- * Exit codes: 0 done, 1 failed or a check fell short, 2 wrong usage, 130 and 143 on signals.
+ * Exit codes: 0 done, 1 failed or a check fell short, 2 an error in the command line, the recipe or the log that a
+ * command reads (boundaries `cli`, `config`, `replay`), 130 and 143 on signals.
  */
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
@@ -51,7 +52,9 @@ const withSubcommands = (command: Command): readonly Command[] => [
 const pathOf = (command: Command): string =>
   command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
 
-/** Returns the parser of the command line. It has the command that `argv` names, or all commands where it names none. */
+/**
+ * Returns the parser of the command line. It has the command that `argv` names, or all commands where it names none.
+ */
 export function commandLine(argv: readonly string[]): Command {
   const program = new Command('troupe')
     .description('reinforcement learning of tool-using language models on a message bus')

@@ -3,8 +3,8 @@
  * `node -r …/cli/register.js` for a child process. It does not check types; `npm run lint` does.
  *
  * ts-node compiles. Its output is cached by path, with a digest of source, options and versions in the first line, so a
- * second start neither compiles nor loads the compiler. Beside it lie V8's code, which halves what is left of loading, and
- * the source map, which is read only for a stack trace. An unwritable cache is no error.
+ * second start neither compiles nor loads the compiler. The cache also has V8's compiled code, which halves the rest of
+ * the loading time, and the source map, which is read only for a stack trace. An unwritable cache is no error.
  */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
@@ -64,7 +64,9 @@ function keep(file, content) {
 }
 
 const mapMark = '//# sourceMappingURL='
-/** Source maps of what this process has required, by source: the file, and once a stack trace needs it what it holds. */
+/**
+ * Source maps by the source that this process has required: the map's path; its content once a stack trace needed it.
+ */
 const maps = new Map()
 
 /** JavaScript of a source; the first line holds `digest`, the last names the source map for debuggers. */
@@ -81,10 +83,15 @@ function compiled(source, file, digest, place) {
 }
 
 const uncached = []
-/** First line of a file of V8's code: the source's digest, and a checksum, since V8 crashes on code with a wrong byte. */
+/**
+ * First line of a file of V8's code: the source's digest, and a checksum, since V8 crashes on code with a wrong byte.
+ */
 const headOf = (digest, code) => `${digest} ${crc32(code)}\n`
 
-/** V8's code for a script. A process that finds none of this digest writes it at its end, with the functions that ran. */
+/**
+ * Returns the script with V8's cached code. If the cache has no code of this digest, the process writes it when it
+ * exits; it then includes all functions that have run.
+ */
 function scriptOf(text, file, digest, place) {
   const kept = read(`${place}.code`)
   const code = kept?.subarray(kept.indexOf('\n') + 1)
@@ -120,8 +127,8 @@ require.extensions['.ts'] = (module, file) => {
 }
 
 /**
- * `troupe` and `troupe/recipes` mean the copy that runs, also in a recipe that lies where no package is installed: another copy's
- * classes would not be this one's.
+ * Resolves `troupe` and `troupe/ENTRY` to the copy that runs, also for a recipe in a directory where no package is
+ * installed. Another copy's classes would differ from this copy's, and `instanceof` would fail.
  */
 const resolveFilename = Module._resolveFilename
 Module._resolveFilename = (request, ...rest) => resolveFilename(ownEntry(request) ?? request, ...rest)

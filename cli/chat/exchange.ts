@@ -57,7 +57,7 @@ export interface Exchanged {
 
 /**
  * Runs one exchange to its end. Aborting `signal` (the user's wish) ends the answer; the tokens of the interrupted turn
- * are recorded.
+ * are recorded. An error of the engine is recorded in the same way, and then thrown.
  */
 export async function exchange(
   request: RolloutRequested,

@@ -32,8 +32,8 @@ const promptTokens = 4096
 const longestContext = 32_768
 
 /**
- * Builds a chat's configuration from defaults < --set < options. The chat's temperature is `evaluation.temperature`,
- * because that field may be 0 and a rollout's may not.
+ * Builds a chat's configuration. --set overrides the defaults and --engine; the other options override --set. The
+ * chat's temperature is `evaluation.temperature`, because that field may be 0 and a rollout's may not.
  * @throws TroupeError cli.wrong_usage, config.invalid
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
@@ -90,8 +90,8 @@ function flagOverrides(options: ChatModelOptions): readonly string[] {
 }
 
 /**
- * Path of the chat template. `hermes`: Troupe's template, which describes tools. `own`: undefined, the model's
- * template. Any other value is a file.
+ * Returns the path of the chat template. `hermes` names Troupe's template, which describes tools. For `own` it returns
+ * undefined, which selects the model's own template. Any other value is the path of a file.
  */
 function templateOf(given: string): string | undefined {
   if (given === 'own') return undefined
@@ -105,7 +105,8 @@ function templateOf(given: string): string | undefined {
 }
 
 /**
- * Asks an engine's server for the model's context length, and for the model's directory when it lies on this machine.
+ * Asks a vllm, openai or sglang server for the model's context length, and for the model's directory when it lies on
+ * this machine. Both are undefined for other engines, and when the server does not answer within `askMs`.
  */
 async function servedModel(
   engine: string | undefined,

@@ -3,8 +3,8 @@
  * tool call begins.
  *
  * in   pieces of text        out  pieces to show; a call of `onCallBegun` at each opening tag
- * Invariant: no complete special token, and nothing of a tool call after its opening tag, is shown, however the text is
- * cut into pieces. An unfinished tag at the very end is shown as text.
+ * Invariant: no complete special token is shown, and nothing from a tool call's opening tag to its closing tag, however
+ * the text is cut into pieces. An unfinished opening tag at the very end is shown as text.
  */
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'

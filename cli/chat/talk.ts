@@ -13,8 +13,8 @@ import { userLines } from './userLines'
 type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
 
 /**
- * Passes one message to `answer` and returns the exit code. The first signal ends the answer, the second ends the
- * process.
+ * Passes one message to `answer`. The first SIGINT or SIGTERM ends the answer, the second ends the process. Returns the
+ * exit code: 130 or 143 after a signal, 1 if the answer failed, else 0.
  */
 export async function answering(text: string, answer: Answer): Promise<number> {
   const stop = new AbortController()

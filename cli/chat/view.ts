@@ -69,7 +69,7 @@ export function chatView(json: boolean, out: NodeJS.WriteStream = process.stdout
 
 /**
  * Formats a call's arguments for people: the code as it is, then standard input and other arguments as comments.
- * Without code: JSON.
+ * Arguments without `code` are printed as JSON.
  */
 function written(args: Readonly<Record<string, unknown>>): string {
   const { code, input, ...rest } = args

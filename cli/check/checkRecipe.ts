@@ -1,9 +1,10 @@
 /**
- * Checks a recipe as a whole: everything that can be known before a run starts, and all of it at once.
+ * Checks all parts of a recipe before a run, and reports all faults at once.
  *
- * in   the recipe's name or file, `--set`, where the run would write        out  the faults, errors first; what was looked at
- * Invariant: starts no model, engine, trainer, sandbox or server, and writes nothing. What a part needs of another that is faulty
- * (prompts need sound tasks and a model) is not checked, and `said` does not list it.
+ * in   the recipe's name or file, `--set`, where the run would write
+ * out  the faults, errors first; a summary of what was checked (`said`)
+ * Invariant: starts no model, engine, trainer, sandbox or server, and writes nothing. A check that depends on a faulty
+ * part is left out: without Python or a readable model no prompt is rendered, and `said` has `no prompts`.
  */
 import { existsSync } from 'node:fs'
 import { relative, resolve } from 'node:path'
@@ -21,7 +22,7 @@ import { toolFaults } from './toolFaults'
 
 export interface CheckOptions {
   readonly set: readonly string[]
-  /** Directory in which the run would write; absent: not checked. */
+  /** Directory in which the run would write; its permissions and disk are not checked if the field is absent. */
   readonly directory?: string
   /** False for a run that does not train. */
   readonly learns: boolean
@@ -94,7 +95,7 @@ async function partsOf(
   }
 }
 
-/** Puts the recipe's file and the line before a field that the file sets. */
+/** Puts the recipe's file and line before the fault's place, if the place is a field that the YAML file sets. */
 function withLine(fault: Fault, file: string | undefined): Fault {
   const field = /^[A-Za-z][\w-]*(\.[\w-]+)*$/.exec(fault.place)?.[0]
   if (field === undefined || file === undefined) return fault
@@ -112,7 +113,8 @@ export const faultText = ({ place, what, cure, kind }: Fault): string =>
   `${kind === 'warning' ? 'warning: ' : ''}${place}: ${what}\n    ${cure}`
 
 /**
- * Throws if there are errors: one alone keeps its code. @throws TroupeError config.problems, or the code of the only error
+ * Throws if a fault is an error; warnings alone pass. @throws TroupeError config.problems, or with the code of the
+ * error if there is only one
  */
 export function refuseFaults(name: string, faults: readonly Fault[]): void {
   const errors = faults.filter(({ kind }) => kind === 'error')

@@ -1,8 +1,9 @@
 /**
  * Checks the recipe's data: makes its tasks, and says which rows of its files cannot be used.
  *
- * in   a recipe        out  the faults; some of the training and evaluation tasks
- * Invariant: tasks that another program makes, or that take longer than `tasksMs`, are not waited for, and the result says so.
+ * in   a recipe        out  the faults; the first tasks for training and for evaluation, at most `most` of each
+ * Invariant: it does not wait for tasks that another program makes, nor longer than `tasksMs` for other tasks. Then it
+ * returns no tasks, and `said` gives the reason.
  */
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,7 +13,7 @@ import { problemsData, problemsFaults } from '../../recipes/problems'
 import { type Fault, placed, warning } from './fault'
 
 const tasksMs = 1500
-/** Number of tasks of a split that are checked. */
+/** Upper bound on the tasks of each split that are checked. */
 const most = 512
 
 export interface CheckedData {

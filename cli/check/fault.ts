@@ -3,19 +3,22 @@ import { TroupeError } from '../../runtime/errors'
 import { SandboxError } from '../../sandbox/errors'
 
 export interface Fault {
-  /** Stable code, as of the error that a run would end with. */
+  /** Stable error code, the same as that of the error with which a run would end; `config.doubtful` for a warning. */
   readonly code: string
-  /** File and line, or field of the recipe. */
+  /** Where the problem is: a file with its line, a field of the recipe, a directory, a task or a tool. */
   readonly place: string
   readonly what: string
   readonly cure: string
-  /** error: `train` refuses the recipe. warning: it runs, but hardly as meant. */
+  /**
+   * error: `train` refuses the recipe. warning: `train` runs it, but the result is probably not what the user wants.
+   */
   readonly kind: 'error' | 'warning'
 }
 
 /**
- * Codes of problems of this machine rather than of the recipe: a file, a program or room that is missing here. A dry run of a recipe that
- * states its model's architecture is a plan for another machine, so it lists them and goes on.
+ * Codes of problems of this machine rather than of the recipe: a file, a program or disk space that is missing here. A
+ * dry run of a recipe that states its model's architecture is a plan for another machine, so it lists these problems
+ * and still makes its step.
  */
 const ofMachine = [
   'config.no_model',
@@ -43,10 +46,10 @@ export const warning = (place: string, what: string, cure: string): Fault => ({
   kind: 'warning',
 })
 
-/** Converts an error that a part of a run throws at its start. `place`: a field, unless the message begins with its place. */
+/** Converts an error that a part of a run throws at its start into a fault at `place`. */
 export function faultOf(thrown: unknown, place: string): Fault {
   const isOurs = thrown instanceof TroupeError || thrown instanceof SandboxError
-  // Errors of a run begin with their field, as place does here.
+  // The message of such an error may begin with its field (`train.steps: `); a fault has the field in `place`.
   const message = (thrown instanceof Error ? thrown.message : String(thrown)).replace(/^[a-z]+(\.\w+)+: /i, '')
   return error(
     isOurs ? thrown.code : 'config.invalid',
@@ -66,7 +69,10 @@ export function faultsOf(place: string, attempt: () => unknown): readonly Fault[
   }
 }
 
-/** A fault with the file and line that the message begins with as its place; a file that cannot be read is one of this machine. */
+/**
+ * Converts an error into a fault. If its message begins with an absolute path, with or without a line, that is the
+ * fault's place instead of `place`. A TroupeError about a file that cannot be read gets the code `config.no_file`.
+ */
 export function placed(thrown: unknown, place: string): Fault {
   const fault = faultOf(thrown, place)
   const [, file, rest] = /^(\/\S+?\.\w+(?::\d+)?):? (?=\S)([\s\S]*)$/.exec(fault.what) ?? []

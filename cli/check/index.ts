@@ -1,7 +1,7 @@
 /**
- * `troupe check RECIPE`: says everything that is wrong with a recipe, in seconds and without starting a model.
- * stdout: a line for each problem with its place, and below it what to do; with --json a line of JSON for each, and a summary.
- * Exit code: 0 without errors (warnings may be there), 1 with errors.
+ * `troupe check RECIPE`: reports all problems of a recipe that can be found in seconds and without starting a model.
+ * stdout: a line for each problem with its place, and below it what to do, then a summary; with --json a line of JSON
+ * for each problem and for the summary. Exit code: 0 without errors (there may be warnings), 1 with errors.
  */
 import type { Command } from 'commander'
 import { engineOverrides } from '../../config/engineAddress'

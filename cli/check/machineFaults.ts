@@ -1,5 +1,6 @@
 /**
- * Checks what this machine must have for the run: its Python, room and permission where the run writes, engines' programs and keys.
+ * Checks what this machine must have for the run: a Python with torch, permission and free disk space where the run
+ * writes, the engines' programs and API keys.
  *
  * in   a recipe, the directory of the runs        out  the faults
  * Invariant: nothing is written or started.
@@ -52,7 +53,10 @@ function engineFaults({ engine }: RecipeConfig): readonly Fault[] {
   return faults
 }
 
-/** Checks that the directory can be made and written, and that its disk has room for checkpoints and weights. */
+/**
+ * Checks that the directory can be made and written; for a run that trains, also that its disk has room for checkpoints
+ * and weights.
+ */
 function placeFaults(directory: string, config: RecipeConfig, learns: boolean): readonly Fault[] {
   let place = directory
   while (!existsSync(place) && dirname(place) !== place) place = dirname(place)
@@ -90,7 +94,7 @@ function diskFaults(place: string, config: RecipeConfig): readonly Fault[] {
   ]
 }
 
-/** Parameters of the model, if its config states its size. */
+/** Number of the model's parameters, and of those that are trained; undefined if its config does not give them. */
 function sizesOf(config: RecipeConfig): { readonly parameters: number; readonly trainable: number } | undefined {
   let architecture: Readonly<Record<string, unknown>>
   try {

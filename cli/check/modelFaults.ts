@@ -2,7 +2,7 @@
  * Checks the model's directory without loading the model: config, tokenizer, template, weights, the longest context.
  *
  * in   a recipe        out  the faults
- * Invariant: reads no weights; the shards that an index names are only looked for.
+ * Invariant: reads no weights; if the run needs weights, it checks that their files (the shards of an index) exist.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

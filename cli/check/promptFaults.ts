@@ -1,9 +1,11 @@
 /**
- * Renders the longest and the shortest prompts with the run's chat template and tokenizer, and compares them with the context.
+ * Renders the longest and shortest prompts with the run's chat template and tokenizer, and compares their tokens with
+ * the limits of the context.
  *
  * in   a recipe, tasks, the tools' schemas        out  the faults; what was measured
- * The tokenizer of a model with random weights does not exist before the run, so its prompts are estimated from their characters,
- * and only warned of. Invariant: one Python process, without torch; the text is the one of a run's renderer.
+ * A model with random weights has no tokenizer before the run: its prompts are estimated from their characters, and one
+ * that is too long is then only a warning. Invariant: one Python process, without torch; the rendered text is the same
+ * as in a run.
  */
 import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
@@ -15,7 +17,7 @@ import { policyDirectory, pythonPath } from '../../runtime/python'
 import { error, type Fault, warning } from './fault'
 
 const measureMs = 10_000
-/** Number of prompts that are rendered at each end of the range of lengths. */
+/** Number of longest, and of shortest, prompts of each split that are rendered. */
 const ofEachEnd = 8
 /** Assumed number of characters per token, where the tokenizer does not exist yet. */
 const charsPerToken = 3
@@ -95,7 +97,9 @@ export async function promptFaults(
   }
 }
 
-/** The tasks with the longest and the shortest texts. */
+/**
+ * Returns the `ofEachEnd` tasks with the shortest and with the longest texts; all tasks if there are no more of them.
+ */
 function ends(tasks: readonly Task[]): readonly Task[] {
   const length = ({ messages }: Task) => messages.reduce((sum, { content }) => sum + content.length, 0)
   const sorted = tasks.toSorted((a, b) => length(a) - length(b))

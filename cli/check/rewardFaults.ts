@@ -37,7 +37,7 @@ export function rewardNameFaults(
   ]
 }
 
-/** A task that asks for a reward which the recipe's `reward` section does not set up. */
+/** Returns a fault if a task asks for the reward `python` or `weighted`, but `reward` lacks the field that it needs. */
 function unloaded(name: string, task: Task, { file, module, weights }: RecipeConfig['reward']): readonly Fault[] {
   const lacks =
     name === 'python' ? file === undefined && module === undefined : name === 'weighted' && weights === undefined
@@ -53,7 +53,10 @@ function unloaded(name: string, task: Task, { file, module, weights }: RecipeCon
   ]
 }
 
-/** Checks syntax, imports and the function of a Python reward. */
+/**
+ * Checks the interpreter, and the syntax, imports and function of the reward's file. Imports in functions are not
+ * checked.
+ */
 export async function pythonRewardFaults({ reward }: RecipeConfig): Promise<readonly Fault[]> {
   const { file, interpreter } = reward
   if (interpreter?.includes('/') && !existsSync(interpreter))

@@ -2,7 +2,7 @@
  * Checks what a run would do over time: corrections, deadlines, stages that never begin, warm-ups that never end.
  *
  * in   a recipe        out  the faults
- * Invariant: pure.
+ * Invariant: it reads no file but the model's config.json, for the estimated durations.
  */
 import { type RecipeConfig, startFaults } from '../../config'
 import { deadlineFaults } from '../../config/estimate/deadlineFaults'

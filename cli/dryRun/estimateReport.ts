@@ -22,7 +22,10 @@ export function estimateOf(config: RecipeConfig): Estimated {
   return { hardware, estimated: estimate(config, architectureOf(config), hardware) }
 }
 
-/** Prints the estimate. Returns the exit code: 1 if the recipe does not fit. */
+/**
+ * Prints the estimate. Returns the exit code: 1 if the recipe does not fit. For a tiny model it prints no estimate,
+ * except as JSON, and returns 0.
+ */
 export function printEstimate(config: RecipeConfig, json: boolean): number {
   const { hardware, estimated } = estimateOf(config)
   if (!json && isTiny(config, estimated)) {
@@ -34,10 +37,10 @@ export function printEstimate(config: RecipeConfig, json: boolean): number {
   return estimated.faults.length === 0 ? 0 : 1
 }
 
-/** Parameters below which an estimate in data-centre GPUs says nothing. */
+/** Number of parameters below which a model is tiny: an estimate on data-centre GPUs says nothing about it. */
 const tiny = 1e8
 
-/** True for a model that nobody trains on the default hardware, if the recipe does not say on which it is. */
+/** True for a tiny model whose recipe has no `hardware` section: nobody trains it on the default hardware. */
 export const isTiny = ({ hardware }: RecipeConfig, { parameters }: Estimate): boolean =>
   hardware === undefined && parameters < tiny
 

@@ -3,8 +3,8 @@
  * through the whole system and without a GPU, and estimates the real run.
  *
  * in   a recipe
- * out  the reduced fields, the step, the estimates; exit code 0 when the step was made, or the recipe has no steps, and
- *      the recipe fits its hardware and its own deadlines by the estimate
+ * out  the reduced fields, the step, the estimates. Exit code 0 if the reduced run ended well, with its step unless the
+ *      recipe has no steps, and by the estimate the recipe fits its hardware and deadlines (not asked of a tiny model)
  * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one. A
  * dry run that is not killed removes its files and ends its processes.
  */
@@ -48,7 +48,8 @@ interface Outcome {
 }
 
 /**
- * Makes the dry run and prints its report. `lacking`: what this machine lacks for the run itself. Returns the exit code.
+ * Makes the dry run and prints its report. `lacking`: what this machine lacks for the run itself. Returns the exit
+ * code.
  */
 export async function dryRun(
   { recipe, config: { value: config } }: LoadedRecipe,

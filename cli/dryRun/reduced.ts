@@ -122,7 +122,7 @@ export function reduce(
 
 /**
  * Architecture of the same kind with two narrow layers and a context of `positions` tokens. The ratio of query heads to
- * key heads is the recipe's, rounded to 1, 2 or 4.
+ * key heads is the recipe's, rounded up to 1, 2 or 4; a larger ratio becomes 4.
  */
 export function smallArchitecture(
   config: Readonly<Record<string, unknown>>,

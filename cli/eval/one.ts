@@ -52,7 +52,10 @@ const longestContext = 32_768
 /** Tokens of the context that are reserved for the problem, the system message and the tools. */
 const promptTokens = 2048
 
-/** Runs an evaluation, or resumes it. `before`: the state that the log has of the evaluation to resume. */
+/**
+ * Runs or resumes an evaluation; prints the result of one that is over. `before`: the state of the evaluation to
+ * resume, read from its log.
+ */
 export async function evaluateOne(
   benchmark: Benchmark,
   options: EvalOptions,

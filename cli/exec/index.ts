@@ -37,7 +37,8 @@ interface ExecOptions extends CodeChoice {
  */
 const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
 /**
- * Upper bound on the bytes of all open lines, and on those of all waiting answers; a new line is started only below it.
+ * Bound on the bytes of all open lines, and on those of all waiting answers. The next line is read only while the open
+ * lines have fewer bytes, so they exceed it by less than one line.
  */
 const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 

@@ -1,8 +1,10 @@
 /**
- * Resolves what a gateway serves: the recipe's sampling, limits, model and engines; options of the command line override.
+ * Resolves what a gateway serves: the recipe's sampling, limits, model and engines; options of the command line
+ * override.
  *
- * in   a recipe's name, or none; --model, --engine, --set        out  the resolved recipe, the model's directory and template
- * Invariant: without a recipe the gateway samples at temperature 1 and without cuts, as training needs it.
+ * in   a recipe's name, or none; --model, --engine, --set        out  the resolved recipe, whose model is a directory
+ * Without a recipe, the defaults are temperature 1 and sampling from the whole distribution (no top-p, no top-k), as
+ * training needs it.
  */
 import { resolve } from 'node:path'
 import { checkContexts } from '../../actors/run/model'
@@ -20,7 +22,10 @@ export interface GatewayModelOptions {
   readonly set: readonly string[]
 }
 
-/** Calls that a local engine decodes at once, and contexts that its KV cache holds, unless --set says other numbers. */
+/**
+ * Calls that a local engine decodes at once, and whole contexts that fit its KV cache: defaults for a gateway without a
+ * recipe, which --set overrides.
+ */
 const localSequences = 8
 const localContexts = 4
 

@@ -2,8 +2,9 @@
  * Makes the problems and the conversations of a new project: prices of a few items, which a tool looks up.
  *
  * in   nothing        out  lines of JSON
- * After imitating the conversations a model knows the protocol, but half of its rollouts fail: it calls a tool that does not exist, asks
- * for another item, or guesses. Reinforcement learning has to repair that. Invariant: pure, always the same.
+ * Half of the conversations are flawless. In 20 % the model first calls a tool that does not exist, in 15 % it looks up
+ * a random item, in 15 % it guesses the price. A model that imitates them knows the protocol; reinforcement learning
+ * has to remove the flaws. Invariant: pure; the lines are always the same.
  */
 import { pcg32 } from '../../kernels/random'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'

@@ -68,7 +68,8 @@ export function init(directory: string, language: Language): string {
 
 function filesOf(language: Language): ReadonlyMap<string, string> {
   const folder = join(templates, language)
-  // TypeScript and tests have another ending here: a package leaves the first out, and test runners would collect the second.
+  // Templates of TypeScript files and tests end in .txt: the package has no .ts files, and a test runner would run
+  // tests.
   const own = readdirSync(folder)
     .filter(name => !name.startsWith('__'))
     .map(name => [name.replace(/\.txt$/, ''), readFileSync(join(folder, name), 'utf8')] as const)

@@ -3,7 +3,8 @@
  *
  * in   the widths of the columns, most important first by `order`; the terminal's width
  * out  for each column whether it is shown
- * Invariant: the first column by `order` is always shown; where output is no terminal, all are. Columns are two blanks apart.
+ * Invariant: the first column by `order` is always shown; where output is no terminal, all are. Columns are two blanks
+ * apart.
  */
 const apart = 2
 
@@ -17,13 +18,13 @@ export function fitColumns(
   const shown = widths.map(() => false)
   for (const [rank, column] of order.entries()) {
     const needed = widths[column]! + (rank === 0 ? 0 : apart)
-    if (rank > 0 && needed > left) break // a less important column would not stand for a more important one
+    if (rank > 0 && needed > left) break // no less important column is shown in place of this one
     left -= needed
     shown[column] = true
   }
   return shown
 }
 
-/** Width of a stream if it is a terminal. */
+/** Width of a terminal in characters, 80 if it does not tell; undefined for a stream that is no terminal. */
 export const roomOf = (stream: NodeJS.WriteStream): number | undefined =>
   stream.isTTY === true ? (stream.columns ?? 80) : undefined

@@ -2,7 +2,8 @@
  * Waits for the end of a run that a command made for its own report: a dry run, a rehearsal.
  *
  * in   the run's end, the signals, a bound on the time        out  how it ended, and why
- * Invariant: a run that a signal or the bound ended is still running: the caller closes it.
+ * Invariant: it does not stop the run. After a signal, or when the time is over, the run still runs: the caller closes
+ * it.
  */
 import type { RunFinished } from '../../messages/facts'
 import type { StopSignals } from './signals'

@@ -3,8 +3,8 @@ export interface StopSignals {
   /** Resolves with the name of the first stop signal. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
   /**
-   * Runs work that a stop signal should end early. Resolves with its result; with undefined if it failed after a stop
-   * signal, which aborts the signal that it gets.
+   * Runs `work`, whose AbortSignal the first stop signal aborts. Resolves with the result of `work`, or with undefined
+   * if `work` fails after a stop signal. A failure without a stop signal is thrown.
    */
   starting<T>(work: (stop: AbortSignal) => Promise<T>): Promise<T | undefined>
   /** Exit code after the last stop signal: 130 after SIGINT, 143 after SIGTERM; 0 before any. */

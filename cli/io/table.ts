@@ -10,7 +10,7 @@ export interface TableColumn {
   readonly title: string
   /** Least width; cells that are longer widen it. */
   readonly width?: number
-  /** Numbers stand at the right end. */
+  /** True aligns the cells to the right, as for numbers. */
   readonly atEnd?: boolean
 }
 
@@ -42,7 +42,9 @@ export function tableLines(
   return [columns.map(({ title }) => title), ...rows].map(line)
 }
 
-/** Breaks a line between words; further lines begin with `indent` blanks. A word that is longer than a line stays whole. */
+/**
+ * Breaks a line between words; further lines begin with `indent` blanks. A word that is longer than a line stays whole.
+ */
 export function wrapped(text: string, room: number | undefined, indent: number): readonly string[] {
   if (room === undefined || widthOf(text) <= room) return [text]
   const lines: string[] = []

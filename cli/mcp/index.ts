@@ -1,9 +1,10 @@
 /**
  * `troupe mcp`: an MCP server on stdin and stdout over the runs of a bus, for coding agents.
  *
- * in   calls of a client        out  what the command of that name prints, as text
- * Invariants: a call only reads the log, except `fork`, which the user allows with --allow-fork; an answer is bounded in length and
- * time; at most `mostAtOnce` commands run at once.
+ * in   calls of a client        out  what the tool's command (tools.ts) prints, as text
+ * Invariants: a call only reads the log, except `fork`, which the user must allow with --allow-fork. A text of more
+ * than `longestAnswer` characters is cut; a command that takes longer than `readMs` (a fork: `forkMs`) is killed and
+ * refused. At most `mostAtOnce` commands run at once; a further call is refused.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
@@ -78,7 +79,10 @@ function withPlace(words: readonly string[], place: readonly string[]): readonly
   return at < 0 ? [...words, ...place] : [...words.slice(0, at), ...place, ...words.slice(at)]
 }
 
-/** Runs a command. Exit code 1 with output is an answer too: `why` says so that something is stuck, `diff` that two differ. */
+/**
+ * Runs a command. Exit code 1 with output is an answer too: `why` says so that something is stuck, `diff` that two
+ * differ.
+ */
 function answerOf(words: readonly string[], timeout: number): Promise<CallToolResult> {
   const bin = join(packageRoot(), 'cli/bin.js')
   const env = { ...process.env, NO_COLOR: '1', TROUPE_LOG: process.env.TROUPE_LOG ?? 'warn' }

@@ -1,4 +1,4 @@
-/** The options --python, --packages and --preload: where `exec` and `judge` run code, as a recipe's `tools` section says. */
+/** The options --python, --packages and --preload of `exec`, `judge` and `execute`; a recipe has them in `tools`. */
 import { type Command, InvalidArgumentError } from 'commander'
 import { codeOptions } from '../../actors/tools/codeEnvironment'
 import type { SandboxOptions } from '../../sandbox'

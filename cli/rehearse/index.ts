@@ -3,7 +3,7 @@
  *
  * in   a recipe
  * out  a report: rollouts lost, deadlines, refills, stages, checkpoints, memory, bytes of log, what the real run takes;
- *      exit code 0 when the run was done and lost no rollout
+ *      exit code 0 when the run's outcome is `done` and no rollout was lost or left open
  */
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -37,11 +37,14 @@ interface Options {
 }
 
 /**
- * Highest speed of the simulated clock. Actors tick at most four times a second of real time; beyond 20, two ticks would
- * lie more than 5 simulated seconds apart, and the actors would take the process for suspended in between.
+ * Highest speed of the simulated clock. Actors tick at most four times a second of real time; beyond 20, two ticks
+ * would lie more than 5 simulated seconds apart, and the actors would take the process for suspended in between.
  */
 const highestSpeed = 20
-/** Most tokens of each sequence that the small model computes: a step of 8,192 sequences takes about a minute on two cores. */
+/**
+ * Most tokens of each sequence that the small model computes: a step of 8,192 sequences takes about a minute on two
+ * cores.
+ */
 const usualTrainerTokens = 64
 const plainTemplate = join(__dirname, '../../recipes/templates/hermes.jinja')
 

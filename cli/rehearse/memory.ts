@@ -96,7 +96,7 @@ function family(): readonly Member[] {
     const status = read(`/proc/${pid}/status`)
     if (status === undefined) return []
     const residentMib = mibIn(status, 'VmRSS')
-    // A process that changed its user shows no shares: it counts whole.
+    // The PSS of a process that changed its user cannot be read: its whole resident memory counts.
     const shares = read(`/proc/${pid}/smaps_rollup`)
     const proportionalMib = shares === undefined ? residentMib : mibIn(shares, 'Pss')
     const memory = { residentMib, proportionalMib, privateMib: mibIn(status, 'RssAnon') }

@@ -44,7 +44,7 @@ export interface Tallied {
     readonly selected: number
     /** Numbers of filtered (rejected) groups by reason. */
     readonly filtered: Readonly<Record<string, number>>
-    /** Groups that were requested in place of filtered ones. */
+    /** Groups requested beyond `groupsPerStep`, in place of filtered ones; the sum over the training steps. */
     readonly refilled: number
   }
   readonly steps: { readonly completed: number; readonly rejected: number }

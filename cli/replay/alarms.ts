@@ -1,5 +1,6 @@
 /**
- * `troupe replay alarms`: prints which alarms the steps of a run raise; exits with 1 when one is raised.
+ * `troupe replay alarms`: checks the steps of a run against the alarm rules of its recipe and of --alarm, and prints
+ * the alarms that they raise. Exit code 1 when an alarm is raised.
  */
 import type { Command } from 'commander'
 import { parse } from 'yaml'

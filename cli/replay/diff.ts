@@ -1,5 +1,6 @@
 /**
- * `troupe replay diff A B`: prints the first token at which two trajectories differ; exits with 1 when they differ.
+ * `troupe replay diff A B`: prints the first token at which two trajectories differ, and which of the files that they
+ * left differ. Exit code 1 when a token or a file differs.
  */
 import type { Command } from 'commander'
 import { snapshotsRoot } from '../../environments'
@@ -67,7 +68,7 @@ async function print(recorded: RecordedRun, a: Trajectory, b: Trajectory, { json
 
 const paint = painter(process.stdout)
 
-/** Compares the files that the trajectories left; undefined for tasks without an environment. */
+/** Compares the files that the trajectories left; undefined if the task of one has no environment. */
 function filesOf(a: Trajectory, b: Trajectory) {
   if (a.request.task.environment === undefined || b.request.task.environment === undefined) return undefined
   const [left, right] = [snapshotAfter(factsIn(a)) ?? null, snapshotAfter(factsIn(b)) ?? null]

@@ -74,7 +74,7 @@ const ls = (options: LsOptions): Promise<void> =>
     if (pause !== undefined) process.stderr.write(`${pause}\n`)
   })
 
-/** Says that a person's pause holds; undefined if none does. */
+/** Returns a line that says since when `troupe control` has paused the run, and why; undefined if it is not paused. */
 async function pauseOf(recorded: RecordedRun): Promise<string | undefined> {
   let since: ControlObeyed | undefined
   for (const fact of await factsOf(recorded, 'runs', ['control.obeyed'])) {

@@ -27,7 +27,7 @@ interface StepOptions {
 }
 
 export interface Stepper {
-  /** Handles one replayed fact. Resolves with false when the user quits. */
+  /** Handles one replayed fact. Resolves with false when the user quits or the terminal's input ends. */
   at(stepped: Stepped): Promise<boolean>
   /** Closes the prompt; prints a notice when the expression held for no fact. */
   end(): void

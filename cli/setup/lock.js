@@ -1,8 +1,8 @@
 /**
  * Lets one set-up run at a time: a lock file whose first line names its owner by pid and start time, further lines the
- * tools that the owner started. A second set-up waits and prints the owner's pid. A lock whose owner is gone (or whose
- * pid now belongs to a younger process) is broken, after ending the tools (such as pip) that outlived a killed set-up
- * and would still write into the venv.
+ * tools that the owner started. A second set-up prints the owner's pid and waits, for an hour at most. A lock whose
+ * owner is gone (or whose pid now belongs to a younger process) is broken, after ending the tools (such as pip) that
+ * outlived a killed set-up and would still write into the venv.
  */
 const fs = require('node:fs')
 const path = require('node:path')

@@ -1,9 +1,9 @@
 /**
  * Installs an optional part in its own venv, because its requirements conflict with those of the venv with torch.
  *
- * in   requirements, the disk space and Python version that they need       out  the venv, with a stamp once it is
- * complete The stamp file is written last: a venv without a stamp, or with other requirements, is deleted and made
- * again. A folder with files that is no venv is left alone, and the step fails.
+ * in   requirements, the disk space that they need       out  the venv, with a stamp file once it is complete
+ * The stamp is written last: a venv without a stamp, or with other requirements, is deleted and made again. If the
+ * venv's path is a folder with files that is no venv, the folder is left alone and the step fails.
  */
 const fs = require('node:fs')
 const path = require('node:path')

@@ -1,7 +1,9 @@
 /**
- * `troupe replay files T`: lists the files that a trajectory had after a turn, prints one, or writes all into a directory.
+ * `troupe replay files T`: lists the files that a trajectory had changed after a turn, prints one, or writes all into a
+ * directory and lists them.
  *
- * in   a trajectory of a task with an environment        out  what differs from the task's image, from the store of snapshots
+ * in   a trajectory of a task with an environment, the store of snapshots
+ * out  the files that differ from the task's image
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'

@@ -59,7 +59,10 @@ function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printin
     .join(' ')
 }
 
-/** Returns the highest logprob among the `share` of the completed turns' tokens with the lowest logprobs. */
+/**
+ * Returns the highest logprob among the `share` (0 to 1) of sampled tokens with the lowest logprobs, at least one
+ * token. It counts tokens of completed turns and of captured calls; without any it returns -Infinity.
+ */
 export function leastLikely(facts: readonly (TrajectoryFact | CallFact)[], share: number): number {
   const all = facts
     .flatMap(fact => (fact.type === 'turn.completed' || fact.type === 'call.finished' ? [...fact.logprobs] : []))
