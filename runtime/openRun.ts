@@ -92,8 +92,9 @@ export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'bl
 }
 
 /**
- * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a Kafka bus; on another bus the name
- * is required. `given`: directory of the run's files, as in directoryOf. `checkAll`: as in `LmdbBusOptions`.
+ * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a Kafka bus; on an lmdb bus the name
+ * is required. `given`: directory of the run's files, as in directoryOf. `checkAll`: as in `LmdbBusOptions`. @throws
+ * TroupeError bus.bad_address; run.not_found; the errors of `openBus`
  */
 export async function openForReading(
   address: string,

@@ -41,8 +41,8 @@ export interface ActorSpec<M> {
    */
   beforeStop?(reason: StopReason, error: TroupeError | undefined): void | Promise<void>
   /**
-   * Releases what `start` took. Runs after the children have ended; no message is being handled then, unless the
-   * deadline of a stop has passed.
+   * Releases what `start` acquired. Runs only after `start` has resolved, and after the children have ended; no message
+   * is being handled then, unless the deadline of a stop has passed.
    */
   stop?(reason: StopReason): void | Promise<void>
   /**

@@ -60,6 +60,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly perform?: Port<R>
   /** Returns a request's key; requests with equal keys count as the same request. */
   readonly keyOf?: (request: R) => string
+  /** Interval of ticks, ms. Default 250. */
   readonly tickMs?: number
   /**
    * Least time from the end of a batch's delivery to the next batch of the same partition, ms, for a behaviour that

@@ -99,7 +99,10 @@ export class ZygoteKinds {
     return kind === 0 ? undefined : this.#usable(kind)
   }
 
-  /** Starts a zygote of every kind and waits for them. Returns the reason for which one cannot start. */
+  /**
+   * Starts a zygote of every kind and waits for them. Returns the reason for which one cannot start; undefined if all
+   * serve.
+   */
   async allServe(): Promise<string | undefined> {
     for (const { links } of this.#kinds) links[0]!.start()
     await Promise.all(this.#kinds.map(({ settled }) => settled))

@@ -2,8 +2,8 @@
  * The data that the parts of shim.c share: configuration, frames, calls, sessions, states.
  *
  * Invariant: a slot of `lanes` is used by at most one call, a slot of `sessions` by at most one namespace, a slot of
- * `states` by at most one stopped process. The layouts of config and request are repeated in zygote.py, those of request
- * and reply in frames.ts and fallback.py: change them together.
+ * `states` by at most one stopped process. zygote.py repeats the layouts of config and request, frames.ts and
+ * fallback.py those of request and reply: change them together.
  */
 #define _GNU_SOURCE
 #include <errno.h>
