@@ -16,7 +16,8 @@ import type { Batch } from './learner'
 
 /**
  * Builds the trainer's sequences in the order of `step.started`; groups are numbered from 0 in the order in which they
- * first occur there. `labels`: labels of the agent's calls that are trained on. A rollout without a sampled token is left out, so it counts in no normalisation of the loss.
+ * first occur there. `labels`: labels of those calls of an agent that are trained on. A sequence without a sampled
+ * token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,

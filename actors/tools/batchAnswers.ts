@@ -1,9 +1,10 @@
 /**
- * Batches the answers of an executor: calls that end within a few milliseconds are recorded in one append, with one report
- * to the dispatcher.
+ * Batches the answers of an executor: calls that end within a few milliseconds are recorded in one append, with one
+ * report to the dispatcher.
  *
- * in   answers, one a call      out  for the first call of a batch all of its messages, for the others nothing
- * Invariant: an answer that follows none for `windowMs` is not delayed; another one waits at most that long.
+ * in   answers, one a call      out  for the first call of a batch all of the batch's messages, for the others nothing
+ * Invariant: an answer that comes `windowMs` or more after the end of the latest batch is not delayed; any other waits
+ * until that time has passed.
  */
 
 import type { Command } from '../../messages/commands'
@@ -17,8 +18,9 @@ interface Batch {
 }
 
 /**
- * @param ended builds the report that these calls have ended
- * @returns a function that takes a call's answer and its key, and resolves with what is to be appended for it
+ * @param ended builds the report to the dispatcher that the calls with these keys have ended
+ * @returns a function that takes a call's answer and its key. It resolves with the messages of the whole batch for the
+ * first call of a batch, and with undefined for the others
  */
 export function batchAnswers(
   windowMs: number,

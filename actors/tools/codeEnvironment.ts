@@ -1,6 +1,6 @@
 /**
- * The environment of the code that a model writes: which interpreter runs it, with which packages, and which modules are
- * imported before the code comes. A run, a chat, `exec` and `judge` decide it here, by the same names and defaults.
+ * Chooses the environment of the code that a model writes: which interpreter runs it, with which packages, and which
+ * modules are imported in advance. Runs, chats, `exec` and `judge` all use this file, so they have the same defaults.
  *
  * in   `tools.python`, `tools.packages`, `tools.preload` of a recipe, or the flags of those names
  * out  options of openSandbox; a description of the environment, for `run.started`
@@ -31,7 +31,8 @@ export function codeOptions(tools: CodeTools): Pick<SandboxOptions, 'python' | '
 const described = new Map<string, ReturnType<typeof codeEnvironment>>()
 
 /**
- * Describes the environment, and says which of the modules that it promises are missing; asked once per process.
+ * Describes the environment, and lists those of the modules to preload that are missing from it (`missing`). The
+ * interpreter is asked once in a process for equal settings, and again only if it failed to answer.
  * @throws TroupeError process.no_packages, SandboxError sandbox.no_python
  */
 export async function environmentOf(
@@ -48,7 +49,10 @@ export async function environmentOf(
   return known
 }
 
-/** Returns the interpreter: of the packages' venv, the one named, or the set-up's; undefined where set-up has not run. */
+/**
+ * Returns the path of the interpreter: that of the packages' venv if `packages` is not empty, else the one that
+ * `python` names, else the set-up's; undefined if the set-up has made none.
+ */
 function pythonOf({ python, packages = [] }: CodeTools): string | undefined {
   if (packages.length === 0) return python ?? sandboxPythonPath()
   const found = packagesPythonPath(packages)

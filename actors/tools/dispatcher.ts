@@ -18,12 +18,12 @@ import { LeaseClock } from './leaseClock'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** Milliseconds after which an executor without a report, or a call that its executor does not report, is lost. */
+  /** Time in ms without a report about it after which an executor, or a call, counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /** Upper bounds on waiting calls and the bytes of their arguments; a call above them is dropped, and asked again. */
+  /** Upper bounds on waiting calls and their arguments' bytes; a call above is dropped. Defaults: 65,536, 256 MiB. */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
-  /** Milliseconds that the first call for a tool which no executor offers waits before an alarm is raised. */
+  /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */
   readonly unservedMs?: number
 }
 
@@ -248,10 +248,7 @@ function reclaim(state: DispatcherState, executor: Executor, key: string): void 
 const free = (executor: Executor) => executor.slots - executor.leases.size - executor.foreign.size
 const load = (executor: Executor) => (executor.leases.size + executor.foreign.size) / executor.slots
 
-/**
- * Assigns each call to the executor with a free slot whose share of used slots is smallest, so that all executors
- * finish at about the same time.
- */
+/** Assigns each waiting call to the executor with a free slot that has the smallest share of its slots in use. */
 function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   if (state.waiting === 0) return []
   const open = [...state.executors.values()].filter(executor => free(executor) > 0)
@@ -300,7 +297,10 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/** Raises one alarm for each tool that has waiting calls and no executor; another one only if that changed in between. */
+/**
+ * Raises an alarm once for each tool that no executor offers and whose first call has waited `unservedMs` or more;
+ * again only after an executor offered the tool or no call waited for it.
+ */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

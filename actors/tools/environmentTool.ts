@@ -2,8 +2,8 @@
  * Tools that act in the environment of a rollout's task, and `submit`, as tools of an executor.
  *
  * in   a call, with the files that it finds        out  its outcome, and the files that it left
- * Invariant: a call that cannot get an environment rejects if another try may succeed, so that its lease ends and it is assigned
- * again; otherwise the model is told why.
+ * Invariant: a call that cannot get an environment rejects if another try may succeed, so that its lease ends and it is
+ * assigned again; otherwise the model is told why.
  */
 import type { RolloutEnvironments } from '../../environments'
 import { submitTool } from '../../environments/tools/schemas'

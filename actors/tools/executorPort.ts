@@ -1,5 +1,5 @@
 /**
- * Worker slots of one tool executor among several, and its reports to the dispatcher.
+ * Runs the tool calls of one executor on its worker slots, and reports its slots and calls to the dispatcher.
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
  * Invariant: at most `lanes` (the number of workers) calls run at once. At most lanes + 128 calls are held, running or
@@ -35,9 +35,9 @@ export interface ExecutorPortOptions {
   /** Run whose id becomes part of idempotency keys. */
   readonly run?: RunId
   /**
-   * Expected milliseconds from the end of a call to the arrival of the worker's next call: the way to the dispatcher
-   * and back. The executor offers a slot more for each call that its workers end in that time on average, up to 64, so
-   * that the next calls already wait here. Default: 5.
+   * Expected time in ms from the end of a call to the arrival of the worker's next call: the way to the dispatcher and
+   * back. Besides one slot per worker, the executor offers one for each call that its workers end in that time on
+   * average, up to 64, so that the next calls already wait here. Default: 5.
    */
   readonly turnaroundMs?: number
 }
@@ -53,6 +53,7 @@ export interface ExecutorPort {
 
 /** Upper bound on the slots that the executor offers beyond its number of workers. */
 const maxAhead = 64
+/** Number of further calls that the executor holds: two dispatchers that overlap may together assign too many. */
 const maxOverlap = 64
 /**
  * A call for which the machine had no memory is not answered, since that says nothing about its code: its lease at the
@@ -63,7 +64,7 @@ function unanswered(thrown: unknown): undefined {
   throw thrown
 }
 
-/** Milliseconds within which the ends of calls are recorded together; workers do not wait for it. */
+/** Time in ms within which the ends of calls are recorded together; workers do not wait for it. */
 const windowMs = 10
 
 /** EWMA weight of the latest call's duration in `meanMs`. */
@@ -166,7 +167,10 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     }
   }
 
-  /** Ends calls without an answer; those that run say by themselves that they have ended. */
+  /**
+   * Ends calls without an answer: aborts those that run, whose ends are reported later, and drops those that wait.
+   * Returns the keys of the dropped ones.
+   */
   function abort(calls: readonly string[]): readonly string[] {
     for (const key of calls) aborters.get(key)?.abort()
     const begins = calls.flatMap(key => waiting.get(key) ?? [])

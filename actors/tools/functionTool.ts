@@ -1,5 +1,5 @@
 /**
- * A recipe's own function as a tool.
+ * Makes a tool of a recipe's own JavaScript function.
  *
  * in   arguments, as the model wrote them
  * out  the function's return value as text, or the reason why the call failed

@@ -1,7 +1,7 @@
 /**
  * Inbox executor: one of several tool executors. It runs the calls that a dispatcher puts into its inbox.
  *
- * in   tools.assign, tools.abort, executor.refused (for this executor, and for this start of it: its incarnation), ticks
+ * in   ticks; tools.assign, tools.abort and executor.refused for this incarnation (start) of this executor
  * out  requests to run and to end calls, and to report offers
  * Invariant: the behaviour holds no state. Its port knows which calls run; when this executor dies, the leases of its
  * calls end and the dispatcher assigns the calls to another executor.
@@ -14,7 +14,7 @@ export type ExecutorRequest =
   | { readonly kind: 'run'; readonly ask: ExecuteTool }
   /** Reports the slots that the executor offers and the calls that it holds. */
   | { readonly kind: 'offer' }
-  /** Ends calls whose answers nobody waits for. */
+  /** Ends the calls with these keys, whose answers nobody waits for. */
   | { readonly kind: 'abort'; readonly calls: readonly string[] }
   /** The dispatcher does not let this executor join. */
   | { readonly kind: 'refused'; readonly reason: string }

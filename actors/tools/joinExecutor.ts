@@ -21,11 +21,11 @@ export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'to
    */
   readonly id: ExecutorId
   /**
-   * Milliseconds between two reports of the executor; keep it well below the dispatcher's lease (5000 by default).
+   * Time in ms between two reports of the executor; keep it well below the dispatcher's `leaseMs` (default: 5000).
    * Default: 1000.
    */
   readonly offerEveryMs?: number
-  /** Called when the executor has failed for good, or was refused. Default: that of the embedding. */
+  /** Called when the executor has failed for good, or was refused. Default: `onFailed` of the embedding. */
   readonly onFailed?: (error: Error) => void
 }
 

@@ -1,13 +1,14 @@
 /**
- * The clock of the dispatcher's leases: active time, without the time in which the dispatcher read a backlog.
+ * Clock of the dispatcher's leases: the time in which the process ran, less the time in which the dispatcher read a
+ * backlog of inputs.
  *
  * in   effects at every input and tick, the end of every batch        out  the time, ms
- * Invariant: a report that stands behind a backlog does not come too late for the lease that it renews.
+ * Invariant: no lease expires because the report that renews it had to wait behind a backlog.
  */
 import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 
-/** Number of inputs in a batch from which its reader counts as behind; a host's batch has at most 512. */
+/** Least number of inputs of a batch that counts as a backlog; a host's batch has at most 512. */
 const BACKLOG_INPUTS = 256
 
 export class LeaseClock extends ActiveClock {
@@ -15,7 +16,7 @@ export class LeaseClock extends ActiveClock {
   private settledAt = 0
   private backlogMs = 0
 
-  /** Time that counts against leases. */
+  /** Time in ms that counts against leases. */
   get leaseNow(): number {
     return this.now - this.backlogMs
   }
@@ -26,7 +27,10 @@ export class LeaseClock extends ActiveClock {
     if (isOfBatch) this.inputs++
   }
 
-  /** Ends a batch, or a time without batches; the time of a batch that was a backlog does not count against leases. */
+  /**
+   * Called at the end of each batch and at each tick. If BACKLOG_INPUTS or more inputs came since the last call, the
+   * time since that call does not count against leases.
+   */
   settle(): void {
     if (this.inputs >= BACKLOG_INPUTS) this.backlogMs += this.now - this.settledAt
     this.settledAt = this.now

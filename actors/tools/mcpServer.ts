@@ -1,5 +1,5 @@
 /**
- * A server of the Model Context Protocol, by the official SDK: its tools, and calls to them.
+ * Connects to a server of the Model Context Protocol (MCP) with the official SDK, and makes tools of its tools.
  *
  * in   how to start the server, or its address        out  schemas; how calls ended
  * Invariant: a server that dies, or does not answer in time, fails only the calls that were running on it, each with
@@ -36,8 +36,8 @@ const stderrChars = 500
 const resultChars = 256 * 1024
 const maxPages = 100
 /**
- * Length from which a secret is removed from a result. Results become facts and training data, in which a short secret
- * may be an ordinary word.
+ * Least length, in characters, of a secret that is removed from the result of a call that succeeded. Results become
+ * facts and training data, in which a shorter secret may be an ordinary word. Errors are rid of all known secrets.
  */
 const resultSecretChars = 16
 
@@ -90,7 +90,9 @@ export async function openMcpServer(
     return look
   }
 
-  /** Starts the server, again if it ends before it has said which tools it offers. */
+  /**
+   * Reads the schemas of the server's tools; starts the server again, up to `mostTries` times, if it ends meanwhile.
+   */
   async function offered(): Promise<readonly ToolSchema[]> {
     for (let tries = 1; ; tries++) {
       const connection = await connected()
@@ -167,7 +169,7 @@ export async function openMcpServer(
   }
 }
 
-/** Connects to the server. One that ends meanwhile is started again: something may have killed it. */
+/** Connects to the server; tries up to `mostTries` times if it ends meanwhile, since something may have killed it. */
 async function connect(config: McpServerConfig): Promise<Connection> {
   for (let tries = 1; ; tries++) {
     try {
@@ -257,7 +259,10 @@ interface Result {
   readonly structuredContent?: unknown
 }
 
-/** Returns the result as text; content that is not text is replaced by its kind and size. */
+/**
+ * Returns the result as text: its text parts, and for each other part its kind and size. A result without parts is its
+ * structured content as JSON.
+ */
 function textOf({ content = [], structuredContent }: Result): string {
   const parts = content.map(({ type, text, data, mimeType }) => {
     if (type === 'text') return text ?? ''

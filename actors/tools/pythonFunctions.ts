@@ -1,11 +1,12 @@
 /**
- * Tools that are functions of a user's Python file: `tools.functions` of a recipe.
+ * Makes tools of the functions of a user's Python file: `tools.functions` of a recipe.
  *
  * in   the file, the names of its functions        out  their schemas, and a tool for each
- * Type hints and docstrings give the schemas (policy/troupe_policy/functions/schemas.py), for which the file is imported once, as the file
- * of a reward is. A call runs in the sandbox, without files, network or state of other calls; with `run: beside`, in a process of the
- * set-up's Python (`tools.python`) with all rights of this one. Invariant: a call resolves within its deadline, and a process that is late
- * is killed with all that it started. Arguments that do not fit the schema never reach the function.
+ * The schemas are made from type hints and docstrings (policy/troupe_policy/functions/schemas.py), for which the file
+ * is imported. A call runs in the sandbox, without files, network or state of other calls; with `run: beside`, in a
+ * process of its own, with the Python of `tools.python` (default: the set-up's) and all rights of this process.
+ * Invariant: a call ends at its deadline, and a late process is killed with all processes that it started. Arguments
+ * that do not fit the schema never reach the function.
  */
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -37,7 +38,7 @@ const callScript = join(policyDirectory(), 'troupe_policy/functions/call.py')
 const read = new Map<string, Promise<readonly ToolSchema[]>>()
 
 /**
- * Returns the schemas of the file's functions; the file is imported once for each content.
+ * Returns the schemas of the file's functions `names`. The file is imported once for each content and list of names.
  * @throws TroupeError config.bad_tool_file, with the file and the line
  */
 export function functionSchemas({ file, names = [] }: PythonFunctions): Promise<readonly ToolSchema[]> {
@@ -77,7 +78,7 @@ const badFile = (place: string, why: string) =>
     hint: 'a tool is a function with a type hint for each parameter and a docstring that describes it and, below `Args:`, each parameter; docs/tools.md',
   })
 
-/** Makes the tool of one function. `python`: interpreter of calls beside the sandbox. */
+/** Makes the tool of one function. `python`: interpreter of calls with `run: beside`; default: the set-up's. */
 export function pythonFunction(
   schema: ToolSchema,
   { file, run }: PythonFunctions,

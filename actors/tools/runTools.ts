@@ -1,5 +1,5 @@
 /**
- * The tools of a run, by name: those of the recipe, built-in ones, and those of MCP servers.
+ * Opens the tools of a run: the recipe's own, built-in ones, functions of a Python file, and those of MCP servers.
  *
  * in   the recipe and its `tools` section        out  one tool for each name, and the schemas that prompts describe
  * Invariant: no two tools share a name, and every schema has a tool behind it; otherwise the run ends at its start.
@@ -28,7 +28,7 @@ export interface RunToolsOptions {
   readonly config: Pick<RecipeConfig, 'tools'>
   readonly recipe: Pick<Recipe, 'tools' | 'toolFunctions'>
   readonly log?: Pick<Log, 'warn'>
-  /** Opens the environments that tools act in, at the first call of one. Absent: such tools refuse every call. */
+  /** Opens tasks' environments, at the first call of a tool that acts in one. Absent: such tools reject every call. */
   readonly environments?: () => Promise<RolloutEnvironments>
 }
 
@@ -56,7 +56,7 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
 /**
  * Opens the tools of a run.
  * @throws TroupeError config.no_tool (an unknown name, or a recipe's tool without a function), config.tool_twice,
- * config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet (no sessions for the notebook)
+ * config.bad_tool_schema, config.bad_tool_file, config.mcp_failed, sandbox.level_unmet (no sessions for the notebook)
  */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
   const own = namedTools(options)
@@ -89,23 +89,27 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
   }
 }
 
-/** Returns true if one of the run's tools runs code in the environment of `tools.python`: code of the model, or a Python function. */
+/**
+ * Returns true if a tool of the run runs Python in the interpreter that `codeEnvironment.ts` chooses: code that the
+ * model writes, or a function of the recipe's Python file.
+ */
 export const runsCode = (options: RunToolsOptions): boolean =>
   options.config.tools.functions !== undefined || namedTools(options).some(schema => isCode(options, schema))
 
 const isCode = ({ recipe: { toolFunctions = {} } }: RunToolsOptions, schema: ToolSchema) =>
   toolFunctions[schema.name] === undefined && takesCode(schema)
 
-/** True for the tools on files, which need no function: `bash`, `str_replace_editor`, `submit`. */
+/** True for the built-in tools of tasks with an environment: `bash`, `str_replace_editor`, `submit`. */
 export const actsInEnvironment = (name: string): boolean => onFiles.some(tool => tool.name === name)
 
-/** True if a tool without a function is the Python tool under a name of the recipe. */
+/** True if the tool has a parameter `code`. A recipe's tool with this parameter and no function is the Python tool. */
 export const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
 /**
- * Schemas of the tools in `tools.names`, from the recipe or built in; without `tools.names`, all tools of the recipe.
- * Tools of MCP servers are not among them.
+ * Returns the schemas of the tools in `tools.names`, the recipe's own or else built-in ones; without `tools.names`, of
+ * all tools of the recipe. Not among them are functions of a Python file and tools of MCP servers.
+ * @throws TroupeError config.no_tool (an unknown name)
  */
 export function namedTools({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
@@ -140,9 +144,9 @@ function all(
 }
 
 /**
- * Adds to the description of each tool that runs code which of the modules that its environment promises are missing, so
- * that the model does not import them in vain. Where nothing is missing, or the interpreter does not answer (its error is
- * that of the sandbox), the schemas stay as they are.
+ * Adds a list of the missing modules (`environmentOf`) to the description of each tool that runs the model's code, so
+ * that the model does not import them in vain. Changes no schema if none is missing, or if the interpreter does not
+ * answer; opening the sandbox then reports the interpreter's error.
  */
 async function sayMissing(options: RunToolsOptions, schemas: readonly ToolSchema[]): Promise<readonly ToolSchema[]> {
   if (!schemas.some(schema => isCode(options, schema))) return schemas

@@ -1,9 +1,9 @@
 /**
- * The tool executor's port to the tools.
+ * The tool executor's port to the tools: runs a requested call and records its result.
  *
  * in   tool.execute        out  tool.completed
- * Invariant: status and signal are those that the tool returned. The text for the model is made from them, never the
- * other way round.
+ * Invariant: the recorded status and signal come from the tool's outcome, never from the text for the model, which is
+ * made from that outcome.
  */
 import { type ToolOutcome, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'

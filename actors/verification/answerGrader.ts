@@ -4,10 +4,11 @@
  *
  * in   an answer and the truth, as LaTeX or in plain words
  * out  the verdict, the rule that decided, and why in words
- * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group give
- * the same answers.
+ * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group
+ * often give the same answers.
  * Invariant: the work on an answer is bounded in time and memory; an answer that cannot be decided is wrong, and the
- * verdict says so. A call rejects only if math-verify is broken or its queue is full, or when it is aborted.
+ * verdict says so. A call rejects only if math-verify is broken, its queue is full, the machine has no memory for it,
+ * or the call, or the concurrent call that asked for the same pair first, is aborted.
  */
 import {
   compareWords,
@@ -23,7 +24,8 @@ import type { Sandbox } from '../../sandbox'
 import { type MathVerifyOptions, type MathVerifyRule, mathVerify } from './mathVerify'
 
 /**
- * Rule that decided the verdict. `math-verify-…`: math-verify could not decide. `too-long`: math-verify was not asked.
+ * Rule that decided the verdict. `math-verify-…`: math-verify could not decide. `too-long`: math-verify was not asked,
+ * since the answer or the truth is too long.
  */
 type GradingRule = 'no-answer' | 'integer' | 'unit' | 'text' | 'literal' | 'too-long' | MathVerifyRule
 
@@ -35,8 +37,8 @@ export interface Verdict {
 
 export interface AnswerGraderOptions extends MathVerifyOptions {
   /**
-   * true: where the truth is an integer, an answer that is no number in digits is wrong, whatever its value: `\\gcd(10,15)`
-   * does not answer 5. Default false.
+   * True if, where the truth is an integer, an answer that is not written as a number in digits is wrong, whatever its
+   * value: `\\gcd(10,15)` does not answer 5. Default: false.
    */
   readonly literal?: boolean
 }
@@ -47,7 +49,7 @@ export type AnswerGrader = (
 ) => Promise<Verdict>
 
 /**
- * Upper bound on an answer's characters for math-verify, whose time grows with the square. Real answers are shorter.
+ * Upper bound on the characters of an answer, or of a truth, that math-verify gets: its time grows with their square.
  */
 const maxChars = 10_000
 const maxCached = 4096

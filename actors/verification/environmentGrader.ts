@@ -1,15 +1,15 @@
 /**
- * Reward `verifier`: the verifier of a Harbor task judges the files that the rollout left.
+ * Reward `verifier`: runs the verifier of a Harbor task, which judges the files that the rollout left.
  *
  * in   the task, the calls of the rollout with their snapshots        out  the reward that the verifier wrote
- * Invariant: the files are in an environment of their own, so no process of the agent is alive. A verifier that breaks, writes no
- * reward or misses its deadline gives no reward, which is not a reward of 0.
+ * Invariant: the verifier finds the files in a new environment, in which no process of the agent runs. If it breaks,
+ * writes no reward or misses its deadline, the rollout gets no reward, which is not a reward of 0.
  */
 import type { RolloutEnvironments } from '../../environments'
 import { TroupeError } from '../../runtime/errors'
 import type { Grader } from './verifierPort'
 
-/** Number of characters of the verifier's output that the reward's explanation ends with. */
+/** Number of characters from the end of the verifier's output that the reward's explanation (`why`) has. */
 const shownChars = 500
 
 export function environmentGrader(

@@ -4,7 +4,7 @@
  * in   the number of worker processes        out  a sandbox for `answerGrader`
  * Invariant: the first answer that needs math-verify opens the sandbox, since most truths are integers and a preloaded
  * math-verify takes a second and 80 MB. If opening fails, that call rejects and the next call tries again. A call
- * whose zygote dies runs again (sandbox/retryLost.ts).
+ * whose zygote (the interpreter process that forks a child for each call) dies is run again (sandbox/retryLost.ts).
  */
 import { pythonPath } from '../../runtime/python'
 import { openSandbox, type Sandbox } from '../../sandbox'
@@ -19,8 +19,8 @@ export const graderLanes = 4
 export type GraderSandbox = Pick<Sandbox, 'run' | 'lanes' | 'close'>
 
 /**
- * Makes the sandbox. Its `run` rejects as `openSandbox` does, and with TroupeError process.no_python if Python is not
- * set up.
+ * Makes the sandbox. Its `run` rejects with the errors of `openSandbox`, and with TroupeError process.no_python if
+ * Python is not set up.
  */
 export function graderSandbox(lanes: number = graderLanes): GraderSandbox {
   let opening: Promise<Sandbox> | undefined

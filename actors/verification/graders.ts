@@ -5,7 +5,7 @@
  * out  graders by the name of the reward; '' is the section's own reward
  * Invariant: a failure of a user's function does not fail the run: if the function raises, dies, returns no number or
  * misses its deadline, the rollout gets no reward. (A JavaScript function that blocks the event loop blocks the
- * process.) The first failure of each kind is logged, and so is the first failure of a broken grader.
+ * process.) For each reward, the first failure of each kind is logged, whether the grader gave no reward or rejected.
  */
 
 import type { RewardProcesses } from '../../backends/reward/rewardProcess'
@@ -29,7 +29,7 @@ export interface GradersOptions {
   readonly rewards?: Recipe['rewards']
   readonly sandbox: GraderSandbox
   readonly log?: Pick<Log, 'warn' | 'debug'>
-  /** Judges the files of rollouts that act in environments. */
+  /** Grader of the reward `verifier`, for tasks with an environment. Absent: that reward is never given. */
   readonly verifier?: Grader
 }
 
@@ -136,7 +136,10 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
   }
 }
 
-/** Makes a deadline that can be paused, for the time in queues and in the sandbox, which has a deadline of its own. */
+/**
+ * Makes a deadline that can be paused: the time that a reward function waits in a queue, or for the sandbox, which has
+ * a deadline of its own, does not count.
+ */
 function stoppableDeadline(timeoutMs: number) {
   const aborter = new AbortController()
   let leftMs = timeoutMs
@@ -172,7 +175,7 @@ function gradeOf(name: string, given: unknown, answer: string): Grade {
 }
 
 /**
- * Makes the grader that returns the weighted sum of several graders' rewards; no reward if one of them gives none.
+ * Makes the grader that gives the weighted sum of several graders' rewards, or no reward if one of them gives none.
  */
 function weightedGrader(weights: Readonly<Record<string, number>>, byName: ReadonlyMap<string, Grader>): Grader {
   const parts = Object.entries(weights).map(([name, weight]) => ({ name, weight, grader: byName.get(name)! }))

@@ -2,8 +2,8 @@
  * Grades mathematical answers: reward 1 if and only if the answer is equivalent to the truth, else 0.
  *
  * in   a response and the truth        out  the reward, the extracted answer, the rule that decided, and why
- * Invariant: a response without an answer in the place that `place` names has reward 0; the grader rejects only if
- * math-verify is broken or its queue is full, or when the call is aborted.
+ * Invariant: a response without an answer in the place that `place` names gets reward 0. The grader rejects only as
+ * `answerGrader` does: it never rejects because of what an answer says.
  */
 import { type AnswerPlace, extractAnswer } from '../../kernels'
 import type { Sandbox } from '../../sandbox'

@@ -6,7 +6,7 @@
  * batch is given to math-verify again, alone, under its own deadline.
  * Invariant: the processes that decide a pair have a deadline and a memory limit each (math-verify hangs on towers of
  * powers, and eats memory); a pair that cannot be decided is wrong and the verdict says so. A call rejects only if
- * math-verify is broken or the call is aborted, and throws if the queue is full.
+ * math-verify is broken, the machine has no memory for it, or the call is aborted; it throws if the queue is full.
  */
 import { TroupeError } from '../../runtime/errors'
 import { isOutOfMemory, type RunResult, type Sandbox } from '../../sandbox/sandbox'
@@ -21,7 +21,7 @@ export interface MathVerdict {
 }
 
 export interface MathVerifyOptions {
-  /** Milliseconds that a process of math-verify may take for one pair; the wait for a worker is not counted. */
+  /** Time in ms that a process of math-verify may take for one pair; the wait for a worker is not counted. */
   readonly timeoutMs: number
   /** Upper bound on the address space of math-verify's process, in MiB. Default: 1024. */
   readonly memoryMb?: number
@@ -71,7 +71,7 @@ os._exit(0)
 
 const maxBatch = 32
 const maxBatchChars = 20_000
-/** Milliseconds that a batch of n pairs may take. A pair takes 7 ms on average, the first pair of its kind 100 ms. */
+/** Time in ms that a batch of n pairs may take, at most `timeoutMs`. A pair takes 7 ms on average, the first 100 ms. */
 const batchDeadlineMs = (n: number) => 500 + 60 * n
 
 interface Waiting {
@@ -112,9 +112,10 @@ export function mathVerify(
   }
 
   /**
-   * Takes the pairs that have waited longest: at most `maxBatch`, about `maxBatchChars` characters, and the number of
-   * waiting pairs divided by the sandbox's workers, so that all workers stay busy. A pair marked `alone` is taken
-   * alone.
+   * Takes the pairs that have waited longest: at most `maxBatch`; at most the number of waiting pairs divided by that
+   * of the sandbox's workers, so that all workers stay busy; and at most `maxBatchChars` characters, unless the first
+   * pair alone has more. A pair marked `alone` is taken alone. Pairs whose calls were aborted are rejected and left
+   * out.
    */
   function takeBatch(): Waiting[] {
     const most = Math.min(maxBatch, Math.ceil(waiting.length / sandbox.lanes))

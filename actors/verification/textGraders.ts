@@ -13,8 +13,8 @@ const noAnswer = 'the response has no answer in the place that reward.place name
 const wrong = (how: string, why: string, answer = ''): Graded => ({ reward: 0, answer, how, why })
 
 /**
- * Grader for multiple choice. The truth is a letter; `metadata.choices` may hold the choices' texts, at most 26, A
- * first. Without texts there are four choices, A to D.
+ * Grader for multiple choice. The truth is a letter; `metadata.choices` may hold the choices' texts, A first. Without
+ * texts, or with more than 26, there are four choices, A to D.
  */
 export function choiceGrader(place: TextPlace): Grader {
   return async ({ response, truth, task }) => {

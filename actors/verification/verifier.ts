@@ -2,8 +2,8 @@
  * Verifier: lets a grader judge the answer of each rollout.
  *
  * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
- * Invariant: a request gets at most one of these facts. The verifier holds no state: the coordinator asks again for a
- * reward that does not come.
+ * Invariant: a request gets at most one of these facts. The verifier holds no state: if neither fact comes, the
+ * coordinator asks again.
  */
 import type { VerifyAnswer } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

@@ -1,10 +1,9 @@
 /**
- * Connects the verifier to its graders.
+ * The verifier's port to the graders: lets the named grader judge an answer, and records the reward.
  *
  * in   answer.verify        out  reward.assigned | reward.failed
- * Invariant: the grader decides within its own deadline and names the rule. If it cannot decide, the rollout gets no
- * reward (which is not a reward of zero), and the log says why. A grader that throws is asked up to three times; after
- * the last try the log gets reward.failed as well.
+ * Invariant: the grader decides within its own deadline and names the rule. If it gives no reward (which is not a
+ * reward of zero), or rejects three times for one request, reward.failed says why.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -46,7 +45,7 @@ export interface GraderAsk {
 export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
 /**
- * Milliseconds before the second and the third try: a sandbox may have been reopened by then, or a full queue drained.
+ * Pauses in ms before the second and the third try: a sandbox may have been reopened by then, or a full queue drained.
  */
 const retryPausesMs = [200, 1000]
 
@@ -73,7 +72,10 @@ export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects):
   }
 }
 
-/** Retries a grader that throws. Returns undefined after an abort: the next owner of the partition asks again. */
+/**
+ * Asks a grader up to three times, until it does not reject. Returns undefined after an abort: the next owner of the
+ * partition asks again.
+ */
 async function withRetries(judge: () => Promise<Grade>, signal: AbortSignal): Promise<Grade | undefined> {
   for (let attempt = 0; ; attempt++) {
     try {

@@ -1,6 +1,6 @@
 /**
- * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process
- * has.
+ * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that is assigned to
+ * this process.
  *
  * in   requested rollouts, completed turns and tool calls, rewards; calls of agents, where the recipe has one
  * out  requests for turns, tool calls and rewards; closed and decided groups

@@ -1,10 +1,10 @@
 /**
- * Environments of a run's rollouts in this process, opened when the first is needed.
+ * Environments of a run's rollouts in this process, opened when the first one is needed.
  *
  * in   a run, its recipe        out  environments that belong to the run and to this process
- * Invariant: opening removes what processes that are dead left on this machine, of this run or another. Environments of living
- * processes stay: a learner's resume does not replace the executors of a run. The time of
- * the run's start tells it apart from runs of the same name on another bus.
+ * Invariant: opening removes the environments that dead processes, of this run or another, left on this machine. Those
+ * of living processes stay, since a run's executors outlive a resume of its learner. A run is identified by its name
+ * and its start time, because a run on another bus may have the same name.
  */
 import { environmentSettings } from '../../../config'
 import type { RolloutEnvironments } from '../../../environments'
@@ -13,6 +13,7 @@ import type { Scope } from './scope'
 
 export interface LazyEnvironments {
   readonly open: () => Promise<RolloutEnvironments>
+  /** Variables of this process that the recipe lets environments see, by name; undefined for one that is not set. */
   readonly allowed: Readonly<Record<string, string | undefined>>
   close(): Promise<void>
 }

@@ -19,8 +19,8 @@ export const followedFeeds: readonly Feed[] = [
 ]
 
 /**
- * learns: true if the run trains. tallies: true if the run writes `step.tallied`. without: names of checkpoints that are
- * ignored.
+ * learns: true if the run trains. tallies: true if the run writes `step.tallied`. without: names of checkpoints that
+ * are ignored.
  */
 interface Refold {
   readonly learns: boolean
@@ -29,9 +29,9 @@ interface Refold {
 }
 
 /**
- * Returns the offset at which a refold of each partition begins. `said`: the facts that `saidOf` read. Only a refold of
- * `trajectories` may begin after offset 0, and only if the run trains: without training there are no checkpoints that hold
- * what earlier groups did, so all groups are read.
+ * Returns the offset at which a refold of each partition begins. `said`: the facts that `saidOf` read. A refold of
+ * `runs` and `learner` begins at offset 0; so does one of `trajectories` in a run that does not train, since without
+ * checkpoints all groups have to be read.
  */
 export function beginOf(said: readonly Fact[], { learns, tallies, without = new Set() }: Refold): Begin {
   const counted = said.filter(fact => fact.type !== 'checkpoint.saved' || !without.has(fact.name))
@@ -39,7 +39,7 @@ export function beginOf(said: readonly Fact[], { learns, tallies, without = new 
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 
-/** Reads the facts of `runs` and `learner`, without those that a replaced process wrote. */
+/** Reads the facts of these topics, without those that a process wrote after another one had replaced it. */
 export async function saidOf(
   journal: Journal,
   topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],

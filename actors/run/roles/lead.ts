@@ -2,9 +2,9 @@
  * Leader election for a role that only one process of a run may have: runs the role while elected, stands by otherwise.
  *
  * in   results of the election
- * out  the role started when this process is elected, ended when it loses the election
- * Invariant: the role is started only after its previous incarnation in this process has ended. While it is unclear
- * which process is elected, the role writes nothing (`mayAct`).
+ * out  the role started when this process is elected, and ended when it loses the election
+ * Invariant: the role is started again in this process only after it has ended there. While it is unclear which process
+ * is elected, the role writes nothing (`mayAct`).
  */
 import { type ElectedRole, joinElection } from '../../../runtime/bus/leaderElection'
 import { asError } from '../../../runtime/errors'
@@ -12,14 +12,14 @@ import type { RunOptions } from '../run'
 import type { Scope } from './scope'
 
 /**
- * Starts the role and resolves with the scope to close. `mayAct` must be asked before each write. `again` restarts the
- * role in this process if it still leads.
+ * Starts the role and resolves with its scope, which `lead` closes to end the role. The role asks `mayAct` before each
+ * write. `again` restarts the role in this process if this process is still elected; otherwise it does nothing.
  */
 export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
 
 /**
- * Joins the election. Resolves once this process is elected or stands by, perhaps before the role has started, with the
- * function that ends the role and leaves the election.
+ * Joins the election. Resolves once this process is elected or stands by, perhaps before the role has started, with a
+ * function that ends the role and leaves the election. `fail` gets the errors of the role and of the election.
  */
 export async function lead(
   options: RunOptions,

@@ -63,8 +63,8 @@ export interface LearningParts {
 
 const maxRejectedSteps = 3
 /**
- * Least milliseconds between two batches of a partition's records, for behaviours that read every rollout; they act
- * only when a group, step or evaluation is over.
+ * Least time in ms between two batches of a partition's records, for behaviours that read every rollout and have to act
+ * only when a group, a step or an evaluation is over.
  */
 const lingerMs = 20
 
@@ -138,7 +138,7 @@ interface Training {
   readonly begin: Begin
   readonly schemas: readonly ToolSchema[]
   readonly learnerEpoch: Epoch
-  /** Names of checkpoints that are ignored. */
+  /** Names of checkpoints that are ignored (`ignoredCheckpoints`). */
   readonly without: ReadonlySet<string>
 }
 
@@ -157,14 +157,16 @@ async function startTraining(
   const modelDirectory = model.directory
   const plan = config.hardware?.plan
   const takesTurns = plan?.kind === 'colocated'
-  // The trainer sleeps until its first request: engines that start meanwhile would wait for the GPUs that it does not use.
+  // The trainer sleeps until its first request, so that engines that start meanwhile do not wait for its GPUs.
   const child = { name: 'trainer', group: 'trainer', startsAsleep: takesTurns } as const
   const offload = plan?.kind === 'colocated' && plan.offloadTrainer
   // In a process with engines of its own, the leases make the trainer wait for them.
   const othersAsleep = async (signal: AbortSignal) => {
     if (takesTurns && options.role === 'learner') await enginesAsleep(troupe.journal, signal)
   }
-  /** Sizes of what a step writes, once the run's checkpoints are known to fit the disk: a started trainer knows them. */
+  /**
+   * Sizes of weights and checkpoints; known once the first trainer has started and the disk is large enough for them.
+   */
   let sizes: WrittenSizes | undefined
   const trainers = processActor<Trainer>({
     name: 'trainer',
@@ -193,7 +195,7 @@ async function startTraining(
     },
   })
   await branch.processes('trainer', [trainers])
-  // Awaited when the learner has stopped and before the trainer is closed: the end of the checkpoint that is being written.
+  // Resolves at the end of the checkpoint being written; awaited between the learner's stop and the trainer's end.
   let writing = async () => {}
   branch.onClose(() => writing())
   const { coldStart } = config

@@ -3,7 +3,7 @@
  * their end.
  *
  * in   a run's options, an open embedding
- * out  hosted behaviours with bus groups of their own; `close`, which ends them
+ * out  hosted behaviours with consumer groups of their own; `close`, which ends them
  * Invariant: `close` ends what was started last first, each part within the deadline of its supervisor, and supervisors
  * after their children. A host reads every partition of its feeds, whatever other processes run the same behaviour,
  * unless its spec says that the partitions are divided among the processes: `owner`, or `shared`.
@@ -60,12 +60,15 @@ export interface Root {
   readonly orders: HeededOrders
 }
 
-/** Milliseconds that each part of an aborted run gets to end: a running step, its trainer with it, is given up. */
+/** Upper bound, in ms, on the wait for each part of an aborted run to end; a step under way is then given up. */
 const abortedMs = 2000
 
 const always = async () => true
 
-/** Stopping the learner waits for a running step: the step's result is worth more than a quick end. */
+/**
+ * Time in ms that the supervisor `name` gives its children to stop. `learning` waits as long as a step may take, since
+ * a step's result is worth more than a quick end.
+ */
 const stopsWithinMs = (name: BranchName, { config }: RunOptions): number =>
   name === 'learning' ? timeoutsOf(config).stepMs : tree[name].childStopsWithinMs
 

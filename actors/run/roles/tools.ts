@@ -1,6 +1,6 @@
 /**
- * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls. Python code runs on
- * the sandbox's workers.
+ * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls. Python code
+ * runs on the sandbox's workers.
  *
  * in   tool calls, assigned to the slots that the executor offers        out  their results
  */
@@ -15,8 +15,9 @@ import { embeddedUnder } from '../supervisor'
 import { lazyEnvironments } from './environments'
 import type { Branch, Scope } from './scope'
 
-/** Milliseconds that running tool calls get to end and be recorded when the executor leaves the run. */
+/** Time in ms that running tool calls get to end and be recorded when the executor leaves the run. */
 const drainMs = 5000
+/** Number of calls that run at once if an embedding program passes the tools in. */
 const givenToolLanes = 1024
 
 export async function startTools(scope: Scope, name: string): Promise<void> {
@@ -26,8 +27,8 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
   const actor = processActor({
     name: 'sandbox-0',
     stopWithinMs: 20_000,
-    // Gives up at once if the sandbox or a tool cannot be opened at the first start: the recipe or the machine is
-    // wrong. A retriable error is tried again.
+    // Before the first successful start, an error that is not retriable is final: the recipe or the machine is wrong.
+    // Any other error is tried again.
     isFatal: (error, wasUp) => !wasUp && !isRetriable(error),
     start: () => openTools(branch),
     async onUp({ tools, lanes }, context, onFailed) {
@@ -60,8 +61,7 @@ async function openTools(branch: Branch) {
         : undefined
     return {
       tools: options.tools ?? opened!.tools,
-      // Tools passed in by an embedding program may share no resource that we know of, so practically all their calls
-      // run at once.
+      // The tools of an embedding program use no sandbox workers, whose number therefore does not bound their calls.
       lanes: opened === undefined ? givenToolLanes : sandbox.lanes,
       lost: new Promise<Error>(() => {}), // the sandbox itself restarts a worker that dies
       async close() {

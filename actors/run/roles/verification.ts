@@ -1,5 +1,6 @@
 /**
- * The role `verifier`: graders for the answers of a run. Its processes share the partitions of `verifications`.
+ * The role `verifier`: graders for the answers of a run. All processes with this role divide the partitions of
+ * `verifications` among them.
  *
  * in   answers to judge        out  rewards, or the reason why an answer has none
  */

@@ -1,9 +1,11 @@
 /**
- * A sandbox whose lanes belong to executors on a bus; a judge's front runs its submissions in it.
+ * A sandbox whose programs run on executors in other processes, reached over a bus. The front of a judge (the process
+ * that takes submissions) runs the submissions in it.
  *
  * in   requests, as any sandbox gets them        out  results from the executors that joined (`judgeExecutor.ts`)
- * Invariant: a call is answered once, however many executors ran it. When an executor dies, the
- * dispatcher, which runs in this process, takes its calls back; so one front is open for a judge's name at a time.
+ * Invariant: a call is answered once, however many executors ran it. When an executor dies, the dispatcher, which runs
+ * in this process, assigns its calls again. Only one dispatcher may do that, so only one front may be open for a
+ * judge's name at a time.
  */
 import type { EndCode } from '../../../messages/commands'
 import { epoch, groupId, trajectoryId } from '../../../messages/ids'
@@ -16,7 +18,7 @@ import { type FrontState, frontDispatcher } from './frontDispatcher'
 import { MAX_CALL_CHARS, SANDBOX_TOOL } from './judgeExecutor'
 
 export interface BusSandbox extends Sandbox {
-  /** Number of executors that have joined. */
+  /** Number of executors that have joined and have neither left nor died. */
   readonly executors: number
 }
 
@@ -30,10 +32,12 @@ interface Open {
 }
 
 const LEVELS: readonly SandboxLevel[] = ['none', 'degraded', 'full']
-/** Milliseconds after a call's deadline without an answer before it is asked for again: its request may be lost. */
+/** Time in ms, besides a call's own timeout, without an answer after which it is asked again: it may have been lost. */
 const AGAIN_MS = 60_000
 
-/** Opens the sandbox; resolves once its answers are followed. Until an executor has joined, calls wait. */
+/**
+ * Opens the sandbox; resolves once it reads calls and answers from the bus. Calls wait until an executor has joined.
+ */
 export async function openBusSandbox(troupe: Embedded, options: BusSandboxOptions = {}): Promise<BusSandbox> {
   const { journal, fx } = troupe
   const { onFailed, ...limits } = options
@@ -113,7 +117,10 @@ export async function openBusSandbox(troupe: Embedded, options: BusSandboxOption
     get executors() {
       return state.calls.executors.size
     },
-    /** Lanes of all executors. At least 1: the judge sends a call when one ends, so one must wait for the first executor. */
+    /**
+     * Number of calls that all executors together take at once; at least 1, since the judge sends its next call only
+     * when one ends, and without an executor a first call has to wait here.
+     */
     get lanes() {
       return Math.max(
         1,

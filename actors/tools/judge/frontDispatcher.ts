@@ -3,8 +3,8 @@
  * lets executors join only if their programs run in one environment.
  *
  * in   those of the dispatcher        out  those of the dispatcher; tools.abort, executor.refused
- * Invariant: all executors that have calls have environments of one digest: that of the first one. When no executor is
- * left, the next one decides anew.
+ * Invariant: all executors that have calls have environments with the digest of the executor that joined first. When no
+ * executor is left, the next one to join sets the digest.
  */
 import type { Command, OfferSlots, SandboxOffer } from '../../../messages/commands'
 import type { Reactive } from '../../../runtime/host/behaviour'
@@ -53,7 +53,7 @@ function whyRefused({ sandboxes }: FrontState, { sandbox, executor, incarnation 
   return changes.length === 0 ? undefined : changes.join(', ')
 }
 
-/** Orders that the calls whose keys begin with `prefix` are ended where they run. */
+/** Returns commands that end, at their executors, the assigned calls whose keys begin with `prefix`. */
 function abortsOf({ executors }: DispatcherState, prefix: string): readonly Command[] {
   return [...executors.values()].flatMap(({ id, incarnation, leases }) => {
     const calls = [...leases.keys()].filter(key => key.startsWith(prefix))

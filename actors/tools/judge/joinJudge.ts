@@ -2,8 +2,8 @@
  * Both ends of a judge over a bus: opens the front of a judge, and joins an executor to one.
  *
  * in   an open bus, the judge's name      out  a sandbox for `openJudge`; an executor that leaves
- * Invariant: a judge keeps no facts about its calls: its commands are dropped after RETENTION_MS. Records hold whole calls,
- * so the processes need no common directory.
+ * Invariant: a judge keeps no facts about its calls, and its commands are dropped after RETENTION_MS. Records hold
+ * whole calls, so the processes need no common directory.
  */
 import type { RunId } from '../../../messages/ids'
 import { executorId } from '../../../messages/ids'
@@ -18,7 +18,7 @@ import { type JoinedExecutor, joinExecutor } from '../joinExecutor'
 import { type BusSandbox, type BusSandboxOptions, openBusSandbox } from './busSandbox'
 import { judgePort, SANDBOX_TOOL } from './judgeExecutor'
 
-/** Smallest size that an lmdb log may have. It is ample: a call lives for minutes. */
+/** Time in ms for which the bus keeps the judge's commands. It is ample, since a call lives for minutes. */
 const RETENTION_MS = 600_000
 export const JUDGE_NAME = 'judge'
 
@@ -32,8 +32,9 @@ const embedded = ({ bus, name, onFailed, ...options }: JudgeOnBus) =>
   openTroupe({ ...options, bus, run: name, onFailed, blobs: memoryBlobs(), commandRetentionMs: RETENTION_MS })
 
 /**
- * Opens the front, once no other one is open under that name.
- * @param onStandingBy called when another front is open
+ * Opens the front; waits while another one is open under that name. `onFailed` gets an error if another front takes
+ * over.
+ * @param onStandingBy called at once if this front has to wait for another one
  */
 export async function openFront(
   options: JudgeOnBus & { readonly onStandingBy?: () => void } & Pick<BusSandboxOptions, 'leaseMs'>,
@@ -66,7 +67,7 @@ export async function openFront(
   return Object.create(sandbox, { close: { value: close } }) as BusSandbox
 }
 
-/** Joins an executor: its sandbox runs calls of the judge until it leaves, or is refused (`onFailed`). */
+/** Joins an executor: its sandbox runs the judge's calls until it leaves, or is refused (`onFailed` gets the error). */
 export async function joinJudge(
   options: JudgeOnBus & {
     readonly executor: string

@@ -1,8 +1,9 @@
 /**
- * An executor of a judge: runs the submissions that a front (`busSandbox.ts`) puts on the bus in a sandbox of this host.
+ * An executor of a judge: runs submissions, which a front (`busSandbox.ts`) puts on the bus, in a sandbox of this host.
  *
  * in   tool.execute with a RunRequest in its arguments        out  code.ended with the sandbox's RunResult
- * Invariant: a result fits into a record: at most MAX_STREAM_BYTES of each stream are captured; the result has its true size.
+ * Invariant: a result fits into a record, since at most MAX_STREAM_BYTES of each output stream are captured; the result
+ * has the stream's true size.
  */
 import type { ExecuteTool } from '../../../messages/commands'
 import type { Port } from '../../../runtime/host/host'
@@ -25,7 +26,7 @@ export function judgePort(sandbox: Sandbox): Port<ExecuteTool> {
       const result = await sandbox.run({ ...request, maxOutputBytes, id: call }, signal)
       return { facts: [], commands: [{ type: 'code.ended', front, call, result: { ...result } }] }
     } catch (thrown) {
-      // Not answered: the call's lease ends, and it is assigned again, here or elsewhere.
+      // The call gets no answer, so its lease ends and it is assigned again, to this executor or to another one.
       if (thrown instanceof SandboxError && thrown.retriable) return undefined
       throw thrown
     }
