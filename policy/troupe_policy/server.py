@@ -30,8 +30,8 @@ logger = logging.getLogger("troupe_policy")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parses the options of the service that --serve names. The trainer's required options (below) have no defaults here:
-    the recipe's schema has them.
+    """Parses the options of the service that --serve names. The trainer's required options (below) have no defaults
+    here: the recipe's schema has them.
     """
     parser = argparse.ArgumentParser(prog="troupe_policy.server")
     parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
@@ -120,7 +120,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     """
     if given.ranks > 1 and not in_torchrun():
         run_ranks(Places(given.ranks, given.nodes, given.node_number, given.rendezvous))
-    # late: torchrun's parent does not need torch and transformers
+    # Imported here: a process that becomes torchrun needs neither torch nor transformers.
     from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
@@ -150,7 +150,7 @@ def listen(server, given: argparse.Namespace) -> None:
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
     """Creates the renderer or the engine, as --serve names it. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
-        # late: the engine does not need jinja2
+        # Imported here: the engine does not need jinja2.
         from .render.renderer import Renderer
         from .render.service import RenderService
 
@@ -160,7 +160,7 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    # late: the renderer starts without torch and transformers
+    # Imported here: the renderer starts without torch and transformers.
     from .engine.loaded_model import load_model
     from .engine.options import EngineOptions
     from .engine.service import EngineService

@@ -1,5 +1,5 @@
-"""`python -m troupe_policy.server_group --parent PID -- COMMAND…`: runs a server and ends it, with every process that it
-started, when its parent is gone.
+"""`python -m troupe_policy.server_group --parent PID -- COMMAND…`: runs a server and ends it, with every process that
+it started, when its parent is gone.
 
 In: a command line; stdin, whose end means that the server must end. Out: the server's own output; its exit status.
 Invariant: the server has a process group of its own, all of which is ended when the server ends, when stdin closes (the
@@ -35,7 +35,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _killed_with_parent() -> None:
-    """Runs in the server's process before its program starts: the kernel kills it when this process dies."""
+    """Runs in the server's process before its program starts. Asks the kernel to kill the server when the process that
+    started it, this script's, dies (Linux).
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

@@ -62,7 +62,9 @@ class Tokens:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def _add_declared(self) -> None:
-        """Adds tokens that only tokenizer_config.json names. Raises TokensError if their ids cannot be kept."""
+        """Adds tokens that only tokenizer_config.json names. Raises TokensError if a token would get another id than
+        declared there.
+        """
         declared = self.settings.get("added_tokens_decoder") or {}
         for number, token in sorted(declared.items(), key=lambda item: int(item[0])):
             if self._tokenizer.token_to_id(token["content"]) is None:
@@ -77,7 +79,7 @@ def _json(file: Path) -> dict:
 
 
 def _through_transformers(path: Path) -> Tokenizer:
-    # late: importing transformers takes seconds, and few directories need it
+    # Imported here: it takes seconds, and few directories need it.
     from transformers import AutoTokenizer
 
     try:

@@ -1,8 +1,9 @@
 """`python -m troupe_policy.render.measure`: renders prompts once and says how long they are, without a server.
 
-In: one JSON object on stdin: {model, template, tools, prompts: [[{role, content}, …], …]}; model: a model directory, or null for a
-model whose tokenizer does not exist yet. Out: one line of JSON: {"tokens": [n, …]}, or {"characters": [n, …]} without a model, or
-{"fault": why}. Invariant: the text is the one that a run's renderer makes, and the template is tried with tool responses too.
+In: one JSON object on stdin: {model, template, tools, prompts: [[{role, content}, …], …]}; model: a model directory, or
+null for a model whose tokenizer does not exist yet, which needs a template file. Out: one line of JSON with the length
+of each prompt: {"tokens": [n, …]}, without a model {"characters": [n, …]}, or {"fault": why}. Invariant: the text is
+the one that a run's renderer makes. With a model, the template must also render a tool response.
 """
 
 from __future__ import annotations

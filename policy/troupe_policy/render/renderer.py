@@ -104,7 +104,8 @@ class Renderer:
         return self._following([{"role": "tool", "content": response} for response in responses])
 
     def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
-        """Renders tool and user messages and the next generation prompt, which follow the model's stop token; mask 0."""
+        """Renders tool and user messages and the next generation prompt, which follow the model's stop token; mask 0.
+        """
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
         whole = self._template.render([*asked, *messages], None, True)
@@ -117,8 +118,8 @@ class Renderer:
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
         """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens.
 
-        Some generation prompts end with a text that begins the model's turn (`<reason>`). An assistant message that begins
-        with this text has it in the prompt, with mask 0; before another message the prompt leaves it out.
+        Some generation prompts end with a text that begins the model's turn (`<reason>`). An assistant message that
+        begins with this text has it in the prompt, with mask 0; before another message the prompt leaves it out.
         """
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:
@@ -168,7 +169,8 @@ class Renderer:
         return prompt[len(header) :] if prompt.startswith(header) else ""
 
     def _turn(self) -> tuple[str, str]:
-        """Text that the template puts after an assistant message, and the stop token with which that text begins."""
+        """Text that the template puts after an assistant message, and the text of the stop token with which it begins.
+        """
         if self._probed is None:
             asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
             whole = self._template.render(asked, None, False)

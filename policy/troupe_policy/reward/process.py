@@ -2,7 +2,7 @@
 
 In: JSON lines {"id", "answer", "task"} on descriptor 3. Out: JSON lines on descriptor 4: first {"ready": true}, or
 {"ready": false, "why"} if the function cannot be imported; then for each input line {"id", "score", "why"} or {"id",
-"fault", "why"}.
+"fault", "why"}; a score may come without "why".
 Invariants: every line is answered unless the function hangs or ends the process, which the parent sees. The
 function's prints go to stdout and stderr, never among the answers; its standard input is empty. The process ends with
 its parent.
@@ -85,8 +85,8 @@ def load(file: str | None, module: str | None, function: str) -> Callable[..., A
 
 
 def judged(reward: Callable[..., Any], answer: str, task: dict[str, Any]) -> dict[str, object]:
-    """Converts the function's result into {"score", "why"?}, or into {"fault", "why"}: `raised` if the
-    function raised an error, `no-number` if its result is not a finite number.
+    """Calls the reward function. Returns {"score", "why"?}, or {"fault", "why"}: `raised` if the function raised an
+    error, `no-number` if its result is neither a finite number nor a dict whose 'score' is one.
     """
     try:
         given = reward(answer, task)

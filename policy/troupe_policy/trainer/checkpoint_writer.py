@@ -53,7 +53,9 @@ class CheckpointWriter:
         self._copied.wait()
 
     def wait(self) -> None:
-        """Returns when no checkpoint is being written. Raises nothing: the future that `begin` returned holds the error."""
+        """Returns when no checkpoint is being written. Raises nothing: the future that `begin` returned holds the
+        error.
+        """
         if self._last is not None:
             self._last.exception()
 
@@ -70,8 +72,8 @@ class CheckpointWriter:
         weights. parts: by folder, live tensors, which are taken out of `parts` when they are copied, or a folder of an
         earlier checkpoint that holds them already. manifest: called on rank 0 only; returns the entries of the manifest
         except `files`, and under `weights` the `files` entry of the published directory, which is not written as such.
-        Raises OSError or CheckpointError on rank 0, CheckpointError on the others, when `manifest` raises OSError or the
-        directory cannot be made.
+        If `manifest` raises OSError or CheckpointError, or the directory cannot be made, rank 0 raises that error and
+        the others CheckpointError.
         """
         self.wait()
         commit = ExitStack()
@@ -119,7 +121,9 @@ class CheckpointWriter:
             raise CheckpointError("trainer.failed", f"the checkpoint in {temporary} could not be written: {error}") from error
 
     def _copies(self, parts: dict[str, Mapping[str, Tensor] | Path]) -> dict[str, dict[str, Tensor]]:
-        """Copies the live tensors to the host's memory. Takes them out of `parts`, which would keep their memory in use."""
+        """Copies the live tensors to the host's memory. Takes them out of `parts`, which would keep their memory in
+        use.
+        """
         copies: dict[str, dict[str, Tensor]] = {}
         try:
             for folder, part in parts.items():
@@ -141,7 +145,9 @@ class CheckpointWriter:
     def _finish(
         self, temporary: Path, weights: Path | None, parts: Mapping[str, Mapping[str, Tensor] | Path], manifest: dict, digests: Digests
     ) -> SavedCheckpoint:
-        """Adds the published weights, the parts of earlier checkpoints and the manifest. Ranks other than 0 do nothing."""
+        """Adds the published weights, the parts of earlier checkpoints and the manifest. Ranks other than 0 return an
+        empty result.
+        """
         if not self._ranks.is_leader:
             return SavedCheckpoint("", 0)
         files: Digests = dict(digests)

@@ -1,10 +1,10 @@
-"""Supervised fine-tuning (SFT) on demonstrations, which are recorded conversations to imitate: masked cross-entropy over
-epochs of shuffled batches.
+"""Supervised fine-tuning (SFT) on demonstrations, which are recorded conversations to imitate: masked cross-entropy
+over epochs of shuffled batches.
 
 In: the training state, examples in memory or in files. Out: changed weights, metrics, checkpoints on the way.
-Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer as
-they were. A call that resumes from a checkpoint ends with the weights and losses of an uninterrupted call. After a call
-that succeeds the optimizer is fresh, since RL does not inherit the moments of imitation.
+Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer
+as they were. A call that resumes from a checkpoint ends with the weights and losses of an uninterrupted call. After a
+call that succeeds the optimizer is fresh, since RL does not inherit the moments of imitation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MICRO_BATCH_TOKENS = 8192
 @dataclass
 class _Progress:
     """Progress of a fine-tuning, stored in the manifest of its checkpoints. updates: optimizer updates so far; trained:
-    their trained tokens; norm, rate: gradient norm and learning rate of the last update; losses: one per update, in nats.
+    trained tokens of these updates; norm, rate: gradient norm and learning rate of the last update; losses: one per
+    update, in nats.
     """
 
     updates: int = 0
@@ -49,7 +50,8 @@ def fine_tune(
     checkpoints: PartialCheckpoints,
     on_saved: OnSaved,
 ) -> Metrics:
-    """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps.
+    """Fine-tunes, as Trainer.sft describes. The metric `loss` is the mean over the last tenth of the optimizer steps,
+    rounded down, but over one step at least.
     """
     counts = _trained_counts(state, examples)
     kept = [at for at, count in enumerate(counts) if count > 0]
@@ -110,7 +112,8 @@ def _lengths(examples: Sequence[SftExample]) -> Sequence[int]:
 
 
 def _trained_counts(state: TrainingState, examples: Sequence[SftExample]) -> list[int]:
-    """Number of trained tokens of every example. Each rank checks a share of the examples; an error is raised on all ranks.
+    """Number of trained tokens of every example. Each rank checks a share of the examples; an error is raised on all
+    ranks.
     """
     ranks = state.ranks
     counts = np.zeros(len(examples), np.int64)

@@ -2,10 +2,11 @@
 
 In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics,
 checkpoints between the updates.
-Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer as
-they were, and the reference too unless the call resumed from a checkpoint. The gradient of an update does not depend on how
-its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the first update, for every mini-batch. A step that resumes from a checkpoint ends
-with the weights and losses of an uninterrupted step.
+Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer
+as they were, and the reference too unless the call resumed from a checkpoint. The gradient of an update does not depend
+on how its mini-batch is cut into micro-batches or spread over ranks. π_old is the policy before the first update, for
+every mini-batch (with the correction `engine-logprobs`, the engine's policy). A step that resumes from a checkpoint
+ends with the weights and losses of an uninterrupted step.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ def grpo_step(
 
 
 def _what(sequences: Sequence[TrainSequence], options: GrpoOptions, checkpoints: PartialCheckpoints) -> dict[str, object]:
-    """Names the step by its owner, the sha256 of its batch, and its options. Empty if the step has no checkpoints."""
+    """Names the step by its owner, the sha256 of its batch, and its options. {} if the step neither writes checkpoints
+    nor resumes from one.
+    """
     if checkpoints.every <= 0 and not checkpoints.resume:
         return {}
     batch = hashlib.sha256()
@@ -147,11 +150,13 @@ def _saved_progress(state: TrainingState, progress: _Progress) -> dict[str, obje
 
 
 def _logprobs_of(micros: Sequence[MicroBatch]) -> dict[str, Tensor]:
-    """Log-probabilities of this rank's tokens under π_old and the reference, float32 [tokens], laid end to end. After the
-    first update they cannot be computed again.
+    """Log-probabilities of this rank's trained tokens, float32 [tokens], laid end to end: `old` under π_old,
+    `reference` under the reference; each only if every micro-batch has it. After the first update they cannot be
+    computed again.
     """
     named = {"old": [micro.old_logp for micro in micros], "reference": [micro.reference_logp for micro in micros]}
-    # With `engine-logprobs`, `old_logp` of later mini-batches is not set yet, and need not be saved: the batch holds it.
+    # With `engine-logprobs`, `old_logp` of later mini-batches is not set yet, and need not be saved: the batch holds
+    # it.
     return {name: torch.cat(parts) for name, parts in named.items() if all(part is not None for part in parts)}
 
 
@@ -168,9 +173,10 @@ def _resumed(state: TrainingState, partial: PartialWriter, micros: Sequence[Micr
 def _mini_batches(
     state: TrainingState, sequences: Sequence[TrainSequence], masks: Sequence[np.ndarray], options: GrpoOptions
 ) -> list[MiniBatch]:
-    """Mini-batches of the sequences that have a trained token. The denominators of the loss are those of the mini-batch.
+    """Mini-batches of the sequences that have a trained token. The denominators of the loss are those of the
+    mini-batch.
 
-    The shuffle depends on the recipe's seed and on the batch, whose first trajectory has another name in every step.
+    The seed of the shuffle is the recipe's seed with the name of the first trajectory, which differs between steps.
     """
     kept = [at for at, mask in enumerate(masks) if mask.any()]
     seed = f"{options.mini_batch_seed}/{sequences[kept[0]].trajectory}"
@@ -226,7 +232,8 @@ def grpo_micro(
     """Runs forward and backward pass of one micro-batch. Adds to the gradients and to `sums`; returns its part of the
     loss.
 
-    first: true in the first inner step, in which most metrics are counted. A micro-batch without `old_logp` gets it here.
+    first: true in the first inner step, in which most metrics are counted. A micro-batch without `old_logp` gets it
+    here.
     """
     logp, entropy = state.logprobs(micro, options.temperature, first)
     by_engine = options.correction == "engine-logprobs"

@@ -25,7 +25,9 @@ SHOWN = 12
 
 
 def add_adapters(model: nn.Module, options: LoraOptions) -> None:
-    """Freezes `model` and adds adapters. Raises TrainerError trainer.no_lora_target or trainer.no_peft."""
+    """Freezes `model` and adds adapters. Raises TrainerError trainer.no_lora_target if a target matches no linear layer
+    or is the head, and trainer.no_peft if peft cannot be imported.
+    """
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

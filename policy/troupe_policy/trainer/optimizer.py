@@ -73,8 +73,8 @@ class Optimizer:
         self.adamw.zero_grad(set_to_none=True)
 
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
-        """Optimizer state as ('<kind>/<parameter>', tensor) for AdamW's kinds exp_avg, exp_avg_sq and step; empty before
-        the first update.
+        """Optimizer state as ('<kind>/<parameter>', tensor) for AdamW's kinds exp_avg, exp_avg_sq and step; empty
+        before the first update.
         """
         for name, parameter in self.parameters.items():
             for kind, value in self.adamw.state.get(parameter, {}).items():
@@ -102,8 +102,8 @@ class Optimizer:
         self.updates = updates
 
     def prepare_state(self, names: Iterable[str], prefix: str, updates: int) -> None:
-        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: the checkpoint's tensors;
-        those that begin with `prefix` go on as `named_state` names them, the others are ignored.
+        """Replaces the optimizer's state by zero tensors, into which a checkpoint is read. names: the checkpoint's
+        tensors. Those that begin with `prefix` are the optimizer's: the rest of such a name is one of `named_state`.
         """
         self.reset()
         for name in names:
@@ -116,7 +116,7 @@ class Optimizer:
         self.updates = updates
 
     def snapshot(self) -> Snapshot:
-        """Copy of parameters and optimizer state in the host's memory."""
+        """Copies this rank's shards of parameters and optimizer state to the host's memory."""
         with torch.no_grad():
             weights = {name: local_shard(p).detach().to("cpu", copy=True) for name, p in self.parameters.items()}
             state = {key: local_shard(value).detach().to("cpu", copy=True) for key, value in self.named_state()}

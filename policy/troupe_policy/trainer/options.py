@@ -71,7 +71,7 @@ class SftOptions:
     learning_rate: float
     epochs: int
     batch_sequences: int
-    # share of all optimizer steps in which the learning rate rises linearly; then it falls along a cosine to 0
+    # share of all optimizer steps in which the learning rate rises linearly; then it falls along a cosine towards 0
     warmup_share: float
     # bound on the gradient's norm; 0 turns clipping off
     max_grad_norm: float
@@ -101,11 +101,13 @@ class GrpoOptions:
     # number of updates of a fresh optimizer over which the learning rate rises linearly; then the learning rate stays
     # constant
     warmup_updates: int
-    # correction for the engine's policy, see importance_weight.py, and its bounds on π_old / π_engine; 0 where it has none
+    # correction for the engine's policy, see importance_weight.py, and its bounds on π_old / π_engine; 0 where it has
+    # none
     correction: str
     correction_low: float
     correction_high: float
-    # the batch is cut into this many mini-batches of whole groups or sequences, each of which gets one optimizer update
+    # upper bound on the mini-batches, of whole groups or sequences, into which the batch is cut; each gets one
+    # optimizer update
     mini_batches: int
     mini_batch_unit: str
     mini_batch_seed: int
@@ -115,7 +117,9 @@ Options = TypeVar("Options", SftOptions, GrpoOptions)
 
 
 def options_of(kind: type[Options], given: Message) -> Options:
-    """Converts `given`, a message of policy.proto whose fields have presence, to `kind`. Raises TrainerError trainer.bad_option."""
+    """Converts `given`, a message of policy.proto whose fields have presence, to `kind`. Raises TrainerError
+    trainer.bad_option.
+    """
     names = [field.name for field in fields(kind)]
     missing = [name for name in names if not given.HasField(name)]
     if missing:
@@ -133,7 +137,9 @@ def linear_warmup(rate: float, update: int, updates: int) -> float:
 
 
 def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
-    """Learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then a cosine down to 0."""
+    """Learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then a cosine that would be 0 at
+    `steps`.
+    """
     warmup = round(options.warmup_share * steps)
     if step < warmup:
         return linear_warmup(options.learning_rate, step, warmup)
@@ -169,8 +175,9 @@ def trained_mask(
     token predicts.
 
     tokens: int32 [n]. mask: uint8 [n]. engine_logp: float32 [n] or None. name: the sequence, for errors. vocabulary:
-    ids must be below it. context_tokens: upper bound on n, 0 for none. Raises TrainerError trainer.bad_sequence,
-    trainer.context_exceeded or trainer.not_finite.
+    ids must be below it. context_tokens: upper bound on n, 0 for none. Raises TrainerError trainer.bad_sequence (no
+    token, lengths that differ, an id outside the vocabulary), trainer.context_exceeded, or trainer.not_finite
+    (engine_logp at a trained token).
     """
     count = len(tokens)
     if len(mask) != count or (engine_logp is not None and len(engine_logp) != count):

@@ -1,11 +1,11 @@
-"""Checkpoints in the middle of a long call (a fine-tuning, an RL step of several updates), from which a restarted trainer
-resumes the call.
+"""Checkpoints in the middle of a long call (a fine-tuning, an RL step of several updates), from which a restarted
+trainer resumes the call.
 
 In: the training state, the call's progress. Out: checkpoints whose names end with their number of updates; the progress
 that a checkpoint holds.
-Invariants: a checkpoint belongs to one call. Its manifest names the call's data and options, and a call with others refuses
-the checkpoint before a weight changes. A call that resumes on the same number of ranks ends with the weights and losses of
-an uninterrupted call. No call draws random numbers of torch (dropout is off), so none are saved.
+Invariants: a checkpoint belongs to one call. Its manifest names the call's data and options, and a call with others
+refuses the checkpoint before a weight changes. A call that resumes on the same number of ranks ends with the weights
+and losses of an uninterrupted call. No call draws random numbers of torch (dropout is off), so none are saved.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OnSaved = Callable[[str, int, SavedCheckpoint], None]
 @dataclass(frozen=True)
 class PartialCheckpoints:
     """prefix: path of the checkpoints, whose names end with the number of updates. every: optimizer updates between two
-    checkpoints; 0 writes none. resume: directory of the checkpoint to resume from, or empty. owner: name that the caller
-    gives to the call; a call of another owner refuses the checkpoint. resume_manifest: sha256 that the manifest of `resume`
-    must have, or empty.
+    checkpoints; 0 writes none. resume: directory of the checkpoint to resume from, or empty. owner: name that the
+    caller gives to the call; a call of another owner refuses the checkpoint. resume_manifest: sha256 that the manifest
+    of `resume` must have, or empty.
     """
 
     prefix: str = ""
@@ -67,8 +67,8 @@ class PartialWriter:
         """Begins a checkpoint if one is due after update `updates` (of `of` in all); none is written after the last.
         Collective.
 
-        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: those of this rank alone,
-        by name.
+        progress: JSON values, the same keys as `resume` returns; called on every rank. tensors: those of this rank
+        alone, by name.
         """
         every = self._checkpoints.every
         if every <= 0 or updates % every != 0 or updates >= of:
@@ -99,15 +99,16 @@ class PartialWriter:
         logger.warning("the checkpoint %s could not be written: %s", directory, error)
 
     def wait(self) -> None:
-        """Returns when the last checkpoint of this call is written and `on_saved` has been called for it, or it has failed.
-        Other checkpoints go on being written.
+        """Returns when the last checkpoint of this call is written and `on_saved` has been called for it, or it has
+        failed. Other checkpoints go on being written.
         """
         self._reported.wait()
 
     def resume(self) -> tuple[dict, dict[str, Tensor]]:
         """Loads the checkpoint to resume from; returns its progress and this rank's own tensors. Collective.
 
-        Raises CheckpointError trainer.other_call with nothing changed if another call wrote it.
+        Raises CheckpointError trainer.other_call with nothing changed if a call with another owner, other data or
+        options wrote it, or, for a step or a checkpoint with tensors of single ranks, if another number of ranks did.
         """
         directory = Path(self._checkpoints.resume)
         manifest = saved_state.load(self._state, directory, self._checkpoints.resume_manifest, self._refuse_other(directory))

@@ -3,8 +3,8 @@ tokens at once.
 
 In: a transformers model and micro-batches. Out: log-probabilities with a graph, and entropies.
 Invariants: log-probabilities agree with the model's own logits (compared on a few tokens when the policy is made,
-unless `checked` is false). A model whose attention cannot be packed runs on padded rows, unless the recipe names varlen or
-flex: then it is refused.
+unless `checked` is false). A model whose attention cannot be packed runs on padded rows, unless the recipe names varlen
+or flex: then it is refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Policy(nn.Module):
         device: torch.device | None = None,
         decided: str | None = None,
     ) -> None:
-        """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this model; if
-        it does not work, sdpa or padding takes its place. named: the recipe names the kernel: varlen or flex that does not
-        work then raises ValueError. device: where the trainer will compute; the model may still be on the host. decided: the
-        `attention` that another rank chose; no kernel is tried.
+        """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this
+        model; if it does not work, sdpa or padding takes its place. named: the recipe names the kernel: varlen or flex
+        that does not work then raises ValueError. device: where the trainer will compute; the model may still be on the
+        host. decided: the `attention` that another rank chose; no kernel is tried.
         """
         super().__init__()
         self.model = model
@@ -92,8 +92,8 @@ class Policy(nn.Module):
 
 
     def compile_layers(self) -> None:
-        """Compiles each layer with torch.compile, for sequences of any length; attention stays outside. Raises ValueError if
-        the architecture has no layer that transformers marks as one.
+        """Compiles each layer with torch.compile, for sequences of any length; attention stays outside. Raises
+        ValueError if the architecture has no layer that transformers marks as one.
         """
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
@@ -104,7 +104,9 @@ class Policy(nn.Module):
 
 
 def _working_kernel(model: nn.Module, asked: str, named: bool, device: torch.device | None) -> str:
-    """The kernel that works with this model, `asked` if it does; `padded` if none does."""
+    """Returns `asked` if that kernel works with this model, else `sdpa` if that works, else `padded`. Raises ValueError
+    if the recipe names varlen or flex (`named`) and it does not work.
+    """
     name = type(model).__name__
     is_packed = can_pack(model)
     if is_packed and (asked == "sdpa" or kernel_works(asked, device or next(model.parameters()).device, model.config.get_text_config())):

@@ -2,11 +2,11 @@
 
 In: the training state (on any number of ranks) and a directory. Out: published weights, a checkpoint, or the state that
 a checkpoint holds.
-Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no engine
-loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a reference.
-Both are in shards that any number of ranks reads. All files are verified before the first weight changes; if a check
-fails, every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie beside them in
-peft's format, for inference servers, and continue only on the base model that they were trained on.
+Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no
+engine loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a
+reference. Both are in shards that any number of ranks reads. All files are verified before the first weight changes; if
+a check fails, every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie
+beside them in peft's format, for inference servers, and continue only on the base model that they were trained on.
 """
 
 from __future__ import annotations
@@ -90,11 +90,12 @@ def begin_checkpoint(
     state: TrainingState, directory: Path, weights: Path | None, counters: Mapping[str, object] | None = None,
     own: Mapping[str, Tensor] | None = None,
 ) -> Future[SavedCheckpoint]:
-    """Begins to write a checkpoint of the state as it is; the future ends when it is complete on disk. Collective.
+    """Begins to write a checkpoint of the state as it is. The future ends when the checkpoint is complete on disk, or
+    fails. Collective.
 
     weights: directory in which `publish` put the same weights; None for a checkpoint that no engine loads. counters:
-    further entries of the manifest's `optimizer`. own: tensors of this rank alone, which only a trainer of as many ranks
-    can read; either every rank gives some or none does.
+    further entries of the manifest's `optimizer`. own: tensors of this rank alone, which only a trainer of as many
+    ranks can read; either every rank gives some or none does.
     """
     state.writer.wait()
     parts: dict[str, Mapping[str, Tensor] | Path] = {TRAINING: live_tensors(state)}
@@ -146,8 +147,8 @@ def save(state: TrainingState, directory: Path, with_optimizer: bool) -> dict:
 
 
 def live_tensors(state: TrainingState) -> dict[str, Tensor]:
-    """The tensors of a checkpoint's `training/` folder: trained parameters, the optimizer's moments and step counts, and
-    for a model without adapters its persistent buffers.
+    """The tensors of a checkpoint's `training/` folder: trained parameters, the optimizer's moments and step counts,
+    and for a model without adapters its persistent buffers.
     """
     tensors = {f"weights/{name}": value.detach() for name, value in _own(state).items()}
     return tensors | {f"optimizer/{key}": value.detach() for key, value in state.optimizer.named_state()}
@@ -180,10 +181,10 @@ def load(
 ) -> dict:
     """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
 
-    expected: sha256 that the manifest must have; empty for a checkpoint of which the log has none. refuse: called with the
-    manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
-    Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights loaded
-    and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
+    expected: sha256 that the manifest must have; empty for a checkpoint of which the log has none. refuse: called with
+    the manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
+    Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights
+    loaded and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
     """
     state.writer.wait_until_copied()
     manifest, problem = None, None

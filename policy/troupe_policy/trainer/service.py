@@ -2,10 +2,10 @@
 
 In: demonstrations in files, streams of sequences; requests to save, to begin a checkpoint, to load, reset, sleep and
 wake. Out: progress, metrics, checkpoints, errors with a code.
-Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC thread
-that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with trainer.busy
-after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, its call stops at the next
-micro-batch, with weights and optimizer unchanged.
+Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
+thread that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with
+trainer.busy after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, its call stops at the
+next micro-batch, with weights and optimizer unchanged.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ logger = logging.getLogger("troupe_policy")
 
 # Shortest time between two progress events, in seconds.
 PROGRESS_EVERY_S = 0.2
-# Seconds that a call waits for the previous call before it is refused: a call ends shortly after the caller has read its
-# last event.
+# Seconds that a call waits for the previous call before it is refused: a call ends shortly after the caller has read
+# its last event.
 LAST_CALL_S = 0.25
 # Seconds that rank 0 stays alive to report that another rank is lost.
 LOST_REPLY_S = 0.3
@@ -59,7 +59,8 @@ BUSY = "the trainer works on another call: retry when that call has ended"
 
 
 class TrainerService(rpc.TrainerServicer):
-    """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their number.
+    """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their
+    number.
     """
 
     def __init__(self, load: Callable[[], Trainer], threads: int) -> None:
@@ -110,7 +111,7 @@ class TrainerService(rpc.TrainerServicer):
 
                 def on_saved(path: str, updates: int, one: SavedCheckpoint) -> None:
                     say(path, updates, one)
-                    report(0.0, 0.0)  # sends the checkpoint's event now, not at the end of the step
+                    report(0.0, 0.0)  # wakes the stream: it sends the checkpoint now, not at the step's end
 
                 return self._led("step", sequences, options, checkpoints, should_stop=stop, on_saved=on_saved)
 
@@ -237,7 +238,9 @@ class TrainerService(rpc.TrainerServicer):
                 work.add_done_callback(lambda _: self._busy.release())
 
     def _unary(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
-        """Runs `call` in the trainer's thread. The details of an error status are `code: message`."""
+        """Runs `call` in the trainer's thread. Errors end the gRPC call with the details `code: message`: UNAVAILABLE
+        if the trainer is busy, FAILED_PRECONDITION for a TrainerError or CheckpointError, INTERNAL for others.
+        """
         if not self._busy.acquire(timeout=LAST_CALL_S):
             context.abort(grpc.StatusCode.UNAVAILABLE, f"trainer.busy: {BUSY}")
         try:
@@ -265,8 +268,8 @@ def load_trainer(given: argparse.Namespace) -> Trainer:
 
 
 def follow(given: argparse.Namespace) -> None:
-    """Runs a rank other than 0: makes every call that rank 0 makes, until rank 0 is gone. Never returns. On a host without
-    rank 0, the first rank announces that the host is ready.
+    """Runs a rank other than 0: makes every call that rank 0 makes, until rank 0 is gone. Never returns. On a host
+    without rank 0, the first rank announces that the host is ready.
     """
     if given.threads > 0:
         torch.set_num_threads(given.threads)

@@ -3,7 +3,8 @@ trained by single GRPO steps.
 
 In: token sequences with masks, advantages and the engine's log-probabilities. Out: changed weights and metrics.
 Invariants: an `sft` or `step` that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and
-optimizer as they were; the gradient of a batch does not depend on how it is cut into micro-batches or spread over ranks.
+optimizer as they were; the gradient of a batch does not depend on how it is cut into micro-batches or spread over
+ranks.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ class Trainer(TrainingState):
         """Fine-tunes on the tokens with mask 1. The loss of a batch is the mean over these tokens, in nats.
 
         The optimizer is fresh before the first update and after the last: RL does not inherit the moments of
-        imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch). on_saved(directory, updates
-        done, checkpoint) is called from another thread when a checkpoint is complete on disk.
+        imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch). on_saved(directory,
+        updates done, checkpoint) is called from another thread when a checkpoint is complete on disk.
         """
         return fine_tune(self, examples, options, on_progress, should_stop, checkpoints, on_saved)
 
     def sft_files(
         self, directory: str, digest: str, options: SftOptions, checkpoints: PartialCheckpoints, **callbacks: Callable
     ) -> Metrics:
-        """Fine-tunes on the demonstrations in files that have this digest; each rank reads its own share of each batch."""
+        """Fine-tunes on the demonstrations in `directory`, whose manifest.json has the sha256 `digest`. Each rank reads
+        only its own share of each batch. Raises TrainerError trainer.bad_examples on every rank.
+        """
         problem, examples = None, None
         try:
             examples = ExampleFiles(directory, digest, rank=self.ranks.rank, ranks=self.ranks.size)
@@ -83,13 +86,13 @@ class Trainer(TrainingState):
 
         Metrics: `tokensPerSecond` counts all tokens, prompts too, once per inner step. `klEngine` is the mean of log
         π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old); with `engine-logprobs` the
-        trainer's policy in the first inner step takes the place of π_old. `entropy` is measured in the first inner step,
-        so all mini-batches but the first are measured after an update. `tisMean` is the mean weight of the correction,
-        `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and `lr` are
-        those of the last update.
+        trainer's policy in the first inner step takes the place of π_old. `entropy` is measured in the first inner
+        step, so all mini-batches but the first are measured after an update. `tisMean` is the mean weight of the
+        correction, `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and
+        `lr` are those of the last update.
 
-        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not interrupted;
-        if it fails then, the weights are those before this call. on_saved: see `sft`.
+        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not
+        interrupted; if it fails then, the weights are those before this call. on_saved: see `sft`.
 
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.
@@ -106,8 +109,8 @@ class Trainer(TrainingState):
             self.reference.take()
 
     def sleep(self) -> None:
-        """Moves weights and optimizer to the host's memory; returns when every rank has done so. Until `wake` no other call
-        is allowed. Collective.
+        """Moves weights and optimizer to the host's memory; returns when every rank has done so. Until `wake` no other
+        call is allowed. Collective.
         """
         self.writer.wait_until_copied()
         moments = (value for _, value in self.optimizer.named_state())

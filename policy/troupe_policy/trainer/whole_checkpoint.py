@@ -52,7 +52,7 @@ def load(state: TrainingState, directory: Path) -> None:
         state.reference.load(checkpoint.tensors_in(reference))
     else:
         state.reference.drop()
-    # The next checkpoint writes the reference anew: checkpoints hold it in shards, which this directory has not.
+    # The next checkpoint writes the reference anew: checkpoints hold it in shards, which this directory lacks.
     state.saved_reference = None
 
 
@@ -92,8 +92,8 @@ def check_adapter(state: TrainingState, directory: Path, manifest: dict) -> None
 
 
 def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Checks that all files exist that the manifest names: without its moments a run would train differently. Raises
-    CheckpointError.
+    """Checks that the files of optimizer, adapters and reference exist where the manifest names them: without its
+    moments a run would train differently. Raises CheckpointError.
     """
     optimizer = manifest.get("optimizer") or {}
     named = [directory / optimizer["file"]] if "file" in optimizer else []
@@ -131,7 +131,8 @@ def _put(state: TrainingState, weights: dict[str, Tensor] | None) -> None:
         for name, tensor in state.model.state_dict(keep_vars=True).items():
             if name in weights:
                 tensor.copy_(weights[name])
-        # A state dict leaves out some buffers: training does not change them, but they belong to the model.
+        # A state dict leaves out buffers that are not persistent: training does not change them, but they belong to the
+        # model.
         for name, buffer in state.model.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])

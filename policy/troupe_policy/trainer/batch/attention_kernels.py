@@ -1,5 +1,5 @@
-"""Attention of a pack by kernels that take sequences of any length without padding: `varlen` (torch.nn.attention.varlen,
-FlashAttention) and `flex` (FlexAttention); and the choice of a kernel.
+"""Attention of a pack by kernels that take sequences of any length without padding: `varlen`
+(torch.nn.attention.varlen, FlashAttention) and `flex` (FlexAttention); and the choice of a kernel.
 
 In: query, key and value of a pack, the active layout. Out: as packed_attention.attend, which is the kernel `sdpa`.
 Invariants: every kernel computes the same attention, within the rounding of its dtype. varlen computes in bfloat16 on
@@ -28,8 +28,8 @@ ATTENTIONS = {"sdpa": packed_attention.ATTENTION, "varlen": "troupe_packed_varle
 
 
 def chosen_kernel(asked: str, device: torch.device, half: bool) -> str:
-    """The kernel for `train.attention`: auto is varlen in bfloat16 on CUDA, and sdpa elsewhere. half: matrix products run
-    in bfloat16. Raises ValueError for an unknown name and for a kernel that cannot train here.
+    """The kernel for `train.attention`: auto is varlen in bfloat16 on CUDA, and sdpa elsewhere. half: matrix products
+    run in bfloat16. Raises ValueError for an unknown name and for a kernel that cannot train here.
     """
     if asked not in ("auto", *ATTENTIONS):
         raise ValueError(f"is {asked!r}: expected auto, {', '.join(ATTENTIONS)}")
@@ -71,8 +71,8 @@ def attend_flex(module, query, key, value, attention_mask, scaling=None, dropout
 
 
 def kernel_works(kernel: str, device: torch.device, config: Any) -> bool:
-    """True if the kernel gives the attention and the gradients of sdpa on this device, for heads as the model's config has
-    them.
+    """Runs varlen or flex and sdpa on three short sequences, with heads as the model's config has them. True if the
+    kernel runs on this device and attention and gradients differ by about 5% of sdpa's largest value at most.
     """
     heads = config.num_attention_heads
     shared = getattr(config, "num_key_value_heads", None) or heads
@@ -91,7 +91,7 @@ def kernel_works(kernel: str, device: torch.device, config: Any) -> bool:
 
     try:
         found = run({"varlen": attend_varlen, "flex": attend_flex}[kernel])
-    except Exception as error:  # whatever a kernel or its compiler raises: it does not work here
+    except Exception as error:  # any error of a kernel or of its compiler means that it does not work here
         logger.info("the attention kernel %s failed: %s", kernel, error)
         return False
     # The tolerance fits products in bfloat16, or in TF32 on a GPU.

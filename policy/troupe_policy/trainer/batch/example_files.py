@@ -1,9 +1,9 @@
 """Demonstrations in files: token ids and masks that are read when a batch needs them.
 
-In: a directory of safetensors files with `tokens` (int32), `mask` (uint8) and `ends` (int64, where each example ends in its
-file), and manifest.json with the sha256 of each. Out: examples by index, and all their lengths.
-Invariants: memory is 16 bytes an example, whatever its length: tokens are read from disk, and only those asked for. Files
-whose content is not the manifest's are refused.
+In: a directory of safetensors files with `tokens` (int32), `mask` (uint8) and `ends` (int64, where each example ends in
+its file), and manifest.json with the sha256 of each. Out: examples by index, and all their lengths.
+Invariants: memory is 16 bytes an example, whatever its length: tokens are read from disk, and only those asked for.
+Files whose content is not the manifest's are refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class ExampleFiles(Sequence[SftExample]):
     """The examples of a directory. `digest`: sha256 of its manifest, which names the content."""
 
     def __init__(self, directory: str | Path, digest: str, *, rank: int = 0, ranks: int = 1) -> None:
-        """digest: expected sha256 of manifest.json. Every rank verifies a share of the files. Raises ExampleFilesError."""
+        """digest: expected sha256 of manifest.json. Every rank verifies a share of the files. Raises ExampleFilesError.
+        """
         folder = Path(directory)
         try:
             text = (folder / "manifest.json").read_bytes()
@@ -85,7 +86,7 @@ class ExampleFiles(Sequence[SftExample]):
 
 
 class Lazy(Sequence[T], Generic[T]):
-    """A sequence whose items are made when they are asked for."""
+    """A sequence that makes an item anew each time it is asked for."""
 
     def __init__(self, length: int, make: Callable[[int], T]) -> None:
         self._length, self._make = length, make

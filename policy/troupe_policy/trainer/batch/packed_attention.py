@@ -1,8 +1,9 @@
 """Attention over sequences laid end to end in one row (a pack): each token sees its own sequence, up to itself.
 
 In: the lengths of a pack's sequences, longest first. Out: an attention function with transformers' interface.
-Invariants: only attention computes on padding, and at most a fourth of its tokens are padding, because only sequences of
-similar length are rows of one call. No [tokens × tokens] mask is made, unless a layer has a sliding window.
+Invariants: only attention computes on padding, and at most a fourth of its tokens are padding, because only sequences
+of similar length are rows of one call. No mask over pairs of tokens is made, except [longest × longest] of a call's
+rows in a layer with a sliding window.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class UnsupportedAttention(RuntimeError):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Neighbouring sequences of the pack that share an attention call, as `count` rows of `longest` tokens."""
+    """Neighbouring sequences, tokens start to end - 1 of the pack, that share an attention call as `count` rows of
+    `longest` tokens.
+    """
 
     start: int
     end: int
@@ -69,8 +72,8 @@ class Layout:
         return self._kept[key]
 
     def activate(self) -> None:
-        """Makes this the layout of every attention call until another is activated. It must still be active in a backward
-        pass that computes a layer again.
+        """Makes this the layout of every attention call until another is activated. It must still be active in a
+        backward pass that computes a layer again.
         """
         global _active
         _active = self
@@ -104,8 +107,8 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
 
 
 def active_layout(options: Mapping[str, Any], attention_mask: Tensor | None) -> Layout:
-    """The layout of this attention call. Raises UnsupportedAttention if no layout is active, or if the layer asks for soft
-    capping, sinks or a mask of its own."""
+    """The layout of this attention call. Raises UnsupportedAttention if no layout is active, or if the layer asks for
+    soft capping, sinks or a mask of its own."""
     if _active is None:
         raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:

@@ -1,8 +1,10 @@
 """Corrections for tokens that were sampled by another policy than π_old, the trainer's policy before the step.
 
 In: log-probabilities of sampled tokens under π_old and under the engine (π_engine); the two differ by kernels, by
-precision and by the age of the engine's weights. Out: one weight per token for the policy term of the loss, without a graph.
-Invariant: a weight of 0 leaves the token out of the policy term, but the denominators of loss_norm.py still count the token.
+precision and by the age of the engine's weights. Out: one weight per token for the policy term of the loss, without a
+graph.
+Invariant: a weight of 0 leaves the token out of the policy term, but the denominators of loss_norm.py still count the
+token.
 Source: truncated: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"; masked and
 geometric-mask: Liu et al. 2025, "When speed kills stability"; icepop: arXiv 2510.18855 §3; engine-logprobs: the ratio
 of PPO (1707.06347 eq. 6) with the policy that sampled as π_old.
@@ -15,8 +17,8 @@ from torch import Tensor
 
 from .policy_loss import MAX_LOG_RATIO, sequence_mean
 
-# Names that options.correction may have. `engine-logprobs` has no weight: the engine's log-probabilities take the place of
-# π_old in the clipped ratio.
+# Names that options.correction may have. `engine-logprobs` has no weight: the engine's log-probabilities take the place
+# of π_old in the clipped ratio.
 CORRECTIONS = ("none", "truncated", "masked", "icepop", "geometric-mask", "engine-logprobs")
 
 
@@ -25,7 +27,8 @@ def importance_weight(
 ) -> Tensor | None:
     """Weights of the correction `correction`, [tokens] float32; None if every weight is 1.
 
-    low, high: bounds on π_old / π_engine, or on its geometric mean over a sequence. old_logp, engine_logp, mask:
+    low, high: bounds on π_old / π_engine, for geometric-mask on its geometric mean over a sequence; truncated uses only
+    `high`. old_logp, engine_logp, mask:
     [tokens], float32. sequence: [tokens], int64 from 0, the index of each token's sequence.
     """
     if correction in ("none", "engine-logprobs"):
@@ -50,8 +53,8 @@ def truncated_weight(old_logp: Tensor, engine_logp: Tensor, cap: float) -> Tenso
 
 
 def masked_weight(old_logp: Tensor, engine_logp: Tensor, low: float, high: float) -> Tensor:
-    """Masked importance sampling (MIS) and IcePop: π_old / π_engine if it lies in [low, high], else 0, so that tokens on
-    which trainer and engine disagree are not trained on. IcePop names the band 0.5 to 5.
+    """Masked importance sampling (MIS) and IcePop: π_old / π_engine if it lies in [low, high], else 0, so that tokens
+    on which trainer and engine disagree are not trained on. IcePop names the band 0.5 to 5.
 
     old_logp, engine_logp: [tokens], float32, natural log. Returns [tokens], float32. 0 <= low < high, else
     ValueError.
@@ -64,8 +67,9 @@ def masked_weight(old_logp: Tensor, engine_logp: Tensor, low: float, high: float
 def geometric_mask(
     old_logp: Tensor, engine_logp: Tensor, mask: Tensor, sequence: Tensor, low: float, high: float
 ) -> Tensor:
-    """1 at every token of a sequence whose geometric mean of π_old / π_engine over its trained tokens lies in [low, high],
-    else 0: the sequence is left out whole. The geometric mean, unlike the product, does not shrink with the length.
+    """1 at every token of a sequence whose geometric mean of π_old / π_engine over its trained tokens lies in [low,
+    high], else 0: the sequence is left out whole. The geometric mean, unlike the product, does not shrink with the
+    length.
 
     old_logp, engine_logp, mask: [tokens], float32. sequence: [tokens], int64 from 0. Returns [tokens], float32.
     0 <= low < high, else ValueError.

@@ -2,10 +2,10 @@
 
 In: log-probabilities of trained tokens under the current and the old policy, advantages, the sequence of each token.
 Out: a scalar to minimise, and the tokens whose gradient the clip removed.
-Invariant: the denominators come from the whole optimizer batch before it is split (loss_norm.py), so the summed losses of the
-micro-batches, and their gradient, do not depend on the cut. A micro-batch holds whole sequences.
-Source: arXiv 2508.20722 eq. 6-7 (GRPO-RoC), 2402.03300 eq. 3 (GRPO), 2503.14476 eq. 8-12 (DAPO), 2503.20783 §3 (Dr.GRPO),
-2507.18071 eq. 5-7 (GSPO), 2506.13585 eq. 4-5 (CISPO), 1912.09729 (dual clip).
+Invariant: the denominators come from the whole optimizer batch before it is split (loss_norm.py), so the summed losses
+of the micro-batches, and their gradient, do not depend on the cut. A micro-batch holds whole sequences.
+Source: arXiv 2508.20722 eq. 6-7 (GRPO-RoC), 2402.03300 eq. 3 (GRPO), 2503.14476 eq. 8-12 (DAPO), 2503.20783 §3
+(Dr.GRPO), 2507.18071 eq. 5-7 (GSPO), 2506.13585 eq. 4-5 (CISPO), 1912.09729 (dual clip).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from torch import Tensor
 # is clipped.
 MAX_LOG_RATIO = 20.0
 
-# clip: min(rA, clip(r)A) per token; gspo: the same with one ratio r per sequence; cispo: clip(r) as a weight without a gradient.
+# Terms that are maximised. clip: min(rA, clip(r)A) per token; gspo: the same with one ratio r per sequence; cispo:
+# clip(r)·A·log π per token, with no gradient through clip(r).
 OBJECTIVES = ("clip", "gspo", "cispo")
 
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """loss: float32 scalar with a graph, nats. clipped: [tokens] bool, true for tokens whose gradient the clip removed
-    (cispo: capped).
+    """loss: float32 scalar with a graph, nats. clipped: [tokens] bool, true for tokens whose gradient the clip of the
+    ratio removed (cispo: whose ratio was clipped); tokens that only the dual clip bounds are false.
     """
 
     loss: Tensor
@@ -52,6 +53,7 @@ def policy_loss(
 
     logp, old_logp: [tokens], float32, natural log. mask: [tokens], float32, 0 or 1.
     advantage: [tokens], float32, the trajectory's advantage repeated.
+    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
     denominator: a number or [tokens], from `sequence_denominators` over the *whole* optimizer batch (all
     micro-batches and ranks), so that splitting the batch never changes the gradient.
     sequence: [tokens], int64 from 0, the index of each token's sequence; `gspo` needs it.
@@ -91,8 +93,8 @@ def policy_loss(
 
 
 def sequence_mean(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
-    """Mean of `values` over the masked tokens of a sequence, repeated at each of its tokens; 0 for a sequence without
-    masked tokens.
+    """Mean of `values` over the tokens of a sequence with mask 1, repeated at each of its tokens; 0 for a sequence
+    without such a token.
 
     values, mask: [tokens], float32. sequence: [tokens], int64 from 0. Returns [tokens].
     """

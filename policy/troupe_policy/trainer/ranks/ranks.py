@@ -51,7 +51,9 @@ class Ranks:
         return self.rank == 0
 
     def device(self, asked: torch.device) -> torch.device:
-        """This rank's own GPU if there are several ranks and `asked` is a GPU; else `asked`. Raises ValueError."""
+        """This rank's own GPU if there are several ranks and `asked` is a GPU; else `asked`. Raises ValueError if there
+        is no GPU for this rank.
+        """
         if self.size == 1 or asked.type != "cuda":
             return asked
         local = int(os.environ.get("LOCAL_RANK", self.rank))
@@ -69,7 +71,7 @@ class Ranks:
         return total.tolist()
 
     def any(self, flag: bool) -> bool:
-        """True on every rank when it is true on one. Collective."""
+        """True on every rank if `flag` is true on at least one. Collective."""
         return flag if self.size == 1 else self.sum([float(flag)])[0] > 0
 
     def every(self, value: object) -> list:

@@ -36,7 +36,9 @@ def empty_model(directory: str) -> PreTrainedModel:
 
 
 def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.device, *, half: bool) -> None:
-    """Shards every layer separately and the rest together. half: layers are gathered and run in bfloat16."""
+    """Shards every layer separately and the rest together, with rank 0's weights. half: layers are gathered and run in
+    bfloat16.
+    """
     weights = dict(model.state_dict()) if ranks.is_leader else None
     mesh = init_device_mesh(device.type, (ranks.size,))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
@@ -57,7 +59,9 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
 def put_whole(
     model: nn.Module, weights: Mapping[str, Tensor] | None, ranks: Ranks, *, trainable_only: bool = False
 ) -> None:
-    """Copies rank 0's whole tensors into the model, by name. The other ranks pass None. Collective."""
+    """Copies rank 0's whole tensors into the model, by name. The other ranks pass None. trainable_only: skip tensors
+    that need no gradient. Collective.
+    """
     done: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) in done or (trainable_only and not tensor.requires_grad):
@@ -74,8 +78,8 @@ def put_whole(
 
 
 def drop_unreduced(policy: nn.Module) -> None:
-    """Drops gradients that backward passes left on this rank without a reduction: FSDP2 would add them to the next ones,
-    and no public method of FSDP2 drops them.
+    """Drops gradients that backward passes left on this rank without a reduction: FSDP2 would add them to the next
+    ones, and no public method of FSDP2 drops them.
     """
     for module in policy.modules():
         if not isinstance(module, FSDPModule) or (group := module._get_fsdp_state()._fsdp_param_group) is None:

@@ -1,8 +1,8 @@
 """Conversions between whole tensors and the shards that each rank holds.
 
-In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function gives the same values, at
-most copied and converted to a dtype. A function that gathers is a collective call: every rank must make it, in the same
-order.
+In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function gives the same values,
+at most copied and converted to a dtype. A function that gathers is a collective call: every rank must make it, in the
+same order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Whole tensors by name, on the CPU of the leading rank; {} on the others. Collective. dtype: of the floating-point ones.
+    """Whole tensors by name, on the CPU of the leading rank; {} on the others. Collective. dtype: the floating-point
+    ones are converted to it.
 
     Gathers one tensor at a time: no device, and no rank but the leader, holds more than one of them whole.
     """

@@ -1,9 +1,9 @@
 """Starts several ranks of the trainer: this process becomes torchrun, which starts them and ends all when one ends.
 
-In: the command line of `troupe_policy.server`, the number of ranks and the hosts that they run on. Out: the same command
-line, once per rank of this host. Invariants: the process keeps its pid, so the kernel still ends it with its parent; every
-rank asks to be ended with torchrun, and every rank reads the parent's pipe to its end. Host 0 has the first ranks, rank 0
-among them.
+In: the command line of `troupe_policy.server`, the number of ranks and the hosts that they run on. Out: the same
+command line, once per rank of this host. Invariants: the process keeps its pid, so the kernel still ends it with its
+parent; every rank asks the kernel to kill it when torchrun dies, and ends at the end of stdin, which the parent holds
+open. Host 0 has the first ranks, rank 0 among them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True)
 class Places:
-    """ranks: of all hosts together. nodes: number of hosts. node: this host's number. rendezvous: HOST:PORT on host 0."""
+    """ranks: of all hosts together. nodes: number of hosts. node: this host's number. rendezvous: HOST:PORT on host 0.
+    """
 
     ranks: int
     nodes: int = 1
@@ -28,7 +29,9 @@ class Places:
     rendezvous: str | None = None
 
     def arguments(self) -> list[str]:
-        """torchrun's arguments. Raises ValueError if they do not say where several hosts meet."""
+        """torchrun's arguments. With several hosts, raises ValueError if the ranks cannot be spread evenly, this host's
+        number is not below `nodes`, or the rendezvous is not HOST:PORT.
+        """
         if self.nodes == 1:
             return ["--standalone", "--nproc-per-node", str(self.ranks)]
         if self.ranks % self.nodes or not 0 <= self.node < self.nodes:
@@ -59,7 +62,7 @@ def is_first_of_host() -> bool:
 
 
 def run_ranks(places: Places) -> None:
-    """Replaces this process by torchrun. Raises ValueError."""
+    """Replaces this process by torchrun. Raises ValueError as Places.arguments does."""
     arguments = places.arguments()
     # Set here, because torchrun would set it to 1 too and print three lines about it; the server's --threads decides.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
