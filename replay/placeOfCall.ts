@@ -1,4 +1,7 @@
-/** Describes where a call of a captured session stands in it, as text of one line. */
+/**
+ * Formats a call of a captured session as one line: its number, label, the call that it continues, its attempt, dialect
+ * and model.
+ */
 import type { CallStarted } from '../messages/facts'
 import { escapeForTerminal } from '../runtime/escapeForTerminal'
 

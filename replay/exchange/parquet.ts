@@ -6,7 +6,7 @@
  */
 import type { Columns, ColumnType, Row } from './tables'
 
-/** Parquet's own element of a column: optional, and a list where the column holds one for each row. */
+/** Parquet type of a column's values; for `ints` and `floats`, whose values are lists, that of the elements. */
 const elements: Readonly<Record<ColumnType, { readonly type: string; readonly converted_type?: string }>> = {
   string: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
   int: { type: 'INT32' },
@@ -36,7 +36,7 @@ export async function parquetOf(columns: Columns, rows: readonly Row[]): Promise
     name,
     data: rows.map(row => (type === 'time' && row[name] != null ? new Date(row[name] as number) : row[name])),
   }))
-  // Its types name each enumeration's members; the schema above is made of them.
+  // The writer's types expect literal types such as 'OPTIONAL'; here they are inferred as plain strings.
   const asked = { columnData, schema } as unknown as Parameters<typeof parquetWriteBuffer>[0]
   return Buffer.from(parquetWriteBuffer(asked))
 }

@@ -1,8 +1,8 @@
 /**
- * Tables of a run for data frames: a row a trajectory, or a row a turn.
+ * Tables of a run for data frames: `trajectories` has one row for each trajectory, `turns` one for each turn.
  *
  * in   exported trajectories        out  rows by the columns below, which keep their names, types and order
- * Invariant: a column is only ever added. Times are milliseconds since 1970; a value that the log has not is null.
+ * Invariant: columns are only ever added. Times are milliseconds since 1970; a value that the log lacks is null.
  */
 import type { TurnCompleted } from '../../messages/facts'
 import type { Trajectory } from '../trajectories/trajectory'
@@ -24,7 +24,7 @@ const trajectories = {
   purpose: 'string',
   /** Optimizer step that the rollout was requested for. */
   step: 'int',
-  /** Optimizer step that trained on it. */
+  /** Optimizer step that trained on the trajectory; null when none did. */
   trained_in: 'int',
   task: 'string',
   /** running, answered, truncated or failed. */
@@ -44,9 +44,9 @@ const trajectories = {
   finished_at: 'time',
   /** Conversation in OpenAI's shape, as JSON. */
   messages: 'string',
-  /** Token ids of prompt, turns and tool results; the next three are as long. */
+  /** Token ids of prompt, turns and tool results; `mask`, `logprobs` and `policy_versions` have the same length. */
   tokens: 'ints',
-  /** 1 where the model sampled the token. */
+  /** 1 where the model sampled the token, else 0. */
   mask: 'ints',
   logprobs: 'floats',
   policy_versions: 'ints',

@@ -107,8 +107,8 @@ function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undef
 }
 
 /**
- * Renders tokens as spans, coloured by the probability of the token: red below 0.1, orange below 0.5, yellow below 0.9.
- * Hovering shows id and logprob. `from`: number of tokens sampled before these.
+ * Renders tokens as spans, coloured by the probability of the token: red below 0.1, orange below 0.5, yellow below 0.9,
+ * no colour from 0.9 on. Hovering shows id and logprob. `from`: number of the trajectory's sampled tokens before `ids`.
  */
 function tokens(
   ids: Int32Array,

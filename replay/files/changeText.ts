@@ -1,4 +1,4 @@
-/** What a tool call changed in its environment, as plain text: a line for each path, and the difference of texts. */
+/** Formats what a tool call changed in its environment: a line for each path, and below it the diff of a text file. */
 import type { Store } from '../../environments'
 import type { FilesChanged } from '../../messages/facts'
 import { fileDiff } from './trajectoryFiles'
@@ -13,7 +13,7 @@ export const restoredText = {
 
 export interface ChangeLine {
   readonly line: string
-  /** Difference of the file's text; absent where the store lacks it, or it is no text. */
+  /** Diff of the file's text, as lines; absent where `fileDiff` gives none, or the texts are equal. */
   readonly diff?: readonly string[]
 }
 
@@ -22,7 +22,7 @@ export function changeHead({ snapshot, changes, bytes, restored }: FilesChanged)
   return `files ${snapshot.slice(0, 12)}  ${changes} changed, ${bytes} bytes in all${made}`
 }
 
-/** @param store where snapshots lie; undefined: paths alone are told */
+/** @param store where the snapshots are; undefined: the lines name paths without diffs */
 export function changeLines(files: FilesChanged, store: Pick<Store, 'root'> | undefined): readonly ChangeLine[] {
   const { changed, changes } = files
   const lines = changed.map((file): ChangeLine => {

@@ -1,12 +1,14 @@
 /**
  * Difference of two texts, line by line, in the unified form of diff(1).
  *
- * in   two texts        out  lines: ' ' both have it, '-' the first alone, '+' the second alone, '@@' where each part begins
- * Invariant: pure; applying the lines to the first text gives the second. Texts with more lines than the bound give undefined:
- * the comparison takes time and memory in proportion to the product of what differs.
+ * in   two texts
+ * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' where each part begins
+ * Invariant: pure; applying the lines to the first text gives the second. Equal lines at both ends are cut off first;
+ * the comparison takes time and memory in proportion to the product of the two remaining line counts, and returns
+ * undefined if that product is above 1,000,000.
  */
 const context = 3
-/** Upper bound on the product of the lines that differ, after the equal ends are cut off. */
+/** Upper bound on the product of the two texts' line counts, after equal lines at both ends are cut off. */
 const mostCells = 1_000_000
 
 export function lineDiff(a: string, b: string): readonly string[] | undefined {
@@ -51,7 +53,10 @@ function editsOf(a: readonly string[], b: readonly string[]): readonly string[] 
   return edits
 }
 
-/** Leaves out equal lines that are far from a difference. */
+/**
+ * Leaves out equal lines that are more than `context` lines away from a difference, and puts an `@@` line before each
+ * part.
+ */
 function hunks(edits: readonly string[]): readonly string[] {
   const near = edits.map(() => false)
   edits.forEach((edit, at) => {
@@ -71,7 +76,10 @@ function hunks(edits: readonly string[]): readonly string[] {
   return lines
 }
 
-/** A last line without a break is marked, as diff(1) does, so that it differs from one with a break. */
+/**
+ * Splits a text into lines. A last line that does not end in a line break is marked, as diff(1) does, so that it
+ * differs from one that does.
+ */
 function linesOf(text: string): readonly string[] {
   if (text === '') return []
   const lines = text.split('\n')

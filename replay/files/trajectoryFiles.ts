@@ -1,9 +1,9 @@
 /**
  * Files of a trajectory over its turns: what each tool call changed, and what the files were after a turn.
  *
- * in   the trajectory's facts, the store of snapshots of this machine        out  changes with their text; files
- * Invariant: the facts say which paths changed, wherever the log is read. Contents come from the store, which may have lost a
- * snapshot or never had it: then they are absent, never made up.
+ * in   the trajectory's facts, this machine's store of snapshots        out  changes with their text; files
+ * Invariant: the facts say which paths changed, wherever the log is read. Contents come from the store, which may have
+ * lost a snapshot or never had it: then they are absent, never made up.
  */
 import { closeSync, constants, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,14 +18,17 @@ type Layers = Pick<Store, 'root'>
 /** Longest file whose text is compared, in bytes. */
 const mostBytes = 256 * 1024
 
-/** Lines of the difference that a call made to a file; undefined if the store lacks it, or it is no text. */
+/**
+ * Diff lines of a file that a call changed. Undefined if the store lacks the file, if the file is not UTF-8 text or is
+ * over 256 KiB before or after the call, or if too much differs (`lineDiff`).
+ */
 export function fileDiff(store: Layers, { before, snapshot }: FilesChanged, file: ChangedFile) {
   const was = file.change === 'added' ? '' : textIn(store, before, file.path)
   const is = file.change === 'removed' ? '' : textIn(store, snapshot, file.path)
   return was === undefined || is === undefined ? undefined : lineDiff(was, is)
 }
 
-/** Snapshot of the files after turn `turn` (default: the last); undefined if no call had changed any. */
+/** Snapshot of the files after turn `turn` (default: the last); undefined if no call up to then changed a file. */
 export function snapshotAfter(facts: Facts, turn = Number.POSITIVE_INFINITY): string | undefined {
   let last: string | undefined
   for (const fact of facts) if (fact.type === 'tool.completed' && fact.turn <= turn) last = fact.files?.snapshot ?? last
@@ -68,7 +71,7 @@ export interface FileDifference {
   readonly path: string
   readonly a: 'absent' | 'present'
   readonly b: 'absent' | 'present'
-  /** Lines of the difference; absent where one of the two is no text. */
+  /** Diff lines; absent where one of the two is no text, is over 256 KiB, or too much differs. */
   readonly lines?: readonly string[]
 }
 

@@ -1,9 +1,10 @@
 /**
  * Reruns the notebook cells of a trajectory to be forked, because the sandbox session that held their state is gone.
  *
- * in   a trajectory, the turn to fork at        out  cells whose output now differs from the recorded one
- * The fork's notebook has the state that the cells make now, while the model is shown the recorded output; so the caller
- * warns the user about every cell whose output differs.
+ * in   a trajectory, the turn to fork at
+ * out  cells before that turn whose output now differs from the recorded one
+ * The fork's notebook has the state that the cells make now, while the model is shown the recorded output; so the
+ * caller warns the user about every cell whose output differs.
  */
 import { codeOptions } from '../../actors/tools/codeEnvironment'
 import { openRunTools } from '../../actors/tools/runTools'
@@ -50,7 +51,10 @@ export async function changedCells(
   }
 }
 
-/** Milliseconds allowed for starting the sandbox, on top of the cells' own timeouts. */
+/**
+ * Milliseconds for starting the sandbox. The time limit of a cell is this, plus one tool timeout for the cell and one
+ * for each cell before it.
+ */
 const graceMs = 30_000
 
 /**

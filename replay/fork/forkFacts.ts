@@ -2,8 +2,8 @@
  * Makes the facts that a forked trajectory begins with: the parent's first turns, as they were recorded.
  *
  * in   a trajectory's accepted facts, the turn to fork at, what the fork changes        out  the facts of each fork
- * Invariant: shared turns are copied token by token; none is generated, run or rendered again. Only an edited tool
- * result drops the context rendered after it, which the coordinator then asks to be rendered anew.
+ * Invariant: shared turns are copied token by token; none is generated, run or rendered again. If a tool result is
+ * edited, the context that was rendered after it is left out; the coordinator has it rendered anew.
  */
 import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '../../messages/facts'
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
@@ -23,7 +23,7 @@ export interface TurnFork {
    */
   readonly seed?: number
   readonly temperature?: number
-  /** Text that replaces the tool result that was recorded last before the fork's first own turn. */
+  /** Text that replaces the last tool result of turn `turn` − 1, the one before the fork's first own turn. */
   readonly toolResult?: string
   /** Names of the tools that the forks may call. Default: the parent's tools. */
   readonly tools?: readonly string[]
@@ -49,8 +49,9 @@ const shared = epoch(0)
 
 /**
  * Makes the facts that begin `times` forks of the parent: for each, its request and a copy of the parent's facts before
- * `turn`. @throws TroupeError replay.captured for a session of the gateway; replay.no_turn; replay.no_tool_result when a tool result is to be edited and none comes
- * directly before the turn
+ * `turn`.
+ * @throws TroupeError replay.captured for a session of the gateway; replay.no_turn when the parent has no finished turn
+ * `turn`; replay.no_tool_result when a tool result is to be edited and turn `turn` − 1 has none
  */
 export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan

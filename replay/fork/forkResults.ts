@@ -1,7 +1,8 @@
 /**
  * Reads the results of a run of forks, and estimates each turn's value: the mean reward of the forks that began there.
  *
- * in   a recorded run that `runForks` wrote        out  a result for each fork; a mean with its standard error for each turn
+ * in   a recorded run that `runForks` wrote
+ * out  a result for each fork; a mean with its standard error for each turn
  */
 import { standardError } from '../../kernels'
 import { factsOf, type RecordedRun } from '../log/recordedRun'

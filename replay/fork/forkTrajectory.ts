@@ -1,7 +1,8 @@
 /**
- * Forks a trajectory: plans, runs the forks live in a run of their own, and reads how each ended.
+ * Forks a trajectory: plans the forks, runs them live in a run of their own, and reads how each ended.
  *
- * in   the log of the parent's run, a trajectory, what its forks change        out  the plan and the result of every fork
+ * in   the log of the parent's run, a trajectory, what its forks change
+ * out  the plan and the result of every fork
  * Invariant: the parent's log is closed before the run of the forks opens, and is never written.
  */
 import { checkNewRun, openNewRun } from '../../runtime/openRun'
@@ -20,9 +21,9 @@ export interface ForkObserver {
   /** Receives the number of forks that have ended, and the number of all forks. */
   readonly onEnded?: (ended: number, all: number) => void
   /**
-   * Aborting the signal ends the forks early, and its reason, as text, becomes the reason of `run.finished`. The
-   * results then list forks that had not ended as running. A signal that is aborted before the forks' run is opened
-   * rejects the call.
+   * Aborting the signal ends the forks early; its reason, as text, becomes the reason of `run.finished`. The results
+   * then list as `running` the forks that had not ended. If the signal is aborted before the forks' run is opened, the
+   * call rejects with its reason.
    */
   readonly signal?: AbortSignal
 }

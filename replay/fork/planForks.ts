@@ -2,7 +2,8 @@
  * Plans the forks of a trajectory: the turns they share with it, and the weights and code that each fork continues
  * with.
  *
- * in   a recorded trajectory, what its forks do otherwise        out  the facts that the forks begin with, by weights
+ * in   a recorded trajectory, what its forks do otherwise        out  the facts that the forks begin with, grouped by
+ * the weights that they continue with
  * Invariant: weights, tools and rewards that a fork needs are checked to exist before a run is begun.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
@@ -64,17 +65,21 @@ export interface ForkPlan {
   readonly parts: readonly ForkPart[]
   /** Name of the new run that holds the forks. */
   readonly run: string
-  /** In words, what the code of the forks finds installed otherwise than the parent's did; empty for older logs. */
+  /**
+   * Differences between the tool environment of the parent's run and that of the forks (such as installed packages),
+   * one text each. Empty when there are none, and for logs of versions that did not record the environment.
+   */
   readonly environmentChanges: readonly string[]
 }
 
 const maxToolResultBytes = 256 * 1024
 
 /**
- * Plans the forks of the trajectory that `asked` names: its id, or a part of its id.
- * @throws TroupeError replay.no_match, replay.ambiguous; replay.captured; replay.no_turn, replay.no_tool_result; replay.no_code when the
- * recipe lacks a tool or a reward that the forks need; replay.no_weights when the weights are not on disk;
- * replay.too_large, replay.cannot_read for the file of the edited tool result; config.no_recipe, config.invalid
+ * Plans the forks of the trajectory that `asked` names: its id, or a part that only one trajectory's id has.
+ * @throws TroupeError replay.no_match, replay.ambiguous for `asked`; replay.captured for a session of the gateway;
+ * replay.no_turn, replay.no_tool_result; replay.no_code when the recipe lacks a tool or a reward that the forks need;
+ * replay.no_weights when the weights are not on disk; replay.too_large, replay.cannot_read for the file of the edited
+ * tool result; config.no_recipe, config.invalid
  */
 export async function planForks(recorded: RecordedRun, asked: string, options: ForkOptions): Promise<ForkPlan> {
   const id = resolveId(asked, await trajectoriesOf(recorded))
@@ -101,8 +106,8 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
     if (part === undefined) byDirectory.set(weights.directory, { weights, turns: [turn] })
     else part.turns.push(turn)
   }
-  // Start orders (numbers in the order of requests) ascend over all parts: the coordinator would take a lower one for a
-  // repeated request.
+  // Start orders (`order` of `rollout.requested`) must ascend over all parts: the coordinator ignores a request whose
+  // order is not above the highest so far, as a repeated one.
   let order = 0
   const parts = [...byDirectory.values()].map((part): ForkPart => {
     const forks = part.turns.map(turn => {

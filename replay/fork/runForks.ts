@@ -50,9 +50,9 @@ const graceMs = 30_000
 
 /**
  * Runs the forks. Resolves when every fork has a reward, has no reward because judging failed, or has failed; or when
- * the user has stopped the run.
+ * `stopped` has resolved.
  * @throws TroupeError config.other_tokenizer when the model's tokenizer is not the parent run's; replay.forks_late when
- * forks are still open after their deadline
+ * forks are open and none has ended for the recipe's rollout deadline plus 30 s
  */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
   const all = childrenOf(forked.parts).length
@@ -151,7 +151,7 @@ async function begin(journal: Journal, { weights, forks }: ForkPart, root: strin
 async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: ForkedRunOptions): Promise<undefined> {
   const open = new Set(childrenOf([part]))
   const all = open.size
-  // The deadline counts anew whenever a fork ends: others may have waited for its place on the engine.
+  // The deadline starts again whenever a fork ends: the others may have waited for its place on the engine.
   const afterMs = code.config.rollout.deadlineMs + graceMs
   let deadline = fx.elapsed() + afterMs
   let at = 0

@@ -1,10 +1,11 @@
 /**
- * Finds decisions of one partition's owner that follow from what does not count: an answer to a former attempt, an answer
- * or a decision under a former owner, a request of a former curriculum.
+ * Finds decisions of one partition's owner that rest on facts that do not count: an answer to a former attempt, an
+ * answer or a decision under a former owner, a request of a former curriculum.
  *
- * in   the facts of one partition of `trajectories`, in the log's order        out  violations; for each fact whether it counts
- * Basis: an owner decides by a prefix of this partition, so a decision that counts may be out of date but never ahead of what
- * counts before it. A decision that is ahead is accused only if an ignored fact explains it; others are faults of another kind.
+ * in   the facts of one partition of `trajectories`, in the log's order
+ * out  violations; for each fact whether it counts
+ * Basis: an owner decides by a prefix of this partition, so its decision may be out of date, but never ahead of the
+ * counted facts before it. A decision that is ahead is reported only if an ignored fact explains it.
  */
 import type { Fact, GroupClosed, RolloutRequested, TrajectoryFact } from '../../messages/facts'
 import { type GroupId, groupOf, memberOf, type TrajectoryId, trajectoryId } from '../../messages/ids'
@@ -15,7 +16,7 @@ interface ModelGroup {
   readonly purpose: RolloutRequested['purpose']
   readonly members: Map<number, ModelRollout>
   isClosed: boolean
-  /** True once the grouper needs nothing more: the group was decided, or is not selected from. */
+  /** True once the group was selected or rejected; for a group that is not trained on, once it is closed. */
   isDecided: boolean
 }
 
@@ -24,14 +25,14 @@ type Decision = Extract<TrajectoryFact, { readonly epoch: unknown; readonly traj
 export class Answers {
   readonly violations: Violation[] = []
   private readonly groups = new Map<GroupId, ModelGroup>()
-  /** Requests of a replaced curriculum, until the rollout is requested again. */
+  /** Positions of requests that a replaced curriculum wrote, until a request of the rollout counts. */
   private readonly replaced = new Map<TrajectoryId, string>()
   private highestOrder = -1
   private curriculum = -1
 
   /**
-   * Takes the next fact; returns true if it counts. `isCurrent`: false if it carries the epoch of another claim than the
-   * latest one.
+   * Takes the next fact; returns true if it counts. `isCurrent`: false if the fact carries an epoch other than that of
+   * the latest claim.
    */
   take(fact: TrajectoryFact, isCurrent: boolean, place: string): boolean {
     switch (fact.type) {
@@ -100,7 +101,8 @@ export class Answers {
       if (!counts) rollout.ignored.set('reward', place)
       return counts
     }
-    // An agent leads the rollout: its calls are in facts of their own, and the turns behind them follow no rule of order.
+    // In a session that an agent leads, the calls are facts of their own, and the turns that answer them come in any
+    // order.
     if ((fact as Fact).type === 'session.opened') rollout.isLed = true
     if (rollout.isLed && fact.type.startsWith('turn.')) return false
     if (isDecision && isCurrent) this.judge(fact, rollout, place)
@@ -166,7 +168,7 @@ export class Answers {
     this.violations.push({ kind: 'former-answer', places, message })
   }
 
-  /** Frees a group that is over, as an owner does. */
+  /** Frees a group that is closed and decided, and whose members have all ended, as its owner does. */
   private forget(id: GroupId, group: ModelGroup): void {
     const isOver =
       group.isClosed && group.isDecided && [...group.members.values()].every(({ isFinished }) => isFinished)

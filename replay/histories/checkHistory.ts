@@ -1,9 +1,12 @@
-/** Checks the ownership in a recorded run's history: see historyChecker.ts. `replay verify` does it beside its other checks. */
+/** Checks who owned what in a recorded run's history (historyChecker.ts). `replay verify` includes this check. */
 import type { RecordedRun } from '../log/recordedRun'
 import { HistoryChecker } from './historyChecker'
 import type { Violation } from './violation'
 
-/** Lists the violations; empty for a lawful history. Unreadable records are left out and listed in `recorded.faults`. */
+/**
+ * Lists the violations; empty if the history keeps the rules. Unreadable records are skipped and listed in
+ * `recorded.faults`.
+ */
 export async function checkHistory(recorded: RecordedRun): Promise<readonly Violation[]> {
   const checker = new HistoryChecker()
   for (const topic of ['runs', 'trajectories', 'learner'] as const) {

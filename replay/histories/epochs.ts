@@ -3,9 +3,9 @@
  *
  * in   claims with their offsets, and facts that carry an epoch, each with the process that wrote it
  * out  epochs that no claim made; epochs under which a second process wrote
- * Invariant: an epoch is the offset of one claim, so the process that made the claim is the only one that may write under it.
- * Earlier versions wrote no claims of learners, and no writers: what lies before the first claim is not judged, and a fact without
- * a writer not compared. Of many facts of one writer, the first is named.
+ * Invariant: an epoch is the offset of one claim, so only the process that made the claim may write under it. Earlier
+ * versions wrote no learner claims and no writers: facts before the first claim are not judged, and facts without a
+ * writer are not compared. For several facts of one writer under one epoch, the violation names the first.
  */
 import type { Violation, ViolationKind } from './violation'
 
@@ -51,7 +51,7 @@ export class Epochs {
     else acts.count++
   }
 
-  /** Lists what is wrong, once all claims are known. */
+  /** Lists the violations. Call it after all claims were given to `claimed`. */
   violations(): readonly Violation[] {
     const found: Violation[] = []
     for (const [epoch, byWriter] of this.acts) {

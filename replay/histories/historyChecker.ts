@@ -1,10 +1,11 @@
 /**
- * Checks a run's history in the manner of Jepsen: the claims and epochs of partitions, learner, curriculum and scheduler, in
- * the order in which the log linearises them, and what each owner's decisions show that it counted.
+ * Checks a run's history in the manner of Jepsen: the claims and epochs of partitions, learner, curriculum and
+ * scheduler, in the order of the log, and whether each owner's decisions rest on facts that count.
  *
- * in   the facts of `runs`, `trajectories` and `learner`, topic by topic, each partition in its order        out  violations
- * Invariant: a lawful history is never accused: late, repeated and fenced facts are no violation, only two processes that act
- * under one claim, and decisions that follow from what does not count.
+ * in   the facts of `runs`, `trajectories` and `learner`, topic by topic, each partition in its order
+ * out  violations
+ * Invariant: a history that keeps the rules is never accused. Late, repeated and fenced facts are no violation; two
+ * processes that act under one claim, and decisions that follow from facts that do not count, are.
  */
 import { isStale } from '../../actors/ownership/fencing'
 import type { Fact, GroupSelected, StepStarted, TrajectoryFact } from '../../messages/facts'
@@ -29,12 +30,15 @@ export class HistoryChecker {
   private readonly learners = new Epochs('two-learners', 'learner', true)
   private readonly curricula = new Epochs('two-curricula', 'curriculum', false)
   private readonly selections = new Set<GroupId>()
-  /** Selections that do not count, of groups without one that does. */
+  /** Positions of selections that do not count, of groups that have no selection that counts. */
   private readonly uncounted = new Map<GroupId, string>()
   private readonly found: Violation[] = []
   private learner: number | undefined
 
-  /** Takes the next fact; returns true if it counts for its owner. */
+  /**
+   * Takes the next fact; returns true if it counts: its writer was not replaced and, in `trajectories`, it keeps the
+   * rules.
+   */
   take(entry: Entry): boolean {
     const { writer } = entry
     const fact = entry.message as Fact

@@ -1,15 +1,19 @@
 /**
- * Sequential model of one rollout: which of its facts count by the rules of the protocol, and which answers were ignored.
+ * Sequential model of one rollout: which of its facts count by the rules of the protocol, and which were ignored.
  *
- * in   the facts of one trajectory that no claim has fenced off, in the log's order        out  for each: whether it counts
- * It is written from the rules and not from the coordinator's code, so that an error in one of the two shows.
- * Rules: a turn is asked before it is answered, under growing attempts; an answer counts for the attempt asked last, once; a
- * turn's tokens are appended to once every call has its answer; nothing but a reward counts after the end.
+ * in   the facts of one trajectory that no claim has fenced off, in the log's order
+ * out  for each fact: whether it counts
+ * It is written from the rules and not from the coordinator's code, so that an error in one of the two shows. Rules: a
+ * turn is asked before it is answered, and attempts grow; an answer counts once, for the attempt asked last; tool
+ * results are appended after every call of the turn has its answer; after the end only a reward counts.
  */
 import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, RolloutRequested, ToolCompleted, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 
-/** Number of attempts without a token in a row after which a rollout fails. */
+/**
+ * Number of interrupted attempts in a row without a token after which a rollout fails. An aborted attempt ends such a
+ * row.
+ */
 const mostFaults = 5
 
 interface ModelCall {
@@ -31,7 +35,10 @@ export class ModelRollout {
   hasReward = false
   /** True once an agent's session was opened: the rollout's turns are then those of its calls. */
   isLed = false
-  /** Places of facts that did not count, by what they would have done: `turn.completed#2`. */
+  /**
+   * Position of the latest ignored fact of each kind, by type, turn and call, such as `turn.completed#2`; `reward` for
+   * rewards.
+   */
   readonly ignored = new Map<string, string>()
   private phase: 'turn' | 'tools' | 'append' | 'ended' = 'turn'
   private attempt = -1

@@ -1,11 +1,11 @@
 /**
- * Checks that a replaced scheduler stops: it may not assign a rollout that was asked for after its replacement.
+ * Checks that a replaced scheduler stops: it may not start a rollout that was asked for after its replacement.
  *
  * in   scheduler.claimed, turn.asked, rollout.started of one partition, with their writers, in the log's order
  * out  violations
- * A scheduler's facts carry no epoch, and one that is being replaced may finish what it knew. What it could not know before
- * the later claim shows that it went on. A process that is elected again may act shortly before its own next claim; so a
- * start is judged only when the next claim, or the log's end, is known.
+ * A scheduler's facts carry no epoch, and one that is being replaced may finish the requests from before the later
+ * claim. Starting a rollout first asked for after that claim shows that it went on. A process that is elected again may
+ * act shortly before its own next claim; so a start is judged only when the next claim, or the log's end, is known.
  */
 import type { Writer } from './epochs'
 import type { Violation } from './violation'
@@ -25,7 +25,10 @@ export class Schedulers {
   private readonly claims: Claim[] = []
   /** First `turn.asked` of each rollout that has not started. */
   private readonly asked = new Map<string, Asked>()
-  /** Starts by a replaced scheduler, by its process, until its next claim. */
+  /**
+   * Violations of each replaced scheduler's process that are not final. The next claim confirms them, but drops those
+   * of the process that makes it.
+   */
   private suspects = new Map<string, Violation[]>()
   private readonly found: Violation[] = []
 

@@ -1,4 +1,6 @@
-/** A breach of the rules of ownership in a log: two processes that acted as one, or an answer that should not have counted. */
+/**
+ * A breach of the rules of ownership in a log: two processes acted as one, or an answer was used that does not count.
+ */
 
 /**
  * two-owners, two-learners, two-curricula: another process than the one that made the claim wrote under its epoch.
@@ -16,7 +18,9 @@ export type ViolationKind =
 
 export interface Violation {
   readonly kind: ViolationKind
-  /** Positions (topic:partition:offset): what is violated first, such as the claim; last the fact that shows it. */
+  /**
+   * Positions (topic:partition:offset): first the claim or the ignored fact, last the fact that shows the violation.
+   */
   readonly places: readonly string[]
   readonly message: string
 }

@@ -1,6 +1,7 @@
 /**
  * Folds (adds up) a run's facts into progress figures, step by step. The fold reads no clock, only the times in the
- * facts, so a live run and its log give the same rates; rollouts that end after their step are in the log's report only.
+ * facts. Live, a step's report has the rollouts that had ended by then; from a log that is read topic by topic, it also
+ * has those that ended later.
  *
  * in   a run's facts and engine statuses        out  a report for each completed step and evaluation, and the summary
  */
@@ -23,7 +24,7 @@ export interface StepReport {
    */
   readonly toolErrorRateInPositives: number | null
   readonly toolErrorRate: number | null
-  /** Mean number of sampled tokens of a rollout. */
+  /** Mean number of sampled tokens of a finished rollout. */
   readonly meanTokens: number
   readonly meanTurns: number
   readonly truncatedShare: number
@@ -76,8 +77,9 @@ const ratio = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0)
 
 /**
- * Creates the fold. `positiveAbove`: a rollout with a reward above this is a positive, whose tool errors are counted.
- * `onlyEnds`: keeps the first and the latest step and evaluation alone, so that a run of months does not fill the memory.
+ * Creates the fold. `positiveAbove`: rollouts with a reward above it are the positives of `toolErrorRateInPositives`.
+ * `onlyEnds`: keeps only the first and the latest step and evaluation, so that a run of months does not fill the
+ * memory.
  */
 export function progress({ positiveAbove = 0, onlyEnds = false } = {}): Progress {
   const tallies = new Map<number, Tally>()

@@ -1,5 +1,6 @@
 /**
- * Folds a recorded run into the figures of its steps and evaluations, the same that `train --json` prints.
+ * Folds a recorded run into the figures of its steps and evaluations. `train --json` prints the same ones, but without
+ * the rollouts that ended after their step.
  *
  * in   a recorded run        out  a report for each completed step, and each evaluation
  */
@@ -18,7 +19,8 @@ export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   const { positiveAbove } = (await configOf(recorded)).selection
   const folded = progress({ positiveAbove })
   const counts = fence()
-  // The trajectories topic comes first: the end of a step reports the rollouts that the fold has seen by then.
+  // The topic `trajectories` comes first: the report of a step contains the rollouts that the fold has taken before the
+  // step's end.
   for (const topic of ['trajectories', 'runs', 'learner'] as const) {
     await recorded.scan(topic, entry => {
       if (counts(entry)) folded.take(entry.message as Fact)

@@ -2,7 +2,7 @@
  * Sums up the rollouts of each training step from the rows of a run's index, without reading the log.
  *
  * in   summaries of trajectories        out  figures by step
- * Invariant: equal to the figures that `runProgress` folds from the same log, where both have them.
+ * Invariant: for a step without running rollouts, figures that `runProgress` folds from the same log too are equal.
  */
 import { errorRate } from '../../actors/curriculum/errorRate'
 import { groupOf } from '../../messages/ids'
@@ -16,7 +16,7 @@ export interface StepFigures {
   readonly failed: number
   /** Mean reward of the rollouts that have one, before any selection. */
   readonly reward: number | null
-  /** Share of those rollouts with a reward above `positiveAbove`. */
+  /** Share of the rollouts with a reward whose reward is above `positiveAbove`. */
   readonly positiveShare: number | null
   readonly meanTokens: number | null
   readonly meanTurns: number | null

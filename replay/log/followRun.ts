@@ -25,7 +25,10 @@ export interface FollowRunOptions {
   readonly wants?: (id: string) => boolean
   /** Types of facts to deliver. Default: all. */
   readonly types?: readonly string[]
-  /** Delivers only facts with this text in one of their values; case does not matter. */
+  /**
+   * Delivers only facts with this text in a string or number among their values; case does not matter. Token ids and
+   * logprobs are not searched.
+   */
   readonly text?: string
   /** true: skips the facts that the log already holds. */
   readonly fromNow?: boolean

@@ -1,7 +1,9 @@
 /**
- * Finds out whether the process that a supervision tree names still exists.
+ * Finds out whether the process that wrote a supervision tree still exists.
  *
- * in   a tree        out  its standing; a process on another host cannot be seen from here
+ * in   a tree
+ * out  stopped: the tree says that all its actors ended. on another host: the process cannot be seen from here. running
+ * or gone: whether this host has a process with that id
  */
 import { hostname } from 'node:os'
 import type { SupervisionTree } from './supervisionTrees'

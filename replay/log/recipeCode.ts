@@ -1,9 +1,9 @@
 /**
- * Loads the code of a recipe, which no log contains: its tools and its rewards.
+ * Loads the code of a recipe, its tools and its rewards, which no log contains.
  *
  * in   the configuration that a run was started under; optionally another recipe, by name or as a file
- * out  the code of that recipe, else of the run's own recipe if a built-in one has its name; the configuration to use
- * it under
+ * out  the code and the configuration to use it under. Code: that of the other recipe if one is named; else that of the
+ * run's recipe if it can be loaded by its name, as a built-in one can; else the built-in Python tool alone
  */
 
 import type { Recipe, RecipeConfig } from '../../config'
@@ -17,8 +17,8 @@ export interface RecipeCode {
 }
 
 /**
- * Loads the code of `given`, or of the run's own recipe.
- * @throws TroupeError config.no_recipe, config.invalid, for the recipe that `given` names
+ * Loads the code of the recipe `given` (a name or a file), else that of the run's own recipe.
+ * @throws TroupeError config.no_recipe, config.invalid when `given` cannot be loaded
  */
 export function recipeCode(config: RecipeConfig, given?: string): RecipeCode {
   if (given === undefined) return { recipe: ownCode(config.name), config }

@@ -1,7 +1,8 @@
 /**
  * Opens a recorded run for reading only: every message with its position, and the records that could not be read.
  *
- * in   --bus, --run, --at        out  entries topic by topic, partition by partition, in order; faults beside them
+ * in   bus, run and `--at` position        out  entries topic by topic, partition by partition, in order; faults beside
+ * them
  * Invariant: reading writes nothing to the bus or to the run's files, joins no consumer group and sends no dead letter,
  * so the run stays as it is. A record that cannot be read becomes a fault with its position, and the other records are
  * still delivered.
@@ -79,7 +80,8 @@ export interface RecordedRun {
 }
 
 /**
- * Distance between two wanted records, in records, above which a second read is cheaper than reading through the gap.
+ * Distance between two wanted offsets above which `pick` starts another read. Up to it, reading the records between
+ * them costs less.
  */
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 

@@ -4,8 +4,9 @@ import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf } from '../../messages/ids'
 
 /**
- * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. A rollout
- * that an agent leads is ended by the agent's program, unless its group was closed before.
+ * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. If an
+ * agent leads a rollout, its `turn.asked` and `rollout.finished` come from the gateway and are no decisions, except the
+ * end of a rollout whose group was closed.
  */
 export function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {
   if (fact.type === 'turn.asked' || fact.type === 'rollout.finished') {

@@ -50,16 +50,18 @@ export interface Rerun {
   /** Number of recorded decisions that today's code takes too. */
   readonly same: number
   /**
-   * Number of recorded decisions that a passed deadline explains; `askedAgain`: that a restart of the actor explains.
+   * Number of recorded decisions that no fact caused and a passed deadline explains. `same` counts them too if they are
+   * equal.
    */
   readonly byClock: number
+  /** As `byClock`, for decisions that a restart of the actor explains: it asks again for what has no answer. */
   readonly askedAgain: number
   /**
    * Number of decisions recorded twice with equal content: the owner wrote the second before it had read the first. The
    * two count as one.
    */
   readonly repeated: number
-  /** Number of decisions by former owners; no other count includes them. */
+  /** Number of decisions by former owners, which are not compared. */
   readonly fenced: number
   /**
    * Number of decisions that a fork copied from its parent, or an import from a file. This run's code did not take
@@ -76,7 +78,10 @@ export interface Stepped {
   readonly entry: Entry
   /** True when the fact changed the state; a stale or repeated fact does not. */
   readonly counts: boolean
-  /** True when today's code takes this decision too; null when the fact is not a decision of the partition's owner. */
+  /**
+   * True when today's code takes this decision too; null when the fact is no decision of the partition's owner, or is
+   * one that is not compared (by a former owner, or copied).
+   */
   readonly agrees: boolean | null
   readonly divergences: readonly Divergence[]
   /** Facts that today's code decides in answer to the recorded one. */
@@ -149,8 +154,8 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     const key = factKey(fact)
     const about = aboutOf(fact)
     now = fact.at
-    // The trial uses a new behaviour, since a behaviour never repeats a request: a trial on `make`'s first one would affect
-    // the next.
+    // The trial uses a new behaviour: a behaviour never repeats a request, so a trial on the first one would affect its
+    // later decisions.
     const ticked = attempt(() => make().decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)
     if (clock !== undefined) {

@@ -1,10 +1,10 @@
 /**
- * Saves what is before the damage of a log as a run of the same name in another directory.
+ * Saves what was written before the damage of a log, as a run of the same name in another directory.
  *
  * in   a damaged run on lmdb      out  a new run that can be read, verified and resumed; what was lost
- * Invariants: the damaged run is only read. The facts that are saved are those of one moment: each partition up to the
- * last record before the first damage in time, so no fact stands without those that it follows from. Statuses and dead
- * letters are saved up to that moment as far as they can be read; commands follow from facts and are left out.
+ * Invariants: the damaged run is only read. All fact partitions are cut at one time, the earliest at which a damaged
+ * partition's intact records end; so no fact is saved without those that it follows from. Statuses and dead letters are
+ * saved up to that time, as far as they can be read. Commands follow from facts and are left out.
  */
 import { cp, readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -32,7 +32,7 @@ export interface LostOffsets {
   readonly topic: string
   readonly partition: number
   readonly from: number
-  /** Last offset that is known; null when the damage hides how many there were. */
+  /** Last lost offset; null when the damage hides how many records followed `from`. */
   readonly through: number | null
 }
 
@@ -44,8 +44,9 @@ export interface Salvaged {
   readonly until: number | null
   readonly damage: readonly string[]
   readonly lost: readonly LostOffsets[]
-  /** Trajectories of which records were lost that could still be read, and steps that are not in the new run. */
+  /** Trajectories with records that could still be read but are not in the new run. */
   readonly trajectories: readonly string[]
+  /** Steps whose `step.completed` could still be read but is not in the new run. */
   readonly steps: readonly number[]
 }
 
@@ -89,7 +90,8 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     let until = Number.POSITIVE_INFINITY
     for (const [part, { isCut, lastAt }] of ends) {
       if (!isCut && !part.isSuspect) continue
-      // If the older snapshot is whole, it shows every partition, an empty one too, as it was at the snapshot's last fact.
+      // If the older snapshot is whole, it shows every partition, also an empty one, as it was at the time of the
+      // snapshot's last fact.
       const known = !isCut && found.isOlderWhole && !strays.mayHide(idOf(part)) ? olderAt(facts) : lastAt
       if (known === undefined) {
         const why = `all facts of ${part.name}:${part.partition} may be lost`
@@ -220,7 +222,10 @@ function recordsOf({ topic, partition }: Decoded, chunk: FoundChunk): readonly B
   }
 }
 
-/** Finds where the unbroken records of a partition end, and when the last of them was written. */
+/**
+ * Finds the end offset of the intact records of a partition from offset 0 on, and the time of the last of them.
+ * `isCut`: a damaged chunk or a gap follows them.
+ */
 function intactEnd(part: Part): { readonly end: number; readonly lastAt: number | undefined; readonly isCut: boolean } {
   let end = 0
   let lastAt: number | undefined
@@ -233,7 +238,10 @@ function intactEnd(part: Part): { readonly end: number; readonly lastAt: number 
   return { end, lastAt, isCut: false }
 }
 
-/** Number of the step whose `step.completed` the record is; undefined for other records and those that cannot be read. */
+/**
+ * Number of the step whose `step.completed` the record is; undefined for other records and for those that cannot be
+ * read.
+ */
 function completedStep(record: BusRecord): number | undefined {
   if (record.headers.type !== 'step.completed') return undefined
   try {

@@ -55,8 +55,8 @@ export interface TopTable {
 }
 
 /**
- * Number of tokens at the start of a turn that count as "after a tool response": where the paper finds that the model
- * reflects on the response.
+ * Number of tokens at the start of every turn but the first that count as "after a tool response": the paper finds that
+ * the model reflects on the response there.
  */
 export const afterToolTokens = 10
 
@@ -103,8 +103,8 @@ export function sampledTokens(trajectory: Trajectory, values?: readonly number[]
 }
 
 /**
- * Returns the indices of the `share` of tokens with the highest values; ties go to the earlier token. Tokens with value
- * 0 are never included.
+ * Returns the indices of the tokens with the highest values: a `share` (0 to 1) of all tokens, rounded up. Ties go to
+ * the earlier token. Tokens with value 0 are never included, so there may be fewer.
  */
 export function topOf(tokens: readonly SampledToken[], share: number): ReadonlySet<number> {
   const most = Math.ceil(share * tokens.length)

@@ -1,4 +1,4 @@
-/** Opens the tracker of an address for a run. */
+/** Opens the experiment tracker (TensorBoard or MLflow) that an address names, for a run. */
 import type { TrackerAddress } from '../../config/trackerAddress'
 import { mlflowTracker } from './mlflow/mlflow'
 import type { Tracker } from './runPoints'

@@ -1,9 +1,11 @@
 /**
- * Points of a run for trackers of experiments: figures by step, as the run's progress has them.
+ * Points of a run for experiment trackers: figures by step, as the run's progress has them.
  *
- * in   a recorded run, live or over        out  its parameters, then a point for each step and evaluation, and texts for alarms
- * Invariant: a point has the same values whether the run is followed live or read from its log afterwards: `runs` and
- * `learner` are read only as far as they reached before `trajectories` was read, so every rollout of a step comes before its end.
+ * in   a recorded run, live or over
+ * out  its `run.started`, then a point for each step and evaluation, and texts for alarms
+ * Invariant: a point has the same values whether the run is followed live or read from its log afterwards. `runs` and
+ * `learner` are read only as far as they reached before `trajectories` was read, so every rollout of a step is read
+ * before the step's end.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'
@@ -13,7 +15,7 @@ import { progress, type StepReport } from '../learning/progress'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 
-/** Values at a step. `key` never changes: a tracker that has the key's point does not get it a second time. */
+/** Values at a step. `key` is the same at every read of the log: a tracker stores the point of a key once. */
 export interface Point {
   readonly key: string
   readonly step: number
@@ -25,11 +27,11 @@ export interface Point {
 
 /** Receives points in the log's order. A call that failed with a retriable error is made again. */
 export interface Tracker {
-  /** Called before any point, and again until it resolves. */
+  /** Called before any point; called again if it fails with a retriable error. */
   begin(started: RunStarted): Promise<void>
-  /** Keeps points that it does not have yet, and must have kept them once it resolves. */
+  /** Stores those of the points that it does not have. Once it resolves, all of them are stored. */
   keep(points: readonly Point[]): Promise<void>
-  /** Called once all points of a run that is over are kept. */
+  /** Called when the run has finished and all its points are stored. */
   end?(finished: RunFinished): Promise<void>
   close(): Promise<void>
 }
@@ -38,11 +40,17 @@ export interface TrackOptions {
   /** false: ends at the log's present end. true: follows until `run.finished`. */
   readonly follow: boolean
   readonly everyMs?: number
-  /** Aborted: reads once more to the log's end, tries the tracker once more, and ends. */
+  /** When aborted, tracking reads once more to the log's end, tries the tracker once more, and ends. */
   readonly signal?: AbortSignal
-  /** Time in ms after which a failing tracker is given up, once the run is over or is not followed; before, it is tried on. */
+  /**
+   * Milliseconds of failures in a row after which tracking throws the tracker's error, if the run has finished or is
+   * not followed. While a followed run goes on, a failing tracker is tried again without limit. Default 30,000.
+   */
   readonly patienceMs?: number
-  /** Called with the tracker's error at the first of several failures in a row, and with undefined when it works again. */
+  /**
+   * Called with the tracker's error at the first of several failures in a row, and with undefined when the tracker
+   * works again.
+   */
   readonly onTrouble?: (error: TroupeError | undefined) => void
 }
 
@@ -50,7 +58,7 @@ const usualEveryMs = 1000
 const usualPatienceMs = 30_000
 /** Longest time between two tries, ms. */
 const longestWaitMs = 30_000
-/** Number of waiting points from which the log is not read further until the tracker has taken them. */
+/** Number of points waiting for the tracker from which on the log is not read further. */
 const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
 const counted: ReadonlySet<string> = new Set([
@@ -66,8 +74,8 @@ const counted: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Gives the tracker every point of the run. Resolves with the run's end; undefined while it has none.
- * @throws the tracker's error, where it is given up
+ * Gives the tracker every point of the run. Resolves with `run.finished`; undefined if the run has none.
+ * @throws the tracker's error: at once if it is not retriable, else after `patienceMs` or when the signal is aborted
  */
 export async function trackRun(
   recorded: RecordedRun,

@@ -59,7 +59,8 @@ const fenced = (value: unknown): string => `\`\`\`json\n${JSON.stringify(value, 
 function keysIn(data: Buffer): string[] {
   const tag = data.lastIndexOf(keyTag)
   if (tag < 0) return []
-  // After the tag: the tensor (field 8) with its type, its shape and the string's field (8, length-delimited), then the text.
+  // After the tag: the tensor (field 8) with its type, its shape and the string's field (8, length-delimited), then the
+  // text.
   const start = data.indexOf(Buffer.from([0x08, 0x07, 0x12, 0x04, 0x12, 0x02, 0x08, 0x01, 0x42]), tag)
   if (start < 0) return []
   let [at, length, shift] = [start + 9, 0, 0]

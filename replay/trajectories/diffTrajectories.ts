@@ -1,7 +1,8 @@
 /**
  * Finds the first token at which two trajectories differ.
  *
- * in   two trajectories, of one run or of two        out  the length of their common prefix, and each side of the difference
+ * in   two trajectories, of one run or of two
+ * out  the length of their common prefix, and each side of the difference
  * Invariant: token ids are compared as they were recorded; nothing is tokenised, and texts are not compared.
  */
 import { type AssembledSequence, assembleSequence, type CallTree, callRows, callTree, pathTo } from '../../kernels'

@@ -53,7 +53,10 @@ export function resolveTarget(asked: string, trajectories: readonly TrajectoryId
   return id => id === one
 }
 
-/** Ids of all trajectories of a run, in the order in which they were requested. */
+/**
+ * Ids of all trajectories of a run, in the order of their requests, partition by partition. Trajectories without a
+ * valid request are left out.
+ */
 export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
   const index = await indexOf(recorded)
   const rows = Array.from({ length: index.size }, (_, i) => i)

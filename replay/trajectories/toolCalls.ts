@@ -9,12 +9,14 @@ import type { ToolAsked } from '../../messages/facts'
 import { callFactsIn, factsIn, type Trajectory } from './trajectory'
 
 export interface ToolCallRecord {
-  /** Turn that made the call, counted from 0. */
+  /**
+   * Turn that made the call, counted from 0; in a captured session the number of the call that sent the result back.
+   */
   readonly turn: number
   /** Position of the call in its turn, counted from 0. */
   readonly call: number
   readonly tool: string
-  /** Arguments of the call; empty when the call was never sent to an executor. */
+  /** Arguments of the call; empty when the call was never sent to an executor, or a captured session lacks them. */
   readonly arguments: Readonly<Record<string, unknown>>
   /** Status of the call: ok, error, timeout, malformed or unknown-tool; `unknown` where an agent does not say. */
   readonly status: string
@@ -26,7 +28,10 @@ export interface ToolCallRecord {
   /** Name of the signal that killed the code; absent when none did. */
   readonly signal?: string
   readonly wallMs: number
-  /** true: an executor ran the call; false: it was malformed, or its tool is unknown. */
+  /**
+   * true: an executor, or the agent of a captured session, ran the call; false: it was malformed, or its tool is
+   * unknown.
+   */
   readonly ran: boolean
 }
 
@@ -49,7 +54,9 @@ export function toolCallsOf(trajectory: Trajectory): readonly ToolCallRecord[] {
   return calls
 }
 
-/** Tool calls of a captured session: those whose results its agent sent back. `turn` is the call that brought the result. */
+/**
+ * Tool calls of a captured session: those whose results its agent sent back. `turn` is the call that sent the result.
+ */
 function capturedToolCalls(trajectory: Trajectory): readonly ToolCallRecord[] {
   const session = newSession(trajectory.request, {})
   for (const fact of callFactsIn(trajectory)) applyFact(session, fact, {})

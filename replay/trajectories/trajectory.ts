@@ -40,7 +40,7 @@ export interface Trajectory {
   readonly closed: GroupClosed | null
   /** The grouper's decision about its group; null while the group is undecided. */
   readonly decision: GroupSelected | GroupRejected | null
-  /** Texts that the model wrote, one for each finished turn. */
+  /** Texts that the model wrote, one for each finished turn; of a captured session, one for each answered call. */
   readonly texts: readonly string[]
 }
 

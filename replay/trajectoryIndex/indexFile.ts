@@ -19,7 +19,7 @@ export interface IndexedPartition {
   readonly curriculum: number
   /**
    * Fingerprints of the partition's first and last record when the index was built; null when that record was
-   * unreadable.
+   * unreadable, and in an index that is only held in memory.
    */
   readonly first: string | null
   readonly last: string | null
@@ -38,7 +38,7 @@ export interface IndexHead {
 export interface IndexView {
   readonly head: IndexHead
   readonly size: number
-  /** Returns a row by its index in request order, read-only, without its record positions and its group. */
+  /** Returns the row with number `index`, read-only, without its record positions and its group. */
   row(index: number): Omit<Row, 'places' | 'group'>
   id(index: number): TrajectoryId
   state(index: number): RowState

@@ -8,8 +8,8 @@
 import type { Places } from './rows'
 
 /**
- * Packs pairs as variable-length integers with 7 bits in each byte: a flag for a changed partition, the partition if it
- * changed, and the difference to the previous offset.
+ * Packs each pair as one or two variable-length integers of 7 bits a byte. The first holds the difference to the
+ * previous offset, its sign, and whether the partition changed; if it did, the second is the partition.
  */
 export function packPlaces(places: Places): Uint8Array {
   const bytes: number[] = []

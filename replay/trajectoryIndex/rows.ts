@@ -2,7 +2,7 @@
  * Rows of a run's index: for every trajectory what `replay ls` shows of it, and the positions of its records.
  *
  * in   the records of `trajectories`, in each partition's order
- * out  a row for each trajectory, in the order of the requests
+ * out  a row for each trajectory, in the order in which the first record of each was read
  * Invariant: rows follow from the records before each partition's `next` alone, so stored rows that are extended equal
  * rows that are rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
@@ -13,8 +13,8 @@ import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
 
 /**
- * State of a trajectory in the log. unasked: the log has later facts of the trajectory, but no valid request. unread: its
- * request cannot be read. running: it has no `rollout.finished`. Otherwise the outcome of its `rollout.finished`.
+ * State of a trajectory in the log. unasked: the log has other facts of the trajectory, but no valid request. unread:
+ * its request cannot be read. running: it has no `rollout.finished`. Otherwise the outcome of its `rollout.finished`.
  */
 export type RowState = 'unasked' | 'unread' | 'running' | 'answered' | 'truncated' | 'failed'
 export type RowSelection = 'kept' | 'dropped' | 'rejected'
@@ -45,7 +45,7 @@ export interface Row {
   sampledTokens: number
   toolCalls: number
   toolErrors: number
-  /** True once a call of an agent was answered: turns are then counted as calls. */
+  /** True once a call of an agent was answered. `turns` then counts the answered calls. */
   isLed?: boolean
   /** Policy versions that sampled tokens of the trajectory, ascending. */
   versions: number[]
@@ -67,8 +67,8 @@ export interface PartitionRows {
   /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number
   /**
-   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`, which is
-   * the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
+   * Epoch of the curriculum whose rollout requests are valid: the `learnerEpoch` of the latest `curriculum.claimed`,
+   * which is the offset of that process's `learner.claimed` in the topic `learner`. -1 before the first claim.
    */
   curriculum: number
 }
@@ -161,7 +161,8 @@ export class IndexRows {
         break
       case 'call.finished':
         if (fact.finish === 'failed') break
-        // The turn by which an engine answered the agent's call stands before it, and has the same tokens.
+        // The `turn.completed` by which an engine answered the agent's call came before this fact, and has the same
+        // tokens.
         if (row.isLed !== true) {
           row.isLed = true
           row.turns = 0

@@ -3,8 +3,9 @@
  *
  * in   the facts of the topic `learner`, the run's directory
  * out  counts of what was checked, and a problem for each file that differs from its manifest or from the log
- * Invariant: reads only. Files that retention may have removed are counted, not missed: of checkpoints and of published
- * weights only the newest must exist, and only where the run's directory has any.
+ * Invariant: reads only. A missing file that retention may have removed is only counted. It is a problem if it is the
+ * newest checkpoint of a whole step, or the newest published weights, and the run's directory still has the folder for
+ * them.
  */
 import { existsSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'

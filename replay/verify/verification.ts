@@ -7,7 +7,9 @@ import type { RunId, TrajectoryId } from '../../messages/ids'
 export interface Problem {
   /** Position of the record, topic:partition:offset; for a damaged blob, the path of its file. */
   readonly place: string
-  /** Kind of the problem, a word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, … */
+  /**
+   * Kind of the problem, as a word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, …
+   */
   readonly kind: string
   readonly message: string
 }
@@ -34,7 +36,10 @@ export interface Verification {
   /** Number of facts that were read from the topics runs, trajectories and learner. */
   readonly facts: number
   readonly telemetry: number
-  /** Number of commands that were read; old ones have been dropped. */
+  /**
+   * Number of commands that were read. The bus drops commands after their retention time, so older ones are not
+   * counted.
+   */
   readonly commands: number
   /** Wall time in which the log was read, in seconds. */
   readonly seconds: number
@@ -49,7 +54,7 @@ export interface Verification {
   }
   /** Number of turn contexts that were rebuilt from the facts and compared with the digest in `turn.asked`. */
   readonly contexts: number
-  /** Share of the trajectories whose contexts were rebuilt, 0 to 1. */
+  /** Share of the trajectories whose contexts were rebuilt, 0 to 1; 1 for a run without trajectories. */
   readonly sampledShare: number
   /** Number of facts that changed no state, by reason. */
   readonly ignored: Readonly<Record<string, number>>

@@ -43,7 +43,7 @@ export async function verifyRun(
       if (topic !== 'telemetry') history.take(entry)
     })
   }
-  // Commands follow from facts, so only that they can be read is checked: of each, its value and its blob.
+  // Commands follow from facts, so each is only decoded, with its blob, to see that it can be read.
   for (const topic of commandTopics) await recorded.scan(topic, () => check.command())
   // A dead letter's headers contain all that is checked, so its value is not decoded.
   const blobs: Parameters<typeof checkBlob>[1][] = []

@@ -73,8 +73,8 @@ export async function rescoreTrajectories(
   const config = await configOf(recorded)
   const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
   try {
-    // The run's own graders enforce the deadline themselves; on top of it come the sandbox's start and the grades
-    // before.
+    // A recipe's graders enforce the deadline themselves, so the limit here is 60 s longer, for the sandbox's start and
+    // for grades that are made first.
     const ownMs = options.timeoutMs ?? Math.max(graderDeadlineMs, given === undefined ? config.reward.timeoutMs : 0)
     const timeoutMs = given === undefined ? graderDeadlineMs + ownMs : ownMs
     const results: Rescored[] = []

@@ -1,9 +1,10 @@
 /**
- * Answerers: the parts of a run that can owe an answer, each with its state and the latest sign of life that the log has.
+ * Answerers: the parts of a run that can owe an answer, each with its state and its latest sign of life in the log.
  *
  * in   evidence, circumstances        out  a link of a chain for an engine, an executor, or a role
- * Invariant: a part whose process is gone is `gone`, whatever it wrote last; a part that reports every second and has not
- * done so for `silentMs` is `silent`. A part without reports is `working` while its process lives.
+ * Invariant: a part whose process is gone is `gone`, whatever it wrote last. An engine or executor, which reports every
+ * second, is `silent` if it has not reported for more than `silentMs`. A role without reports is `working` while its
+ * actor is up or starting and its process lives.
  */
 import type { ActorStatus } from '../../messages/commands'
 import type { EngineId, ExecutorId } from '../../messages/ids'
@@ -11,26 +12,28 @@ import type { ProcessStanding } from '../log/processStanding'
 import type { Circumstances, Evidence, LastEvent } from './evidence'
 
 /**
- * working: it has the work and shows life. queued: the work waits for room. silent: no sign of life. down: its actor is
- * restarting, resting or given up. gone: its process does not exist. paused: a person or a full disk holds it. unknown:
- * its process is on another host, or the log names none.
+ * working: the part lives and can do the work. queued: the work waits for room. silent: no sign of life. down: its
+ * actor is restarting, resting, stopped or given up, or its engine left the run. gone: its process does not exist.
+ * paused: a person or a full disk holds it. unknown: its process is on another host, or the log names none.
  */
 export type AnswererState = 'working' | 'queued' | 'silent' | 'down' | 'gone' | 'paused' | 'unknown'
 
 export interface Link {
   readonly kind: 'fact' | 'command' | 'actor' | 'engine' | 'executor' | 'process' | 'disk' | 'person'
   readonly name: string
-  /** State of the part by the log, in words for a person. */
+  /** State of the part as the log shows it, in words for a person. */
   readonly says: string
   readonly last: LastEvent | null
-  /** Set for whoever can owe an answer; absent for facts and commands. */
+  /** Set for a part that can owe an answer; absent for facts and commands. */
   readonly state?: AnswererState
 }
 
 /** A link that can owe an answer. */
 export type Answerer = Link & { readonly state: AnswererState }
 
-/** Milliseconds without a report, of parts that report every second, from which a part is silent; as the scheduler counts. */
+/**
+ * Milliseconds after which a part that reports every second, and has not, is silent. Equals the scheduler's default.
+ */
 export const silentMs = 15_000
 
 export const seconds = (ms: number): string => {
@@ -68,7 +71,7 @@ export function answerers(evidence: Evidence, { now, standings }: Circumstances)
     return { state: actor.state === 'starting' ? 'working' : 'down', says }
   }
 
-  /** A role without reports of its own, such as the verifier. `last`: its latest record, if the log has one. */
+  /** Link of a role that sends no reports, such as the verifier. `last`: its latest record, if the log has one. */
   function role(name: string, last: LastEvent | null, end = name): Answerer {
     const { state, says } = actorState(end)
     return { kind: 'actor', name, says, last, state }

@@ -1,9 +1,10 @@
 /**
- * Chains: for one rollout's open work, the way from the open fact to whoever owes the answer.
+ * Chains: for each open request of a rollout, the links from the open fact to the part that owes the answer.
  *
- * in   evidence of a rollout        out  what it waits for, since when, and the chain; null: it waits for nothing
- * Invariant: the last link of a chain is the one that owes the answer, and each link has its own latest event. What a
- * rollout waits for follows from the coordinator's state of it, never from the time.
+ * in   evidence of a rollout        out  waits: what it waits for, since when, and the chain; none if it waits for
+ * nothing
+ * Invariant: the last link of a chain is the part that owes the answer, and each link has its own latest event. What a
+ * rollout waits for follows from its state as the coordinator folds it, never from the time.
  */
 import type { Led } from '../../actors/rollouts/led'
 import { awaitsReward } from '../../actors/rollouts/nextActions'
@@ -30,7 +31,7 @@ export interface Wait {
   readonly for: WaitFor
   /** Subject that waits: a step, group, trajectory, turn (`…#1`) or call (`…#1#0`). */
   readonly id: string
-  /** Time since when it waits, ms since 1970. */
+  /** Time at which the wait began, ms since 1970. */
   readonly since: number
   readonly chain: readonly Link[]
   /** State of the last link, which owes the answer. */
@@ -51,7 +52,10 @@ const commandLink = (name: string, says: string, last: LastEvent | null): Link =
   last,
 })
 
-/** Lists what a rollout waits for: one wait, or one for each open tool call. */
+/**
+ * Lists what a rollout waits for: one wait for each unanswered tool call while it waits for tools, else one wait or
+ * none.
+ */
 export function rolloutWaits(evidence: Evidence, who: Answerers, id: TrajectoryId): readonly Wait[] {
   const one = evidence.rollouts.get(id)
   if (one === undefined) return []
@@ -126,7 +130,10 @@ const faultOf = ({ interrupted }: RolloutEvidence): string =>
     ? ''
     : ` after ${interrupted.value.reason}${interrupted.value.error === '' ? '' : `: ${interrupted.value.error.split('\n')[0]}`}`
 
-/** Says why the scheduler has assigned a turn to no engine, and who can change that. */
+/**
+ * Returns the links that show why the scheduler has assigned a turn to no engine; the last is the part that can change
+ * that.
+ */
 function unassigned(evidence: Evidence, who: Answerers, minVersion: number): readonly Link[] {
   const scheduler = who.role('scheduler', evidence.scheduler)
   const present = [...evidence.engines].filter(([, e]) => e.joined !== null && e.left === null)
@@ -157,7 +164,8 @@ function unassigned(evidence: Evidence, who: Answerers, minVersion: number): rea
   const links = present.map(([id]) => who.engine(id))
   const living = links.filter(({ state }) => state === 'working')
   if (living.length === 0) return [{ ...scheduler, says: 'no engine shows life' }, ...links.slice(0, 1)]
-  // The scheduler answers each engine's status with a `ledger.status`: engines report, and it does not.
+  // The scheduler answers each engine's status with a `ledger.status`. Here engines send statuses, and no answer
+  // follows.
   if (scheduler.last === null || who.isSilent(scheduler.last)) {
     const says = 'engines report, but the scheduler has written nothing since'
     return [{ ...scheduler, state: 'silent', says: `${says}; ${scheduler.says}` }]

@@ -41,10 +41,11 @@ export interface Known<T> {
 export interface RolloutEvidence {
   /** The rollout as its coordinator sees it. */
   readonly rollout: Rollout
-  /** Latest fact about the rollout that counts. */
+  /** Latest fact that changed the rollout's state. */
   readonly last: LastEvent
-  /** `turn.asked` of the open turn; `tool.asked` of each open call by its index. */
+  /** Latest `turn.asked` of the current turn; null before the first. */
   readonly asked: LastEvent | null
+  /** Latest `tool.asked` of each call of the current turn, by the call's index. */
   readonly calls: ReadonlyMap<number, LastEvent>
   readonly turns: ReadonlyMap<number, Known<TurnCompleted>>
   readonly finished: Known<RolloutFinished> | null
@@ -66,6 +67,7 @@ export interface GroupEvidence {
 
 export interface EngineEvidence {
   readonly joined: LastEvent | null
+  /** `engine.left` with its reason; null while the engine takes part. */
   readonly left: Known<string> | null
   readonly asleep: boolean
   /** Policy version whose weights the engine has loaded; null before the first. */
@@ -96,29 +98,34 @@ export interface Evidence {
   /** Latest record of the dispatcher and of the verifier. */
   readonly dispatcher: LastEvent | null
   readonly verifier: LastEvent | null
-  /** Latest claims of the partitions and of the learner, with the owner's name. */
+  /** Latest claim of each partition, with the owner's name. */
   readonly owners: ReadonlyMap<number, Known<string>>
+  /** Latest claim of the learner, with the owner's name. */
   readonly learner: Known<string> | null
-  /** Newest published policy version, and the latest record of the trainer's work. */
+  /** Newest published policy version. */
   readonly published: Known<number> | null
+  /** Latest record of a step, of published weights or of a checkpoint. */
   readonly trainer: LastEvent | null
-  /** Number of steps that are over. */
+  /** Number of the latest step that was completed or rejected; 0 before the first. */
   readonly done: number
-  /** Step that was started and is not over. */
+  /** Step that was started and is neither completed nor rejected. */
   readonly step: Known<StepStarted> | null
-  /** Groups drawn for each step that is not over, and evaluations without a result. */
+  /** Groups drawn for each step after `done`, by step. */
   readonly drawn: ReadonlyMap<number, readonly GroupId[]>
+  /** Evaluations that were begun and have no result. */
   readonly evaluations: readonly Known<CurriculumAdvanced>[]
   readonly curriculum: LastEvent | null
   /** Latest alarm of each name. */
   readonly alarms: ReadonlyMap<string, Known<string>>
-  /** Pause of a person that holds, with its reason; drain or abort that was obeyed. */
+  /** A person's pause that is in force, with its reason. */
   readonly paused: Known<string> | null
+  /** Latest drain or abort that was obeyed, with its reason; null after a resume. */
   readonly ends: Known<string> | null
   /** Supervision trees of the run's processes, those with the latest records first. */
   readonly trees: readonly SupervisionTree[]
-  /** Latest fact, alarms left out; and the latest record of all. */
+  /** Latest fact other than `alarm.raised`. */
   readonly lastFact: LastEvent | null
+  /** Latest record of any kind. */
   readonly last: LastEvent | null
 }
 

@@ -19,7 +19,7 @@ export type Subject =
   | { readonly kind: 'trajectory'; readonly trajectory: TrajectoryId }
   | { readonly kind: 'turn'; readonly trajectory: TrajectoryId; readonly turn: number }
 
-/** Waits for the same thing on the same part, as one. */
+/** Waits for the same thing, owed by the same part in the same state, summed to one. */
 export interface SummedWait {
   readonly count: number
   readonly oldest: Wait
@@ -32,7 +32,10 @@ export interface Explanation {
   /** Standing of the run: running, finished, stopped, crashed or unknown. */
   readonly run: RunStanding
   readonly outcome: Outcome
-  /** Empty when nothing is awaited. Those that hold up everything come first, then the longest. */
+  /**
+   * Empty when nothing is awaited. For a run, waits that hold up everything come first, then the longest; for a group,
+   * in the order of its members.
+   */
   readonly waits: readonly SummedWait[]
   /** Outcome of each member of a group; empty for other subjects. */
   readonly members: readonly { readonly trajectory: TrajectoryId; readonly outcome: Outcome }[]
@@ -102,7 +105,9 @@ function ofGroup(
   return { ...answer(groupOutcome(group, run), group.decision === null ? waits : [], last), members }
 }
 
-/** Sums up the waits for the same thing on the same part in the same state; keeps their order. */
+/**
+ * Sums up the waits for the same thing, owed by the same part in the same state. Keeps the order of first occurrence.
+ */
 function summed(waits: readonly Wait[]): readonly SummedWait[] {
   const sums = new Map<string, { count: number; oldest: Wait }>()
   for (const one of waits) {

@@ -1,9 +1,10 @@
 /**
- * Outcomes of rollouts, groups and turns, each of one kind.
+ * Outcomes of runs, rollouts, groups and turns. An outcome has one kind:
  *
- * scored: it has a reward, or a decision. answered: it ended without one (a chat, a turn). failed: `by` broke. timed-out:
- * `by` gave no answer in time. refused: `by` would not take it. lost: the run ended, or its process, before the answer.
- * Invariant: only `scored` has a reward. Nothing that broke is ever a reward of 0.
+ * waiting: no answer yet. scored: the subject has a reward, or a decision. answered: it ended without one (a chat, a
+ * turn, a run). failed: the part `by` broke. timed-out: `by` gave no answer in time. refused: `by` did not accept it.
+ * lost: the run or its process ended before the answer.
+ * Invariant: only `scored` has a reward. Nothing that broke ever counts as a reward of 0.
  */
 import type { Evidence, GroupEvidence, RolloutEvidence } from './evidence'
 
@@ -15,8 +16,9 @@ export type Outcome =
   | { readonly kind: 'lost'; readonly why: string }
 
 /**
- * running: a process of the run lives. finished: the log has `run.finished`. stopped: the run's process ended by itself,
- * without `run.finished`. crashed: it was killed.
+ * running: a process of the run lives. finished: the log has `run.finished`. stopped: every process of the run ended
+ * its actors itself, without `run.finished`. crashed: at least one process is gone without that, and none lives.
+ * unknown: the log names no process, or one on another host, and none is seen alive.
  */
 export type RunStanding = 'running' | 'finished' | 'stopped' | 'crashed' | 'unknown'
 
@@ -76,7 +78,10 @@ export function groupOutcome({ purpose, closed, decision }: GroupEvidence, run: 
   return unanswered(run)
 }
 
-/** Outcome of one turn of a rollout: of its generation, and of its tool calls where the rollout waits for them. */
+/**
+ * Outcome of one turn of a rollout. The turn is answered once it has a `turn.completed` and, if it made tool calls,
+ * once their results were added to the context.
+ */
 export function turnOutcome(one: RolloutEvidence, turn: number, run: RunStanding): Outcome {
   const done = one.turns.get(turn)
   const isCurrent = one.rollout.turn === turn
@@ -87,7 +92,7 @@ export function turnOutcome(one: RolloutEvidence, turn: number, run: RunStanding
   return one.rollout.ending?.outcome === 'failed' ? rolloutOutcome(one, run) : unanswered(run)
 }
 
-/** Decides whether the run lives, by its facts and the processes that its log names. */
+/** Decides whether the run lives, by its `run.finished` and by the standing of the processes that its log names. */
 export function runStanding(
   { finished, trees }: Pick<Evidence, 'finished' | 'trees'>,
   standings: ReadonlyMap<string, string>,

@@ -1,5 +1,6 @@
 /**
- * Lists what a whole run waits for: its process, room on a disk, the trainer, open rollouts, undecided groups, the next draw.
+ * Lists what a whole run waits for: its process, a resume, room on a disk, the trainer, open rollouts, undecided
+ * groups, the next draw of groups.
  *
  * in   evidence        out  waits, those that hold up everything first, then the longest first
  * Invariant: waits of rollouts and groups come from chains.ts, so a run's answer and a trajectory's agree.
@@ -10,7 +11,10 @@ import { factLink, rolloutWaits, type Wait, wait } from './chains'
 import type { Circumstances, Evidence, GroupEvidence, LastEvent } from './evidence'
 import type { RunStanding } from './outcome'
 
-/** Milliseconds after the alarm of a full disk within which facts that were on their way may still be written. */
+/**
+ * Milliseconds after the `disk-full` alarm during which facts in flight may still be written. A fact later than that
+ * shows that the disk has room again.
+ */
 const stragglersMs = 2000
 
 export function runWaits(evidence: Evidence, who: Answerers, run: RunStanding, around: Circumstances): readonly Wait[] {
@@ -49,7 +53,9 @@ function pauseWaits({ paused }: Evidence): readonly Wait[] {
   ]
 }
 
-/** The wait for a full disk: its alarm was raised, and no fact was written since. */
+/**
+ * The wait for room on a full disk: the `disk-full` alarm was raised, and no fact is more than `stragglersMs` younger.
+ */
 function diskWaits(evidence: Evidence): readonly Wait[] {
   const alarm = evidence.alarms.get('disk-full')
   if (alarm === undefined || (evidence.lastFact?.at ?? 0) > alarm.event.at + stragglersMs) return []
@@ -77,7 +83,10 @@ function learningWaits(evidence: Evidence, who: Answerers): readonly Wait[] {
   return [wait(step === null ? 'cold start' : 'optimizer step', subject, since.at, chain)]
 }
 
-/** The wait of a group whose members have all ended and which is not decided. */
+/**
+ * The wait of an undecided group of training, or an open group of an evaluation, none of whose members waits for
+ * anything: for the draw of its missing members, else for the owner's decision. Empty for other groups.
+ */
 export function decisionWaits(evidence: Evidence, who: Answerers, id: GroupId): readonly Wait[] {
   const group = evidence.groups.get(id)
   if (group === undefined || group.decision !== null || (group.closed !== null && group.purpose !== 'train')) return []

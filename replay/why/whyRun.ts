@@ -3,9 +3,9 @@
  *
  * in   a recorded run, the id that a person typed (a trajectory, group or turn `group/member#turn`; none: the run)
  * out  an explanation
- * Invariant: the log is only read. Of a run's trajectories only those that are open are read, by the run's index, and of
- * its commands and statuses only those that are younger than the oldest open fact, so a long run answers as quickly as a
- * short one.
+ * Invariant: the log is only read. For a run, only the trajectories that are open are read; for another subject, only
+ * its own. Commands are read from 5 s before the oldest open fact on; engines' statuses from the last 4096 records of
+ * `telemetry`.
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'
@@ -24,13 +24,14 @@ import { type RunStanding, runStanding } from './outcome'
 
 /** Topics with commands and statuses that chains name. */
 const commandTopics = ['turns', 'assignments', 'tool-calls', 'inboxes', 'verifications'] as const
-/** Number of the latest records in which every engine's status is looked for. */
+/** Number of the latest `telemetry` records in which the engines' statuses are looked for. */
 const latestStatuses = 4096
 /** Milliseconds by which a fact's own time may differ from the bus's time of a command about it. */
 const clocksApartMs = 5000
 
 /**
- * Explains what `asked` waits for; with `--at`, as it stood then. @throws TroupeError replay.no_match, replay.ambiguous. `now`: ms since 1970.
+ * Explains what `asked` waits for; with `--at`, as of that record. `now`: time of the question, ms since 1970.
+ * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function whyRun(recorded: RecordedRun, asked: string | undefined, now: number): Promise<Explanation> {
   const { evidence, subject } = await evidenceFor(recorded, asked)
@@ -82,7 +83,7 @@ async function evidenceFor(
   return { evidence: evidence(), subject }
 }
 
-/** First offsets of records that are as old as `since`, or younger, one for each partition. */
+/** Returns for each partition the offset of its first record that was written after `since` (ms since 1970). */
 async function offsetsFrom(recorded: RecordedRun, topic: TopicName, since: number): Promise<readonly number[]> {
   const name = topicOnBus(recorded.run, topic)
   const partitions = Array.from({ length: recorded.partitionsOf(topic) }, (_, p) => p)

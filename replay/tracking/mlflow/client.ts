@@ -1,5 +1,6 @@
 /**
- * Client of MLflow's REST API 2.0: each call has a deadline, and its failure says whether the same call may succeed later.
+ * Client of MLflow's REST API 2.0: each call has a deadline, and its error says whether the same call may succeed
+ * later.
  *
  * in   a server's URL; credentials from the environment variables of MLflow's own client        out  parsed answers
  * Invariant: a call ends within its deadline, whether the server is absent, silent or slow.

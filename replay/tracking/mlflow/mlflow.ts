@@ -60,7 +60,7 @@ export function mlflowTracker(url: string, run: string, { experiment, deadlineMs
     )
     const after = points.reduce((latest, { key, step }) => withLatest(latest, seriesOf(key), step), kept)
     const texts = Object.assign({}, ...points.map(point => point.texts)) as Readonly<Record<string, string>>
-    // A point of more values than a call may have: its tag goes with the last of them.
+    // If the points have more values than one call may carry, the tags go with the last call.
     for (; metrics.length > metricsPerBatch; )
       await call('runs/log-batch', { run_id: id, metrics: metrics.splice(0, metricsPerBatch) })
     await call('runs/log-batch', {
@@ -93,7 +93,7 @@ export function mlflowTracker(url: string, run: string, { experiment, deadlineMs
         await call('runs/log-batch', { run_id: id, params: params.slice(first, first + paramsPerBatch) })
     },
     async keep(points) {
-      // Times of a machine whose clock was set back do not rise; a series' steps do.
+      // Sorted by step: within a series steps rise, but times do not if the machine's clock was set back.
       const sorted = [...points].sort((a, b) => a.step - b.step)
       const fresh = sorted.filter(({ key, step, texts }) => texts !== undefined || step > (kept[seriesOf(key)] ?? -1))
       for (let batch: Point[] = [], values = 0, i = 0; i < fresh.length; i++) {
