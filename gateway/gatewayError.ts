@@ -71,7 +71,10 @@ export const contextExceeded = (tokens: number, most: number): GatewayError =>
     'context_length_exceeded',
   )
 
-/** Converts any error to a GatewayError. Only errors of engines that may pass tell the client to retry. */
+/**
+ * Converts any error to a GatewayError. Errors of engines become 503, which tells the client to retry; a context that
+ * is too long and a template that refuses become 400, anything else 500.
+ */
 export function refusalOf(thrown: unknown): GatewayError {
   if (thrown instanceof GatewayError) return thrown
   const { message } = asError(thrown)

@@ -60,7 +60,7 @@ export function registerCheck(tasks: Command): void {
     })
 }
 
-/** The directory itself if it is a task, else the tasks directly below it. */
+/** Returns the tasks directly below the directory; the directory itself if it is a task, or has no task below it. */
 export function tasksIn(directory: string): readonly string[] {
   if (existsSync(join(directory, 'task.toml')) || !existsSync(directory)) return [directory]
   const found = readdirSync(directory)

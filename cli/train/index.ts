@@ -125,8 +125,8 @@ const estimateAlone = () =>
   })
 
 /**
- * Checks the whole recipe before anything of the run exists, and prints warnings. Returns the faults that a dry run may go on
- * with: what only this machine lacks, for a recipe that states its model's architecture.
+ * Checks the whole recipe before anything of the run exists, and prints warnings. Returns the faults that do not stop a
+ * dry run: what this machine lacks, if the recipe states its model's architecture. Otherwise it returns none.
  * @throws TroupeError config.problems, or the code of the only problem
  */
 async function checkFirst(name: string, set: readonly string[], options: TrainOptions): Promise<readonly Fault[]> {

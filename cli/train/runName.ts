@@ -62,5 +62,5 @@ export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string)
   if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
 }
 
-/** Time of day, for the name of a run that got none. */
+/** Date and time in UTC (`20260131-120000`), for the name of a run that got none. */
 export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)

@@ -67,8 +67,8 @@ export function refuseOtherRecipe({ run, recipe }: RunStarted, own: Pick<RecipeC
 }
 
 /**
- * Returns the recipe that a run was started with, as its log names it. @throws TroupeError run.unknown_recipe if the log does not say, or
- * the file is gone; and the errors of opening a log
+ * Returns the recipe that a run was started with, as its log names it. @throws TroupeError run.unknown_recipe if the
+ * log does not say, or the file is gone; and the errors of opening a log
  */
 export async function recordedSource(address: string, name: string, directory?: string): Promise<string> {
   const opened = await openForReading(address, name, { given: directory })
@@ -138,8 +138,8 @@ export async function whenBusIsThere<T>(
 }
 
 /**
- * Waits until the learner has started the run, across a restart of the broker. `isAborted` ends the wait; then the
- * result is undefined.
+ * Waits until the learner has started the run, for at most `waitMs` and across a restart of the broker. `isAborted`
+ * ends the wait; then the result is undefined.
  * @throws TroupeError cli.run_not_started
  */
 export async function waitForRun(
@@ -195,8 +195,8 @@ export function joinedConfig(
 }
 
 /**
- * Refuses to resume a run that a newer version wrote to. Opens the run for reading, so that a refused one is left as it is.
- * A run that is not there is left to the caller.
+ * Refuses to resume a run that a newer version wrote to. Opens the run for reading, so that a refused one is left as it
+ * is. A run that is not there is left to the caller.
  * @throws TroupeError run.newer_format, bus.newer_format, and the errors of opening a log
  */
 export async function refuseNewerRun(address: string, name: string, directory: string | undefined): Promise<void> {

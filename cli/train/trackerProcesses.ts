@@ -1,9 +1,11 @@
 /**
- * Trackers of a recipe: a process of low priority for each (`troupe track`), so that a tracker takes no time from the run.
+ * Trackers of a recipe: a process of low priority for each (`troupe track`), so that a tracker takes no time from the
+ * run.
  *
- * in   the run's bus and name, addresses of trackers        out  points with the trackers; on stderr what fails
- * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times, and
- * continues after the points that the tracker has; at the run's end all have `endMs` together, then they are killed.
+ * in the run's bus and name, addresses of trackers out the run's figures in the trackers; on stderr what fails
+ * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times,
+ * and continues after the points that the tracker has. At the run's end the processes get `endMs` for the last points,
+ * all at the same time; one that still runs then is killed.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setPriority } from 'node:os'
@@ -97,7 +99,10 @@ function startTracker(
     if (code !== 0) say(`tracker ${to}: it lacks the last points; \`${again}\` adds them`)
   }
 
-  /** Ends the process and returns its exit code; null for a process that had to be killed or was gone already. */
+  /**
+   * Ends the process. Returns its exit code: null if it was killed, or if none runs after a restart; 0 if none runs
+   * else.
+   */
   async function endOf(running: ChildProcess | undefined): Promise<number | null> {
     if (running === undefined) return restarts > 0 ? null : 0
     const ended = new Promise<number | null>(resolve => {

@@ -46,7 +46,7 @@ const orderSays: Readonly<Record<ControlOrder, string>> = {
 const clockMs = 1000
 // biome-ignore lint/suspicious/noControlCharactersInRegex: colours are control sequences
 const colours = /\u001b\[\d+m/g
-/** Kinds of failed rewards that are counted apart. */
+/** Upper bound on the kinds (`how`) of failed rewards that are counted; failures of later kinds are not counted. */
 const mostReasons = 8
 
 export function trainView(options: TrainViewOptions) {
@@ -132,7 +132,7 @@ export function trainView(options: TrainViewOptions) {
       const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
       say(`${order}${why}: the run ${orderSays[order]}${goOn}`)
     },
-    /** Counts a reward that failed; the summary at the end names the most frequent reasons. */
+    /** Counts a reward that failed; the summary at the end lists the counted kinds, the most frequent first. */
     rewardFailed({ how, why }: RewardFailed) {
       const known = failures.get(how) ?? { how, why, count: 0 }
       if (failures.size < mostReasons || known.count > 0) failures.set(how, { ...known, count: known.count + 1 })

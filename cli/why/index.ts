@@ -1,8 +1,10 @@
 /**
- * `troupe why RUN [ID]`: prints what a run, group, trajectory or turn waits for, since when, and on whom; or how it ended.
+ * `troupe why RUN [ID]`: prints what a run, group, trajectory or turn waits for, since when, and on whom; or how it
+ * ended.
  *
  * in   a run's log        out  the chain from the open fact to whoever owes the answer; with --json, one line
- * Exit codes: 0 it works or has ended; 1 something that it waits for shows no life.
+ * Exit codes: 0 it works or has ended; 1 it waits for an actor or process that is silent, down or gone, or for the end
+ * of a pause.
  */
 import type { Command } from 'commander'
 import { placeText } from '../../replay/log/place'

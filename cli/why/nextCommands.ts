@@ -1,7 +1,8 @@
 /**
  * Lists the commands that help next, for an explanation of `troupe why`.
  *
- * in   an explanation        out  command lines, the most useful first; none when nothing is wrong
+ * in   an explanation        out  command lines, the most useful first; for a run without a problem, at most
+ * `troupe why` for the trajectory or turn that waits first
  */
 import { owedBy } from '../../replay/why/chains'
 import type { Explanation } from '../../replay/why/explain'

@@ -3,8 +3,8 @@
  *
  * in   the program's end, what the session was told and refused, the recipe's source of rewards
  * out  outcome and reason of `rollout.finished`; the facts of the reward
- * Invariant: an agent that crashed, or was killed at its deadline, has failed: it has no reward, and so is no negative. One
- * that ended after the rollout's calls or tokens were used up is truncated, however its program took the refusal.
+ * Invariant: an agent that crashed, or was killed at its deadline, has failed: it has no reward, and so is no negative.
+ * One that ended after the rollout's calls or tokens were used up is truncated, however its program took the refusal.
  */
 import type { AgentConfig } from '../../config/sections/agent'
 import type { Fact, RolloutFinished } from '../../messages/facts'
@@ -30,7 +30,11 @@ export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding
   return { outcome: 'answered', reason: told === null ? 'stop' : told.reason }
 }
 
-/** Returns the facts of a reward that no grader gives. They follow `rollout.finished`. */
+/**
+ * Returns the facts of a reward that no grader gives, to be appended after `rollout.finished`: the result of the
+ * program `agent.check`, or `reward.failed` if the agent itself had to give a reward and did not. None if the agent has
+ * given it.
+ */
 export async function ownReward(
   session: SessionState,
   agent: AgentConfig,

@@ -1,14 +1,18 @@
 /**
  * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
  *
- * in   marks, pids of group leaders        out  resolves when no such process is left
- * Invariant: agents that end together share one look through /proc. A process that was executed with a cleared environment,
+ * in marks, pids of group leaders out resolves when no such process is left, at the latest after `mostRounds` looks
+ * Invariant: agents that end together share one look through /proc. A process that was executed with a cleared
+ * environment,
  * in a session of its own, is not found.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
 
-/** Upper bound on looks for one agent, and the pause between two, ms: a process may fork between being seen and being killed. */
+/**
+ * Upper bound on looks for one agent, and the pause between two, ms: a process may fork between being seen and being
+ * killed.
+ */
 const mostRounds = 50
 const pauseMs = 2
 

@@ -4,7 +4,8 @@
  * in   requests to lead a rollout or to dismiss its agent
  * out  session.opened, the calls' facts; at the end rollout.finished, and the reward or answer.verify
  * Invariant: one agent leads a rollout at a time; it has a key of its own, a directory of its own, and ends with this
- * process. If this process ends first, the rollout begins again with another opening, and its earlier calls do not count.
+ * process. If this process ends first, the rollout begins again with another opening, and its earlier calls do not
+ * count.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -34,9 +35,9 @@ import { type FunctionProgram, functionProgram } from './functionProgram'
 import { places } from './places'
 
 const MIB = 1024 * 1024
-/** Sessions live as long as their agent; this bound is for one that outlives its deadline, ms. */
+/** Time in ms for which a session stays valid after its agent's deadline. */
 const graceMs = 60_000
-/** A call waits for an engine as long as the agent has: its own deadline ends it. */
+/** Interval in ms at which an idle stream gets a keep-alive text, while its call waits for the engine. */
 const keepAliveMs = 3000
 
 /** @throws TroupeError gateway.cannot_listen, render.refused */

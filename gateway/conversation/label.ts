@@ -1,8 +1,10 @@
 /**
- * Labels a call by its use: the agent's own conversation, one of its sub-agents, one after a compaction, or an auxiliary call.
+ * Labels a call by its use: the agent's own conversation, one of its sub-agents, one after a compaction, or an
+ * auxiliary call.
  *
  * in   the call's place, what the client says about itself, the session's earlier calls        out  a label
- * Invariant: a call that continues another has its label. The client's own label (`x-troupe-label`) takes precedence.
+ * The first that applies decides: the client's own label (`x-troupe-label`); a small model's name (`aux`); the label of
+ * the call that this one continues; then the lanes, the branch and the tools.
  */
 import type { BranchReason, CallLabel } from '../../messages/facts'
 

@@ -2,8 +2,9 @@
  * OpenAI's responses.
  *
  * in   bodies of POST /v1/responses        out  response objects, events, errors
- * Invariant: output items come one after the other: reasoning, message, then each function call; every event has the next
- * `sequence_number`. `previous_response_id` names a call of the same session, whose conversation the input follows.
+ * Invariant: output items come one after the other: reasoning, message, then each function call; every event has the
+ * next `sequence_number`. `previous_response_id` names a call of the same session, whose conversation the input
+ * follows.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message, ToolUse } from '../conversation/message'
@@ -169,7 +170,8 @@ export const responses: DialectAdapter = {
     const own =
       typeof given.input === 'string' ? [{ role: 'user' as const, content: given.input }] : messagesOf(given.input)
     const after = given.previous_response_id ?? undefined
-    // Instructions of a response are not part of the conversation that a later one continues; the client sends them again.
+    // With previous_response_id the recorded history begins with the first request's instructions; new ones are
+    // ignored.
     const system: Message[] =
       given.instructions && after === undefined ? [{ role: 'system', content: given.instructions }] : []
     const list = [...system, ...own]

@@ -2,8 +2,8 @@
  * The engines of a gateway: each call gets one that has room, and a lost engine is started again.
  *
  * in   contexts to continue        out  generations; tokens as they are sampled
- * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of them. A
- * call whose engine is lost goes on at another, after the tokens that it had: what was streamed stays true.
+ * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of
+ * them. A call whose engine is lost goes on at another, after the tokens that it had: what was streamed stays true.
  */
 import type { Engine, GenerateRequest, Generation } from '../../backends/engines/engine'
 import { GenerationLost } from '../../backends/engines/engine'
@@ -213,7 +213,10 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
 
 const pause = (fx: Effects) => new Promise<void>(resolve => afterOn(fx, restartMs, resolve))
 
-/** Joins the parts of a generation that several engines made; the rest is the last one's. */
+/**
+ * Joins tokens, logprobs and segments of a generation that several engines made; the other fields are the last
+ * engine's. Entropies are kept only for a generation of one part.
+ */
 export function joined(
   parts: readonly Pick<Generation, 'tokens' | 'logprobs' | 'segments'>[],
   last: Generation,

@@ -3,9 +3,9 @@
  *
  * in   contexts to continue; turn.completed | interrupted, scheduler.claimed from the log
  * out  turn.asked + turn.generate; generations
- * Invariant: a rollout has one turn at a time, so calls of agents that work in parallel in one session take turns. Turns
- * are numbered in their order, by themselves. An answer counts only for the attempt asked last; an interrupted turn goes on
- * after the tokens that it had. Tokens are not streamed: they come with the answer.
+ * Invariant: a rollout has one turn at a time, so parallel calls in one session are generated one after the other.
+ * Turns are numbered in the order of generation, apart from the calls. An answer counts only for the attempt asked
+ * last; an interrupted turn continues after the tokens that it had. Tokens are not streamed: they come with the answer.
  */
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact, RolloutRequested, TurnCompleted, TurnInterrupted } from '../../messages/facts'
@@ -45,7 +45,9 @@ interface Lane {
 type Answer = TurnCompleted | TurnInterrupted
 type Asked = Pick<GenerateTurn, 'turn' | 'attempt' | 'context' | 'maxTokens' | 'resumedTokens' | 'engine'>
 
-/** Attempts in a row without a token, aborts aside, after which a call fails. */
+/**
+ * Attempts in a row that end without a token, after which a call fails. Aborted and unanswered attempts do not count.
+ */
 const mostFaults = 5
 
 export async function runEngines(options: RunEnginesOptions): Promise<RunEngines> {

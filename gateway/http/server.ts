@@ -2,8 +2,9 @@
  * The gateway's HTTP server: finds the session of a request and passes it on to a dialect or to the sessions API.
  *
  * in   requests        out  answers, in the form of the dialect that was asked
- * Invariant: a session is named by its path or by its key; if both are given they name the same one. A gateway with a key of
- * its own answers nobody without a key; one without is on loopback, and answers only requests to a loopback name.
+ * Invariant: a session is named by its path or by its key; if both are given they name the same one. A gateway with a
+ * key of its own answers only `/health` without a key; a gateway without a key is on loopback, and answers only
+ * requests whose Host header is a loopback name.
  */
 import { timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -61,7 +62,9 @@ const dialects: Readonly<Record<string, DialectAdapter>> = {
   messages,
 }
 
-/** Pause between two looks for idle connections while the server closes, and the time after which all are closed, ms. */
+/**
+ * Pause between two looks for idle connections while the server closes, and the time after which all are closed, ms.
+ */
 const closeLookMs = 20
 const longestCloseMs = 2000
 

@@ -3,8 +3,8 @@
  *
  * in   requests of whoever starts agents and rewards them
  * out  facts, through `Sessions`; trees, rows and events of a session
- * Invariant: an agent's key may reward and end its own session, and read it; opening and forking sessions needs the
- * gateway's key, where it has one.
+ * Invariant: an agent's key may reward, end and read its own session. Listing, opening and forking sessions needs the
+ * gateway's key, if it has one.
  */
 import type { ServerResponse } from 'node:http'
 import { z } from 'zod'
@@ -128,7 +128,9 @@ export function treeOf(session: SessionState) {
 
 const forkBody = z.strictObject({ call_id: z.union([z.string(), z.int().nonnegative()]) })
 
-/** Opens a session that begins with the calls up to one of another session. Its copied calls are not trained on again. */
+/**
+ * Opens a session that begins with the calls up to one of another session. Its copied calls are not trained on again.
+ */
 export async function forkFrom(sessions: Sessions, session: SessionState, body: unknown): Promise<Opened> {
   const { call_id: named } = checked(forkBody, body)
   const call = typeof named === 'number' ? named : Number(/(\d+)$/.exec(named)?.[1] ?? -1)

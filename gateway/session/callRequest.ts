@@ -16,7 +16,9 @@ export interface CallRequest {
   readonly messages: readonly Message[]
   /** Upper bound on the answer's tokens that the client asks for. */
   readonly maxTokens?: number
-  /** Further parameters of the client: always recorded, applied only in evaluations. */
+  /**
+   * Further parameters of the client, which are recorded. Only evaluations outside a run apply temperature and top_p.
+   */
   readonly asked: Readonly<Record<string, unknown>>
   readonly hints: Pick<LabelHints, 'said' | 'lane' | 'parentLane'>
   /** True if the client's library says that it repeats a request. */

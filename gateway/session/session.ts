@@ -3,6 +3,7 @@
  *
  * in   facts of the session, in the log's order        out  the state
  * Invariant: the state follows from the facts alone, so a gateway that starts again has the state of the one before.
+ * Only `told` and `exhausted` are in no fact: they serve a run, whose agent does not outlive this process.
  */
 import { countAnswerTags, type GrowingTree, growingTree, pathTo } from '../../kernels'
 import type {
@@ -145,8 +146,8 @@ export function countsOf(session: SessionState) {
 }
 
 /**
- * Facts of the session's end. Groups and readers count a reward only after the rollout's end: a reward that came earlier is
- * repeated after it, unchanged.
+ * Facts of the session's end. Groups and readers count a reward only after the rollout's end: a reward that came
+ * earlier is repeated after it, unchanged.
  */
 export function endFacts(
   session: SessionState,

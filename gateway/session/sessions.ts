@@ -4,7 +4,8 @@
  * in   requests of the sessions API; the run's log when the gateway starts
  * out  facts of `trajectories`; states of sessions
  * Invariant: a key names one session and one opening of it: a new opening makes the key stale, and no other session
- * ever gets it. A state changes only by a durable fact, except that a call's request is placed before its fact is durable.
+ * ever gets it. A state changes only by a durable fact, with two exceptions: a call's request is placed before its fact
+ * is durable, and inside a run `told` and `exhausted` are kept in memory.
  */
 import { createHash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
@@ -95,7 +96,9 @@ export class Sessions {
       })
   }
 
-  /** Opens a new session, or an existing one again for another agent, whose calls then replace those of the one before. */
+  /**
+   * Opens a new session, or an existing one again for another agent, whose calls then replace those of the one before.
+   */
   async open(wanted: OpenRequest): Promise<Opened> {
     const { fx } = this.options
     const key = wanted.key ?? `troupe-${fx.unique()}`
@@ -117,7 +120,10 @@ export class Sessions {
     return { session: this.get(request.trajectory), opening, key, expiresAt }
   }
 
-  /** Opens the session of a rollout that the run requested; earlier openings were read by whoever asks. */
+  /**
+   * Opens the session of a rollout that the run requested. `opening` and `call`: numbers of this opening and of its
+   * first call, which the caller knows from the log.
+   */
   async adopt(
     request: RolloutRequested,
     { opening, call, key }: { readonly opening: number; readonly call: number; readonly key: string },
@@ -160,7 +166,10 @@ export class Sessions {
     ])
   }
 
-  /** Ends the session; calls are refused from now on. A second end changes nothing. */
+  /**
+   * Ends the session; calls are refused from now on. A second end changes nothing. Inside a run it writes no fact: the
+   * run ends the rollout when the agent's program has ended.
+   */
   async end(session: SessionState, outcome: SessionEnding, reason: string): Promise<void> {
     if (session.ended !== null) return
     if (this.options.run !== undefined) {
