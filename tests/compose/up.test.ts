@@ -124,7 +124,7 @@ if (missing !== undefined) {
     expect(await levelIn('scheduler')).toEqual(['degraded', '42\n', 10001, 0])
   })
 
-  test('kill -9 of the process in each container is healed, and Prometheus reaches the learner afterwards', async () => {
+  test("kill -9 of the process in each container is healed, and the learner's metrics answer another container afterwards", async () => {
     await until('the run began', 300_000, async () => /learner of run .*: active/.test(await lines('learner')))
     const victims = (await containers()).filter(({ Service }) => Service !== 'image')
     for (const { ID, Service, State } of victims) {
