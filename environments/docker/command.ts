@@ -2,22 +2,27 @@
  * One command in a container: starts it with `exec`, reads its two streams, and ends it at its deadline.
  *
  * in   a container, a command        out  an ExecResult
- * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it started
- * nothing; the command never writes that line. A deadline kills the command's session and what descends from it.
- * The engine reports a command that a signal ended as 128 + the signal; an exit code in this range reads the same.
+ * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
+ * started nothing; the command never writes that line. A deadline kills the command's session and what descends from
+ * it. The engine reports a command that a signal ended as 128 + the signal; an exit code in this range reads the same.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'
 import { type Engine, EngineError } from './engine'
 
-/** Directory and words follow. A missing directory or program is said, since the engine's own text differs by version. */
+/**
+ * Arguments: the directory, then the command's words. It reports a missing directory or program itself, since the
+ * engine's own text differs by version.
+ */
 const wrapper = `cd -- "$1" 2>/dev/null || { echo "r $1: No such file or directory"; exit 125; }
 shift
 command -v -- "$1" >/dev/null || { echo "r $1: No such file or directory"; exit 125; }
 echo "p $$"
 exec "$@"`
 
-/** Kills the session $1 and every descendant of it, until none is left. Only the shell's own words, for small images. */
+/**
+ * Kills the session $1 and every descendant of it, until none is left. Only the shell's own words, for small images.
+ */
 const killer = `found="$1"
 tries=0
 while [ -n "$found" ] && [ $tries -lt 50 ]; do
@@ -106,7 +111,10 @@ export async function runCommand(
   }
 }
 
-/** Waits until the command is over. Returns its exit code; undefined if the container died. */
+/**
+ * Waits until the command is over. Returns its exit code; undefined if the container died, or if a command that is
+ * late has not ended within `endMs`.
+ */
 async function exitCode(
   engine: Engine,
   id: string,
@@ -123,7 +131,8 @@ async function exitCode(
         `/exec/${id}/json`,
       )
       if (!Running && ExitCode !== null) {
-        // Processes that the command left behind hold the streams open; what they write from now on is not the command's.
+        // Processes that the command left behind hold the streams open; what they write from now on is not the
+        // command's.
         if (isOver || output.total() === seen) return ExitCode
         continue
       }

@@ -2,8 +2,8 @@
  * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
  *
  * in   specifications with an image that the engine has        out  environments
- * Invariant: an image is never fetched here. A container has no more capabilities than one of the driver `oci`, Docker's own
- * seccomp profile, and labels that name the run, the epoch and the process that owns it.
+ * Invariant: an image is never fetched here. A container has no more capabilities than one of the driver `oci`,
+ * Docker's own seccomp profile, and labels that name the run, the epoch and the process that owns it.
  */
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
@@ -162,7 +162,10 @@ export class DockerDriver implements EnvironmentDriver {
     return this.start({ ...environment.spec, snapshot: digest })
   }
 
-  /** Processes of other hosts are not known here: their containers are left alone, unless this run has replaced them. */
+  /**
+   * Containers of processes on other hosts are left alone, since it is not known here whether these live, except those
+   * of an earlier epoch of this run.
+   */
   async sweep(): Promise<readonly string[]> {
     const found = await this.engine.call<{ Id: string; Labels: Record<string, string> }[]>('GET', '/containers/json', {
       query: { all: 1, filters: JSON.stringify({ label: [label] }) },

@@ -2,8 +2,9 @@
  * An environment that is a container of a Docker engine.
  *
  * in   calls of the Environment interface        out  requests to the engine
- * Invariant: the container's first process reads its standard input, to which this process alone is attached (StdinOnce): when
- * this process dies, however it dies, the input ends, the first process ends, and the engine removes the container.
+ * Invariant: the container's first process reads its standard input, to which this process alone is attached
+ * (StdinOnce): when this process dies, however it dies, the input ends, the first process ends, and the engine removes
+ * the container.
  */
 import { statSync } from 'node:fs'
 import type { Socket } from 'node:net'
@@ -18,8 +19,8 @@ import { download, upload } from './files'
 import type { DockerImage, SnapshotStore } from './snapshotStore'
 
 /**
- * First process: waits for the end of its input, and reaps. `cat` is started again when it is killed, so that `kill -9 -1`
- * ends every other process and the environment goes on.
+ * First process: waits for the end of its input, and reaps. `cat` is started again when it is killed, so that `kill -9
+ * -1` ends every other process and the environment goes on.
  */
 export const waits = 'exec 3<&0; while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done'
 
@@ -42,7 +43,7 @@ export interface ContainerParts {
 export class DockerEnvironment implements Environment {
   private stopped: Promise<void> | undefined
   private isKilled = false
-  /** Rises with each kill: a command that began before it is lost. */
+  /** Rises with each kill: a command that began before the kill counts as lost, unless it succeeded. */
   private life = 0
 
   constructor(
@@ -120,7 +121,8 @@ export class DockerEnvironment implements Environment {
     this.life++
     this.isKilled = true
     const { engine, container } = this.parts
-    // The kernel sends the signal to every process but the sender and the first one, in one go: none forks away from it.
+    // The kernel sends the signal to every process but the sender and the first one, in one go: none forks away from
+    // it.
     const command = ['/bin/sh', '-c', 'kill -9 -1']
     const { status, reason } = await runCommand(engine, container, {
       ...{ command, user: 0, cwd: '/', timeoutMs: 30_000, maxOutputBytes: 1000 },

@@ -1,9 +1,9 @@
 /**
  * Files in and out of a container, as tar streams that the engine packs and unpacks inside the container's root.
  *
- * in   paths of this machine and of the container        out  TroupeError environment.transfer_failed
- * Invariant: the engine looks paths up with the container's files as the root, and a link is followed there alone; here only
- * files, directories and links are made, never devices or pipes.
+ * in   paths of this machine and of the container        out  copied files, or TroupeError environment.transfer_failed
+ * Invariant: the engine looks paths up with the container's files as the root, and a link is followed there alone; here
+ * only files, directories and links are made, never devices or pipes.
  */
 import { spawn } from 'node:child_process'
 import { createWriteStream, type Dirent, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
@@ -27,7 +27,9 @@ const isDirectory = ({ mode }: PathStat) => Math.floor(mode / 2 ** 31) % 2 === 1
 const isLink = ({ mode }: PathStat) => Math.floor(mode / 2 ** 27) % 2 === 1
 const isPlain = ({ mode }: PathStat) => Math.floor(mode / 2 ** 18) === 0
 
-/** Copies a file, or the contents of a directory. Links of this machine are followed: the container lacks their targets. */
+/**
+ * Copies a file, or the contents of a directory. Links of this machine are followed: the container lacks their targets.
+ */
 export async function upload(engine: Engine, container: string, source: string, target: string): Promise<void> {
   const from = statSync(source)
   const [directory, names, rename] = from.isDirectory()

@@ -2,9 +2,9 @@
  * The contract of an environment driver: files and processes that an agent acts on.
  *
  * in   a specification of the environment; commands, files        out  results of commands, files, snapshots
- * Invariant: how a command or an environment ends is a result, not an error. An error is a TroupeError with the boundary
- * `environment`: the driver or the machine cannot do what was asked. After `stop`, and after the death of this process,
- * nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots.
+ * Invariant: how a command or an environment ends is a result, not an error. An error is a TroupeError with the
+ * boundary `environment`: the driver or the machine cannot do what was asked. After `stop`, and after the death of this
+ * process, nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots.
  */
 
 export type DriverName = 'local' | 'oci' | 'docker'
@@ -38,7 +38,7 @@ export interface EnvironmentSpec {
   readonly network: NetworkMode
   /** With the network `allowlist`: hosts, `*.domain`, addresses and ranges of addresses (network/allowlist.ts). */
   readonly allowedHosts?: readonly string[]
-  /** Variables of every command, below those of the command itself. */
+  /** Variables of every command; the command's own variables override them. */
   readonly env?: Readonly<Record<string, string>>
   /** Directory of commands that name none; default: the image's, else `/`. */
   readonly workdir?: string
@@ -60,8 +60,8 @@ export interface ExecRequest {
 }
 
 /**
- * ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the command's processes were
- * killed. lost: the environment died or was stopped meanwhile. rejected: the command was not started (`reason`).
+ * ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the command's processes
+ * were killed. lost: the environment died or was stopped meanwhile. rejected: the command was not started (`reason`).
  */
 export type ExecStatus = 'ok' | 'error' | 'timeout' | 'lost' | 'rejected'
 
@@ -78,7 +78,9 @@ export interface ExecResult {
   readonly reason?: string
 }
 
-/** Names the files of an environment at one time. Equal digests mean equal files: names, kinds, modes, owners, contents. */
+/**
+ * Names the files of an environment at one time. Equal digests mean equal files: names, kinds, modes, owners, contents.
+ */
 export interface Snapshot {
   readonly digest: string
   readonly files: number
@@ -99,7 +101,9 @@ export interface Environment {
   /** Copies a file or directory of the environment to a path of this machine that does not exist yet. */
   download(source: string, target: string): Promise<void>
   snapshot(): Promise<Snapshot>
-  /** Kills all processes of the environment; its files stay, and can be downloaded. Commands are `lost` from then on. */
+  /**
+   * Kills all processes of the environment; its files stay, and can be downloaded. Commands are `lost` from then on.
+   */
   kill(): Promise<void>
   /** Kills all processes of the environment and starts it again with the files that it has. */
   restart(): Promise<void>

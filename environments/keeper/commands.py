@@ -2,9 +2,9 @@
 
 in   a request (a dict), its standard input        out  a result (a dict), standard output and error
 Invariant: the status comes from wait4 and this process's clock. The caller's process is outside the environment's PID
-namespace, so nothing inside can see or signal it. When `run` returns, the command's process group and those of its
-descendants that are still its own are dead if the deadline passed; otherwise only what the command left in the
-background on purpose is alive.
+namespace, so nothing inside can see or signal it. If the deadline passed, the command's process group and its
+descendants are dead when `run` returns, except those that an ended parent had left to the first process. Otherwise only
+processes that the command left in the background are alive.
 """
 
 import errno
@@ -30,7 +30,7 @@ class Inside:
 
 
 def run(inside, request, stdin, is_gone):
-    """Runs the command. `is_gone()` says whether the asker has closed the connection."""
+    """Runs the command. If `is_gone()` (the asker has closed the connection), it is ended as at its deadline."""
     started = time.monotonic()
     try:
         kernel.setns(inside.pidfd, inside.namespaces)
@@ -106,7 +106,9 @@ def ended(status, started, code=None, signal=None, reason=None, out=None, err=No
 
 
 def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
-    """Moves bytes until the child has exited and what it wrote is read. Returns its wait status, and whether the deadline passed."""
+    """Moves bytes until the child has exited and what it wrote is read.
+
+    Returns its wait status, and True if it was killed since the deadline passed or the asker was gone."""
     pidfd = os.pidfd_open(child)
     poll = select.poll()
     for fd in (*streams, in_write):

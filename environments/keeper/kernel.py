@@ -1,7 +1,8 @@
 """System calls and constants that Python's os module lacks: mounts, namespaces, capabilities, seccomp.
 
 in   arguments        out  OSError with the call's name where the kernel refuses
-Invariant: nothing here decides anything; every function is one system call, or one write to /proc.
+Invariant: the functions are thin wrappers of system calls. The only policy here is which capabilities are kept
+(CAPABILITIES) and which system calls the seccomp filter refuses (REFUSED, load_filter).
 """
 
 import ctypes

@@ -63,7 +63,9 @@ class Taken:
         return {"digest": digest, "files": len(self.entries), "bytes": self.bytes}
 
     def directory(self, upper, lower, target, path, image):
-        """Stores one directory: what `upper` has, over what `lower` has. Either may be None. `image`: its path below."""
+        """Stores one directory: what `upper` has, over what `lower` has. Either may be None.
+
+        image: path of the same directory in the image; None if the image has none there, or it is hidden."""
         names = set(os.listdir(upper) if upper is not None else ()) | set(os.listdir(lower) if lower is not None else ())
         for name in sorted(names):
             inner, below = f"{path}/{name}", f"{image}/{name}" if image else None

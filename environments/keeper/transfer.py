@@ -13,7 +13,7 @@ READ = 1 << 20
 
 
 def handle(connection, request, root, answer):
-    # Both are loaded before the root changes, since tarfile looks for them in the file system.
+    # Loaded before the root changes, since tarfile imports them from the file system.
     import bz2, grp, lzma, pwd, zlib  # noqa: E401, F401
 
     os.chroot(root)

@@ -1,9 +1,10 @@
 /**
  * HTTP proxy that reaches the hosts of an allowlist alone, for one environment without any other network.
  *
- * in   connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py)        out  HTTP and CONNECT
- * Invariant: a host is reached only if an entry names it, and a name only at public addresses: a name that somebody lets lead
- * to this machine or its network is refused. An address that is itself an entry is reached wherever it lies.
+ * in connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py) out HTTP and CONNECT
+ * Invariant: a host is reached only if an entry names it, or if its address is in a range that is an entry. A named
+ * host is reached only at a public address, so that its owner cannot let it lead to this machine or its network. An
+ * address that is an entry, or in a range that is one, is reached wherever it lies.
  */
 import { lookup } from 'node:dns/promises'
 import { closeSync, constants, openSync } from 'node:fs'

@@ -1,10 +1,10 @@
 /**
- * Prepares a task for rollouts: its image is built, its environment is set up once, and a snapshot of that is where every
- * rollout begins.
+ * Prepares a task for rollouts: its image is built, its environment is set up once, and a snapshot of that is where
+ * every rollout begins.
  *
  * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
- * Invariant: equal task directories give equal first snapshots. A directory that has changed since the rollout was requested
- * is refused: a rollout and its verifier see the same task.
+ * Invariant: equal task directories give equal first snapshots. A directory that has changed since the rollout was
+ * requested is refused: a rollout and its verifier see the same task.
  */
 import { createHash } from 'node:crypto'
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
@@ -71,7 +71,7 @@ async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabili
   })
 }
 
-/** Name of the unpacked image of an image source; builds it where that is needed. */
+/** Returns the name of the image of an image source, and builds a Dockerfile's; undefined for `compose` and `none`. */
 export async function imageOf(
   driver: KeptDriver,
   task: Task,

@@ -2,8 +2,8 @@
  * Starts an environment with the files that a rollout had after its calls.
  *
  * in   a prepared task, the rollout's calls with the snapshots after them        out  an environment with these files
- * The latest snapshot is taken from the store. Where the store has it no longer, the environment starts from an earlier one, or
- * from the task's own, and the calls since then run again.
+ * The latest snapshot is taken from the store. Where the store has it no longer, the environment starts from an earlier
+ * one, or from the task's own, and the calls since then run again.
  * Invariant: files that were made again and differ from those recorded are reported, never passed off as the same.
  */
 import type { EnvironmentAt, RestoredFrom } from '../../messages/facts'
@@ -61,7 +61,7 @@ export async function restore(
   }
 }
 
-/** A snapshot was removed from the store between the look and the start. */
+/** True for an error that a start throws if its snapshot was removed from the store after it was looked up. */
 const isGone = (thrown: unknown): boolean =>
   thrown instanceof TroupeError &&
   (thrown.code === 'environment.no_image' || thrown.code === 'environment.start_failed')

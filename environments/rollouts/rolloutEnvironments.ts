@@ -1,10 +1,11 @@
 /**
  * Environments of rollouts in one process: each rollout has one of its own, which lives between its calls.
  *
- * in   a call, with the calls that have run before it        out  its outcome, and the snapshot after it if files changed
- * Invariant: a call runs on exactly the files that its earlier calls left. An environment in another state (an attempt that
- * was not counted, a fork, a restart of Troupe) is ended, and one with the right files is started. Calls of a rollout run one
- * after the other. At most `live` environments are kept; the one that was used longest ago is ended first.
+ * in a call, with the calls that have run before it out its outcome, and the snapshot after it if files changed
+ * Invariant: a call runs on exactly the files that its earlier calls left. An environment in another state (an attempt
+ * that was not counted, a fork, a restart of Troupe) is ended, and one with the right files is started. Calls of a
+ * rollout run one after the other. At most `live` environments are kept, unless more calls run at once; the one that
+ * was used longest ago is ended first.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'

@@ -2,8 +2,8 @@
  * Bounds the store of snapshots: the one that was used longest ago is removed first.
  *
  * in   the store, its largest size        out  a store of at most that size, but for snapshots in use
- * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. One that is about to be
- * mounted by another process may be: its start fails, and the caller makes the files again.
+ * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. One that is about
+ * to be mounted by another process may be: its start fails, and the caller makes the files again.
  */
 import {
   existsSync,
@@ -29,7 +29,10 @@ export class SnapshotBound {
 
   constructor(private readonly maxBytes: number) {}
 
-  /** Tells that a snapshot with `bytes` of files was stored; measures the store once that may matter. */
+  /**
+   * Notes that a snapshot with `bytes` of files was stored. The first call, and then each after which the store may
+   * have grown by `slack` of its bound, measures the store and removes snapshots beyond the bound.
+   */
   added(store: Store, bytes: number, now: number): void {
     // An upper bound: files that are in the store already count again.
     this.grown += bytes
@@ -49,7 +52,8 @@ export function touchSnapshot(store: Pick<Store, 'root'>, digest: string, now: n
 }
 
 /**
- * Removes snapshots until their files take at most `maxBytes`; returns the digests of those removed.
+ * Removes snapshots until the files of all take at most `maxBytes`, or only snapshots in use are left. Returns the
+ * digests of those removed.
  * @param settledBefore files that were stored later than this, ms since 1970, are left alone
  */
 export function boundSnapshots(store: Store, maxBytes: number, settledBefore: number): readonly string[] {

@@ -2,7 +2,8 @@
  * Manifests of snapshots: what differs from the image, and what differs between two snapshots.
  *
  * in   digests of snapshots in the store        out  their entries; the paths that one has otherwise than the other
- * Invariant: a path that two snapshots have alike is not listed. Directories are listed only where they come or go.
+ * Invariant: a path that two snapshots have alike is not listed, nor is the saved state of the tool `bash`. A directory
+ * is listed only if it was added or removed, or if its mode changed.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -2,8 +2,8 @@
  * Reads the reward that a verifier wrote: reward.json (a number, or an object of numbers), else reward.txt (a number).
  *
  * in   a directory with what the verifier left in /logs/verifier        out  rewards by name; `reward` is the main one
- * Invariant: a value that is not a finite number is an error, never a reward. The caller reads it when all processes of the
- * environment are dead.
+ * Invariant: a value that is not a finite number is an error, never a reward; but in reward.json's object true and
+ * false count as 1 and 0. The caller reads the files when all processes of the environment are dead.
  */
 import { lstatSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
