@@ -2,8 +2,8 @@
  * Reads GPQA (arXiv 2311.12022): questions with one right and three wrong answers, in its owners' CSV.
  *
  * in   the text of gpqa_diamond.csv        out  problems with four lettered choices; the truth is the right letter
- * Invariant: the seed and the Record ID alone decide the order of a question's choices, so that every run and every sample of a
- * problem sees the same letters.
+ * Invariant: the seed and the Record ID alone decide the order of a question's choices, so that every run and every
+ * sample of a problem sees the same letters.
  */
 import { parse } from 'csv-parse/sync'
 import { pcg32, sampleUniform } from '../../kernels'

@@ -27,7 +27,10 @@ export interface HubOptions {
   readonly endpoint?: string
   /** Access token of the hub, sent as a bearer token. Default: the value of HF_TOKEN. */
   readonly token?: string | undefined
-  /** Milliseconds without a byte from the server after which a request is aborted. Default: 30,000. */
+  /**
+   * Milliseconds after which a request is aborted: without a byte of a file, or without the whole page of a listing.
+   * Default: 30,000.
+   */
   readonly idleMs?: number
   readonly onFile?: (path: string, bytes: number) => void
 }
@@ -40,7 +43,8 @@ const maxPages = 200
  * Downloads the files; resolves with their local paths.
  * @throws TroupeError data.hub_unreachable: no connection, or no answer in time. data.hub_refused: the set needs a
  * token or accepted terms. data.hub_missing: no such data set, or no file with a wanted path. data.hub_answer: another
- * status than 200, or not a list of files. data.hub_broken: a download ended early.
+ * HTTP status than 2xx, 401, 403 and 404; no list of files; or a listed path that leads out of the cache.
+ * data.hub_broken: a download ended early.
  */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
   const wanted = (await list(options)).filter(file => file.type === 'file' && options.paths.test(file.path))

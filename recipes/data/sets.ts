@@ -1,8 +1,9 @@
 /**
- * Declares the problem sets that `troupe data` knows: where they are published, the names of their fields, their filters.
+ * Declares the problem sets that `troupe data` knows: where they are published, the names of their fields, and their
+ * filters.
  *
- * Source of the filters: arXiv 2508.20722 §4.2 (integer answers only; OpenMathReasoning kept where at least 2 of 16 sampled
- * answers match; 8-gram decontamination).
+ * Source of the filters: arXiv 2508.20722 §4.2 (integer answers only; OpenMathReasoning kept where at least 2 of 16
+ * sampled answers match; 8-gram decontamination).
  */
 
 export interface HubPlace {

@@ -31,11 +31,9 @@ export interface Demonstration {
 /** A calculator note as a Python statement. */
 interface Statement {
   readonly name: string
-  /**
-   * Right side of the statement, with the names of earlier statements in place of their results; `plain` has all
-   * numbers written out.
-   */
+  /** Right side of the statement, in which the names of earlier statements stand in place of their results. */
   readonly named: string
+  /** Right side of the statement with all numbers written out. */
   readonly plain: string
   readonly value: Fraction
 }

@@ -1,8 +1,10 @@
 /**
- * Recipe gsm8k: SmolLM2-135M-Instruct learns to answer grade-school problems (arXiv 2110.14168) with Python, on two cores.
+ * Recipe gsm8k: SmolLM2-135M-Instruct learns to answer grade-school problems (arXiv 2110.14168) with Python, on two CPU
+ * cores.
  *
  * in   the user's file of rows `{"question": …, "answer": …}`, each answer ending in `#### N`        out  a recipe
- * A cold start on a few hundred demonstrations from the calculator notes comes first, then GRPO-RoC with 2G = 16 → G = 8.
+ * A cold start on a few hundred demonstrations from the calculator notes comes first; then GRPO-RoC, which trains on 8
+ * of the 16 rollouts of a problem.
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'

@@ -1,8 +1,10 @@
 /**
- * Defaults of a YAML recipe that follow from its model and its problems, in place of the paper's, which are for 14e9 parameters.
+ * Defaults of a YAML or Python recipe that follow from the size of its model and the number of its problems. The
+ * schema's own defaults are the paper's, for a model of 14e9 parameters.
  *
  * in   the recipe's own data, with its paths resolved        out  a layer of config that lies below the recipe's own
- * Invariant: reads the model's config.json and the file of problems; what cannot be read gives no default.
+ * Invariant: reads only the model's config.json and the file of problems. A model whose config cannot be read gets the
+ * defaults of one with 1e9 parameters; a file that cannot be read gives no default.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,12 +12,12 @@ import { positionsOf } from '../../config'
 import { parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import type { Layer, PlainObject } from '../../runtime/settings/resolveConfig'
 
-/** Parameters below which a model counts as tiny and as small. */
+/** Numbers of parameters below which a model counts as tiny, and as small. */
 const [tiny, small] = [1e7, 1e9]
 
 const section = (data: PlainObject, name: string): PlainObject => (data[name] ?? {}) as PlainObject
 
-/** Sizes of contexts, groups and steps, and the learning rate, for a recipe without `extends`. */
+/** Returns sizes of contexts, groups and steps, and the learning rate, for a recipe without `extends`. */
 export function fittingModel(data: PlainObject): Layer {
   const architecture = architectureOf(section(data, 'model'))
   const parameters = typeof architecture.hidden_size === 'number' ? parametersOf(shapeOf(architecture)) : small
@@ -40,8 +42,9 @@ export function fittingModel(data: PlainObject): Layer {
 }
 
 /**
- * The size of the evaluation where a recipe extends another with problems of its own: a fifth of them are held out. Undefined if the
- * recipe says how many, or names a file of them.
+ * Sets `evaluation.problems` to a fifth of the rows of `data.file`, rounded down, for a recipe that extends another and
+ * names its own `data.file`. Undefined if the recipe sets `evaluation.problems` or `data.evaluationFile`, if a fifth is
+ * 0, or if the number that it inherits is not above a fifth.
  */
 export function fittingProblems(own: PlainObject, below: readonly Layer[]): Layer | undefined {
   const { file, evaluationFile } = section(own, 'data')

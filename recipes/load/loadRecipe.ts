@@ -1,5 +1,5 @@
 /**
- * Loads a recipe by its name in recipes/, or from a user's file (.ts, .js, .yaml).
+ * Loads a recipe by its name in recipes/, or from a user's file (.ts, .js, .yaml, .json or .py).
  *
  * in   a name or a file, the `--set` overrides
  * out  the recipe, its resolved config, and the origin of each value
@@ -48,18 +48,21 @@ export function loadRecipe(name: string, overrides: readonly string[] = []): Loa
 export interface ReadRecipe {
   readonly recipe: LayeredRecipe['recipe']
   readonly problems: readonly (Problem & { readonly origin: string })[]
-  /** The config without its faulty fields, which have their defaults; undefined if a required field other than `model` is faulty. */
+  /**
+   * Config in which faulty fields have their defaults; undefined if a required field other than `model` and `name` is
+   * faulty.
+   */
   readonly config: RecipeConfig | undefined
   /** True if the recipe's model is sound. */
   readonly hasModel: boolean
 }
 
-/** Stands for a model that the recipe leaves out or states wrongly. */
+/** Stand-in for a model that the recipe leaves out or states wrongly. */
 const noModel = { from: 'directory', path: '' }
 
 /**
- * Loads a recipe for a check: lists what its schema refuses instead of throwing at it. @throws TroupeError as `loadRecipe` if the
- * recipe cannot be read at all
+ * Loads a recipe for a check: lists what its schema refuses instead of throwing an error.
+ * @throws TroupeError as `loadRecipe` if the recipe cannot be read at all
  */
 export function readRecipe(name: string, overrides: readonly string[] = []): ReadRecipe {
   const { recipe, layers } = findRecipe(name)
@@ -79,7 +82,10 @@ function layersOf(name: string, layers: LayeredRecipe['layers'], overrides: read
   return { what, below: layers.slice(0, -1), recipe: own.data, overrides, names: recipeNames }
 }
 
-/** Names a recipe so that it is found from every directory: a known name stays, a file becomes its absolute path. */
+/**
+ * Returns the name under which a recipe is found from every working directory: a known name stays, a file becomes its
+ * absolute path.
+ */
 export const sourceOf = (name: string): string => (knownRecipe(name) === undefined ? resolve(name) : name)
 
 function findRecipe(name: string): LayeredRecipe {

@@ -1,8 +1,10 @@
 /**
- * Reads a recipe from a Python file: its dict `recipe` has the fields of a YAML recipe, and functions as tools and as the reward.
+ * Reads a recipe from a Python file. Its dict `recipe` has the fields of a YAML recipe, and may hold functions as tools
+ * and as the reward.
  *
  * in   a file        out  plain data, in which functions are named by their file
- * Invariant: the file is imported once, by the set-up's Python, with the rights of this process.
+ * Invariant: the file is imported once, within 60 s, by the Python that `troupe setup` installed, with the rights of
+ * this process.
  */
 import { execFileSync } from 'node:child_process'
 import { asError, TroupeError } from '../../runtime/errors'

@@ -118,8 +118,8 @@ function isRecipe(value: unknown): value is Recipe {
 }
 
 /**
- * Resolves fields that name files, in the sections model, data, reward, tools and agent: relative to the YAML file if such a
- * file exists, else to the working directory.
+ * Resolves fields that name files, in the sections model, data, reward, tools and agent: relative to the recipe's file
+ * if such a file exists there, else to the working directory.
  */
 function withPaths(data: PlainObject, folder: string): PlainObject {
   const placed = (field: string, value: unknown): unknown => {

@@ -3,7 +3,10 @@ import { readFileSync } from 'node:fs'
 import { extname } from 'node:path'
 import { isNode, LineCounter, parseDocument } from 'yaml'
 
-/** Returns the 1-based line of the field at `path`, or of the nearest field around it; undefined if the file does not set it. */
+/**
+ * Returns the 1-based line of the field at `path`, or of the nearest field around it; undefined if the file sets
+ * neither, or is not YAML or JSON.
+ */
 export function yamlLine(file: string, path: readonly string[]): number | undefined {
   if (!['.yaml', '.yml', '.json'].includes(extname(file))) return undefined
   const lines = new LineCounter()

@@ -1,6 +1,6 @@
 /**
- * transformers configs of the models that fit one GPU, as their owners publish them. A dry run and a rehearsal read them
- * in place of the weights.
+ * transformers configs of the models that fit one GPU, as their owners publish them. A dry run and a rehearsal read
+ * them in place of the weights.
  */
 
 const qwen25 = {

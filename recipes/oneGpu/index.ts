@@ -3,7 +3,8 @@
  * Qwen2.5-1.5B-Instruct (80 GB), each by GRPO-RoC and by GRPO, and competition problems for Qwen3-4B with LoRA (80 GB).
  *
  * in   files that `troupe data` makes; model directories       out  recipes by name
- * docs/one-gpu.md has the published figures to compare with, and says which of these recipes have run on their hardware.
+ * docs/one-gpu.md has the published figures to compare with, and says which of these recipes have run on their
+ * hardware.
  */
 import { join } from 'node:path'
 import type { Recipe, RecipeInput } from '../../config'

@@ -2,7 +2,8 @@
  * Reads conversations: one line `{"messages": [{"role": …, "content": …}, …]}` each, as `troupe data` writes them.
  *
  * in   a JSONL file        out  conversations in the file's order
- * Invariant: a row is used whole or not at all. Every message has a known role and a text; the last is the assistant's.
+ * Invariant: a row is used whole or not at all. It has at least two messages; every message has a known role and a
+ * text; the last message is the assistant's.
  */
 import { readFile } from 'node:fs/promises'
 import { basename, resolve } from 'node:path'

@@ -26,8 +26,8 @@ export const problemsData = z.strictObject({
    */
   file: z.string().optional(),
   /**
-   * Path of the evaluation's problems, as JSONL. Default: the last `evaluation.problems` rows of `file`, which are then not
-   * trained on.
+   * Path of the evaluation's problems, as JSONL. Default for a recipe that trains: the last `evaluation.problems` rows
+   * of `file`, which are then not trained on. A recipe that only evaluates needs it.
    */
   evaluationFile: z.string().optional(),
   /** Path of the cold start's conversations: JSONL of {messages}; not read if `mixture` is set. */
@@ -156,7 +156,9 @@ async function evaluationRows(data: ProblemsData, config: RecipeConfig): Promise
   )
 }
 
-/** True if the evaluation takes rows of the file of problems. */
+/**
+ * True if the evaluation takes rows of `data.file`: the recipe trains, evaluates, and names no file for the evaluation.
+ */
 const isHeldOut = (data: ProblemsData, { evaluation, train }: RecipeConfig): boolean =>
   data.evaluationFile === undefined && evaluation.problems > 0 && train.steps > 0
 

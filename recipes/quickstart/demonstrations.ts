@@ -18,9 +18,9 @@ import { type QuickstartTask, quickstartTask } from './tasks'
 const toolName = pythonTool.name
 
 /**
- * Kinds of demonstrations, with their shares. solves: one right call. recovers: a broken call, then a right one. stumbles: two
- * broken calls, then a right one. gives-up: a broken call, then a guess. slips: a call with a wrong expression, whose result is
- * the answer. guesses: no call. The first three kinds end in the right answer.
+ * Kinds of demonstrations, with their shares. solves: one right call. recovers: a broken call, then a right one.
+ * stumbles: two broken calls, then a right one. gives-up: a broken call, then a guess. slips: a call with a wrong
+ * expression, whose result is the answer. guesses: no call. The first three kinds end in the right answer.
  */
 export const demonstrationShares = {
   solves: 0.14,

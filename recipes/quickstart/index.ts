@@ -1,8 +1,10 @@
 /**
- * Recipe quickstart: a model of under a million parameters learns to use Python, from random weights, in minutes on two cores.
+ * Recipe quickstart: a model of under a million parameters learns to use Python, from random weights, in minutes on two
+ * CPU cores.
  *
- * A cold start on demonstrations (many of them bad on purpose) comes first, then GRPO-RoC with 2G = 16 → G = 8 (arXiv 2508.20722
- * §2.2.3, at small scale). The run shows pass@1 rising and failed tool calls in rewarded rollouts falling.
+ * A cold start on demonstrations (many of them bad on purpose) comes first; then GRPO-RoC (arXiv 2508.20722 §2.2.3),
+ * which trains on 8 of the 16 rollouts of a problem. The run shows pass@1 rising and failed tool calls in rewarded
+ * rollouts falling.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -27,7 +29,7 @@ const quickstartData = z.strictObject({
   largestBadShare: z.number().min(0).max(1).optional(),
 })
 
-/** Problems and conversations of files, for recipes that extend this one. */
+/** Reads problems and conversations from files, for recipes that extend this one and name files. */
 const ofFiles = problemsRecipe({ name: 'quickstart', model: { from: 'directory', path: '' } })
 /** The config without the field that recipes of files do not know. */
 const withoutReasoning = (config: RecipeConfig): RecipeConfig => {
@@ -89,7 +91,7 @@ export const quickstart = defineRecipe({
     rollout: { groupSize: 16, groupsPerStep: 24, deadlineMs: 120_000, turnTimeoutMs: 60_000 },
     selection: { keep: 8, refillShare: 0.5 },
     coldStart: { demonstrations: 20_000, learningRate: 3e-3, epochs: 1, batchSequences: 8, warmupShare: 0.05 },
-    // Its checkpoints are small: all are kept, so that `replay learn` recomputes any step.
+    // The model's checkpoints are small, so all are kept: `replay learn` can recompute any step.
     train: { steps: 16, learningRate: 1e-3, microBatchTokens: 16_384, keepCheckpoints: 'all' },
     // Temperature of the paper's evaluations (arXiv 2508.20722 §5.1).
     evaluation: { problems: 256, samples: 1, temperature: 0.6 },

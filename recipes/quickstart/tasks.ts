@@ -2,8 +2,10 @@
  * Makes the quickstart's problems: one multiplication and one more operation on integers, asked in words or in signs.
  *
  * in   an index, a seed, a split        out  a question, the Python expression that answers it, the answer
- * A model of under a million parameters cannot multiply two-digit numbers by itself, but can learn to copy them into a call.
- * Invariant: pure. A hash of the three operands decides their split, so no triple occurs in both splits, in any order.
+ * A model of under a million parameters cannot multiply two-digit numbers by itself, but can learn to copy them into a
+ * call.
+ * Invariant: pure. A hash of the three operands, which ignores their order, decides their split, so no triple occurs in
+ * both splits.
  */
 import { pcg32 } from '../../kernels/random'
 import { deriveSeed } from '../../runtime/effects'
@@ -25,8 +27,9 @@ interface Form {
 }
 
 /**
- * Forms of a question. Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two ways. An
- * expression has its operands in the question's order, because a model with random weights learns such copying first.
+ * Forms of a question. Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two
+ * ways. An expression has its operands in the question's order, because a model with random weights learns such copying
+ * first.
  */
 const forms: readonly Form[] = [
   {

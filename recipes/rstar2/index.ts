@@ -1,17 +1,20 @@
 /**
- * Recipes rstar2…: the paper's numbers (arXiv 2508.20722 §4, §5.1) for Qwen3-14B-Base on 64 GPUs, the same for 8 GPUs, the paper's
- * numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/rstar2.md compares both).
+ * Recipes rstar2…: the paper's numbers (arXiv 2508.20722 §4, §5.1) for Qwen3-14B-Base on 64 GPUs, the same for 8 GPUs,
+ * the paper's numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/rstar2.md compares
+ * both).
  *
- * `rstar2` and `rstar2-8gpu`: non-reasoning SFT on a mixture of function calling, instruction following and chat, then three
- * stages of GRPO-RoC. `rstar2-32b` has the first two stages and no SFT; `rstar2-release` has neither SFT nor stages. `troupe
- * data` makes the files that the recipes name from published sets.
+ * `rstar2` and `rstar2-8gpu`: non-reasoning SFT on a mixture of function calling, instruction following and chat, then
+ * three stages of GRPO-RoC. `rstar2-32b` has the first two stages and no SFT; `rstar2-release` has neither SFT nor
+ * stages. `troupe data` makes the files that the recipes name from published sets.
  */
 import { join } from 'node:path'
 import type { Recipe, RecipeInput } from '../../config'
 import { problemsRecipe } from '../problems'
 import { qwen3At14b, qwen25At32b } from './architectures'
 
-/** Chat template whose generation prompt begins every turn of the model with `<reason>`, as the released code's does. */
+/**
+ * Chat template whose generation prompt begins every turn of the model with `<reason>`, as the released code's does.
+ */
 const template = join(__dirname, '../templates/rstar2.jinja')
 
 /** System message before the tools (`system`), and prefix of every problem (§2.2). */
@@ -23,9 +26,9 @@ const prefix =
   'Put the answer inside <answer> </answer> tags; the result is read from the \\boxed{} in them.\nThis is the problem:\n'
 
 /**
- * Each host starts vLLM servers on all its GPUs. They sleep while the trainer works: neither fits beside the other. Sleep
- * discards their weights, since every step publishes new ones, and the trainer's weights and moments are in the host's
- * memory while the servers generate.
+ * Each host starts vLLM servers on all its GPUs. They sleep while the trainer works: neither fits beside the other.
+ * Sleep discards their weights, since every step publishes new ones, and the trainer's weights and moments are in the
+ * host's memory while the servers generate.
  */
 const colocated = { kind: 'colocated', sleepLevel: 2 } as const
 
@@ -50,7 +53,7 @@ const h100 = {
   plan: colocated,
 } as const
 
-/** Deadlines above the estimates of the recipes' longest rollouts and turns, which the dry run prints. */
+/** Deadlines in ms, above the dry run's estimates of the longest rollouts and turns of these recipes. */
 const patience = { deadlineMs: 3_600_000, turnTimeoutMs: 3_600_000 } as const
 
 const paper = {

@@ -2,8 +2,8 @@
  * Demonstrations of the format of calls: a task's oracle solution, typed into a shell paragraph by paragraph.
  *
  * in   tasks with solution/solve.sh        out  a conversation for each, with what the tools really answered
- * Invariant: every call runs in the task's environment, after the calls before it. A solution of which a paragraph fails is left
- * out.
+ * Invariant: every call runs in the task's environment, after the calls before it. A solution is left out if one of its
+ * paragraphs fails.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,7 +19,10 @@ const timeoutMs = 60_000
 /** Number of tasks whose solutions run at once. */
 const atOnce = 4
 
-/** @throws TroupeError task.none: no task has a solution that runs */
+/**
+ * Returns `count` conversations from the solutions of the first `count` tasks; they repeat if fewer solutions run.
+ * @throws TroupeError task.none if no solution runs
+ */
 export async function terminalDemonstrations(
   tasks: readonly TerminalTask[],
   count: number,
@@ -73,7 +76,7 @@ async function demonstration(
   return [...messages, ...said, { role: 'assistant', content: printToolCall(submitTool.name, {}) }]
 }
 
-/** Parts of a script between empty lines, without comments at the beginning of lines; a here-document stays whole. */
+/** Splits a script at empty lines, without the lines that begin with `#` or `set -`. A here-document stays whole. */
 export function paragraphs(script: string): readonly string[] {
   const found: string[][] = [[]]
   let until: string | undefined

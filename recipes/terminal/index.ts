@@ -1,8 +1,9 @@
 /**
  * Recipe terminal: an agent works in a shell on the files of Harbor tasks; the verifier of each task gives the reward.
  *
- * `--set tasks=DIR` names one task directory, or a directory of them; without it the tasks are Troupe's own suite. A cold
- * start teaches the format of calls: it imitates the tasks' oracle solutions, run in their environments.
+ * `--set tasks=DIR` names one task directory, or a directory of them; without it the tasks are Troupe's own suite. A
+ * cold start teaches the format of calls: the model imitates the tasks' oracle solutions, which run in their
+ * environments first.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -58,11 +59,11 @@ export const terminal = defineRecipe({
     tools: { inPrompt: false },
     reward: { name: 'verifier' },
     rollout: { groupSize: 8, groupsPerStep: 4 },
-    // Nobody is asked for <answer> tags here.
+    // The model is not asked for <answer> tags, so the penalty for a wrong answer format is off.
     selection: { keep: 4, answerFormat: false },
     coldStart: { demonstrations: 96, learningRate: 1e-4, epochs: 2, batchSequences: 8 },
     train: { steps: 10, learningRate: 2e-5, microBatchTokens: 4096, checkpointEvery: 5 },
-    // None by default, since the directory may hold a single task.
+    // No evaluation by default, since the directory may hold a single task.
     evaluation: { problems: 0, samples: 1 },
     environments: {},
   },

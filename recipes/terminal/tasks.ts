@@ -2,8 +2,9 @@
  * Tasks of a directory in Harbor's format, as tasks of a run.
  *
  * in   a task directory, or a directory of them        out  a task for every index of a split
- * Invariant: what a driver cannot give, and a task that cannot be read, end the run at its start, all of them at once. The order
- * of tasks follows from their names alone, and a task that is evaluated on is not trained on.
+ * Invariant: a task that cannot be read, or needs something that its driver cannot give, stops the run at its start;
+ * one error lists all such tasks. The order of tasks follows from their names alone, and a task that is evaluated on is
+ * not trained on.
  */
 import { createHash } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
@@ -69,7 +70,10 @@ export interface Split {
   readonly evaluation: readonly TerminalTask[]
 }
 
-/** Holds out `problems` tasks, at most half of them, by a digest of their names. */
+/**
+ * Holds out `problems` tasks for the evaluation, at most half of all (rounded down). A digest of their names decides
+ * which.
+ */
 export function splitTasks(tasks: readonly TerminalTask[], problems: number): Split {
   const count = Math.min(problems, Math.floor(tasks.length / 2))
   const rank = ({ harbor }: TerminalTask) => createHash('sha256').update(harbor.name).digest('hex')
@@ -122,7 +126,11 @@ function refusals(task: HarborTask, driver: 'local' | 'oci'): readonly string[] 
   return rolloutRefusals(task, driver === 'oci' ? ociCapabilities() : localCapabilities())
 }
 
-/** oci for a task whose image is here, or that `local` cannot stand in for; else local. */
+/**
+ * Driver for a task if the recipe names none (`auto`). A task without an image gets local, one with an image oci. The
+ * exception: local stands in for a Dockerfile without RUN if its base image is not in this machine's store, or oci
+ * cannot run here.
+ */
 function usualDriver({ image }: HarborTask): 'local' | 'oci' {
   if (image.kind === 'none') return 'local'
   const isHere = ociMissing() === undefined && hasImage(openStore(), baseOf(image))

@@ -139,8 +139,8 @@ const plainText = (text: string) =>
     .replaceAll("'", '"')
 
 /**
- * Compares a value with one possible answer. A dict's answer holds a list of values for each key; an array's holds lists or
- * values. Texts in a list inside another list, or inside a dict, must be identical.
+ * Compares a value with one possible answer. A dict's answer holds a list of values for each key; an array's holds
+ * lists or values. Texts in a list inside another list, or inside a dict, must be identical.
  */
 function isSame(value: unknown, answer: unknown): boolean {
   if (typeof value === 'string' && typeof answer === 'string') return plainText(value) === plainText(answer)

@@ -87,8 +87,8 @@ interface Wanted {
 }
 
 /**
- * Parses JSON for checks of types, not of values: a number written like `10.0`, which the leaderboard takes for a float,
- * is read as 0.5, since JSON.parse would make it an integer.
+ * Parses JSON for checks of types, not of values: a number written like `10.0`, which the leaderboard takes for a
+ * float, is read as 0.5, since JSON.parse would make it an integer.
  */
 const typedJson = (text: string): unknown =>
   JSON.parse(withNumbers(text, digits => (/[.eE]/.test(digits) && Number.isInteger(Number(digits)) ? '0.5' : digits)))

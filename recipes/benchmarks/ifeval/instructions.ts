@@ -136,7 +136,10 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'punctuation:no_comma': text => !text.includes(','),
 }
 
-/** Detectors mistake short texts and capitals for other languages, so only long texts are checked, in lower case. */
+/**
+ * Returns true if all letters are Latin and the text is not surely of another language. Detectors mistake short texts
+ * and capitals for other languages, so only texts of ten words or more are checked, in lower case.
+ */
 const isEnglish = (text: string) =>
   (text.match(/\p{L}/gu) ?? []).every(letter => /\p{Script=Latin}/u.test(letter)) &&
   !isSurelyNot('en', text.toLowerCase())

@@ -75,7 +75,10 @@ function indic(text: string): string | undefined {
   return trigrams[franc()(text, { only: ['hin', 'mar', 'nep'], minLength: 1 })]
 }
 
-/** The detectors are loaded at the first use: most rows ask for no language, and every command that reads a recipe loads this file. */
+/**
+ * The detectors are loaded at their first use: most rows ask for no language, and every command that reads a recipe
+ * loads this file.
+ */
 const franc = () => require('franc') as Franc
 const tinyld = () => require('tinyld') as Tinyld
 

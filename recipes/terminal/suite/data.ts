@@ -42,7 +42,7 @@ const topAddress = ([name, addresses]: readonly [string, Readonly<Record<string,
   const lines = Object.entries(addresses).flatMap(([address, count]) =>
     Array.from({ length: count }, (_, at) => `${address} - GET /page${at} 200`),
   )
-  // The requests of one address do not follow one another.
+  // Mixes the lines, so that requests of one address do not follow one another.
   const mixed = lines.map((_, at) => lines[(at * 7) % lines.length]!)
   return {
     name: `top-${name}`,

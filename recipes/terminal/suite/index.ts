@@ -1,9 +1,9 @@
 /**
- * Troupe's own suite of tasks on files: small ones, made from a shell and Python alone.
+ * Troupe's own suite of small tasks on files, which need only a shell and Python.
  *
  * in   the tasks as data        out  task directories in Harbor's format
- * Invariant: the directory is named after the tasks' digest, so that a run and its resume find the same files. The oracle's
- * solution of each task is rewarded, and an empty one is not (tests/containers/agent/suite.test.ts).
+ * Invariant: the directory is named after the tasks' digest, so that a run and its resume find the same files. The
+ * oracle's solution of each task is rewarded, and doing nothing is not (tests/containers/agent/suite.test.ts).
  */
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'

@@ -63,7 +63,7 @@ const bugs: readonly Bug[] = [
 
 const moduleOf = (name: string) => name.replaceAll('-', '_')
 
-/** A Python program that makes the edit; the texts go in as literals. */
+/** Returns a shell command that runs Python to replace `from` by `to` in a file. */
 const edit = (file: string, from: string, to: string) =>
   `python3 - <<'END'\npath = '${file}'\ntext = open(path).read()\nopen(path, 'w').write(text.replace(${JSON.stringify(from)}, ${JSON.stringify(to)}))\nEND`
 

@@ -1,11 +1,11 @@
 """Prints the instances of task families, one JSON line each: `python -m troupe_environments.instances [PARENT]`.
 
 In: a line of JSON on stdin, {package, split, seed, count, families: [{name, options}]}; split is train or eval.
-Out: a line {position, family, index, question, system, entry} per instance, `count` per family or as many as the family has.
-position: index of the family in the request, which may name a family twice. entry: data that the package's own reward needs.
-Invariants: the same request and package version give the same lines. A package's prints go to stderr. A family that fails ends
-the process with a line {error, family} and exit code 1. With PARENT, the parent's pid, the process ends with its parent, and at
-the end of stdin.
+Out: a line {position, family, index, question, system, entry} per instance, `count` per family or as many as it has.
+position: index of the family in the request, which may name a family twice. entry: data that the package's own reward
+needs. Invariants: the same request and package version give the same lines. A package's prints go to stderr. A family
+that fails ends the process with a line {error, family} and exit code 1. With PARENT, the parent's pid, the process ends
+with its parent, and at the end of stdin.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ import verifiers
 from verifiers.types import State
 
 
-# Matches special tokens, as kernels/grading/answerExtraction.ts does: a chat server removes them from the text that a reward
-# sees.
+# Matches special tokens, as kernels/grading/answerExtraction.ts does: a chat server removes them from the text that a
+# reward sees.
 _special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 
