@@ -25,28 +25,31 @@ export interface PythonProcess extends EventEmitter {
   kill(signal: NodeJS.Signals): boolean
 }
 
-/** Longest start of a fork server, ms. After it, processes are spawned. */
+/** Upper bound on the start of a fork server, in ms. If it takes longer, processes are spawned instead of forked. */
 const startMs = 120_000
-/** A fork server without a process ends after this time, ms. */
+/** Milliseconds without a forked process after which a fork server ends. */
 export const idleMs = 10_000
 /** Bytes of the fork server's command line in which its forks write theirs. */
 const titleBytes = 4096
 
 export interface ForkServer {
-  /** Forks a process. Rejects if the fork server ends meanwhile. */
+  /** Forks a process. Rejects if the fork server ends first, or its socket refuses the connection. */
   fork(program: Forked): Promise<PythonProcess>
 }
 
 interface Forked {
   readonly module: string
-  /** Its arguments; `parent` is the pid of the fork server. */
+  /** The module's command-line arguments; `parent` is the pid of the fork server. */
   readonly args: (parent: number) => readonly string[]
   readonly env: NodeJS.ProcessEnv
 }
 
 const servers = new Map<string, Promise<ForkServer | undefined>>()
 
-/** Returns the fork server of an interpreter, started at the first call; undefined if it does not start. */
+/**
+ * Returns the fork server of an interpreter, started at the first call; undefined if it does not start within
+ * `startMs`. After it has ended, the next call starts another.
+ */
 export function openForkServer(python: string): Promise<ForkServer | undefined> {
   let found = servers.get(python)
   if (found === undefined) {
@@ -77,7 +80,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
     forget()
     child.stdin.end()
   }
-  // Without a process it keeps neither this process alive nor, after a while, itself.
+  // While it has no forked process, the fork server does not keep this process alive; after `idleMs` it ends.
   const use = (change: 1 | -1) => {
     users += change
     clearTimeout(idle)
@@ -121,7 +124,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
       try {
         const [stdio, stderr] = await Promise.all([connected(path), connected(path)])
         const forked = new Promise<Fork>((resolve, reject) => {
-          // At once, since the report of its end may be the next line.
+          // Registered before any await, since the next line may already report the process's end.
           starting.set(id, pid => {
             const fork = new Fork(pid, stdio, stderr)
             forks.set(pid, fork)
@@ -185,12 +188,12 @@ class Fork extends EventEmitter implements PythonProcess {
     }
   }
 
-  /** Takes the exit code, or minus the number of the signal. */
+  /** Records the process's end. `status`: its exit code, or minus the number of the signal that ended it. */
   ended(status: number): void {
     if (this.status !== undefined) return
     this.status = status
-    // Nobody may read its output any more, and a connection closes only after its last byte was read.
-    // Not before the caller could listen.
+    // A connection closes only after its last byte was read, and perhaps nobody reads the output: so it is discarded,
+    // but later, when the caller has had time to add its listeners.
     setImmediate(() => {
       for (const output of [this.stdout, this.stderr]) output.resume()
     })

@@ -1,11 +1,11 @@
 /**
- * Starts Python processes of troupe_policy. Those that need torch are forked from one process that has imported it: 0.1 s
- * instead of 5 s of CPU time each, and one copy of the libraries in memory.
+ * Starts Python processes of troupe_policy. Those that need torch are forked from one process that has imported it: 0.1
+ * s instead of 5 s of CPU time each, and one copy of the libraries in memory.
  *
  * in   a module, its arguments      out  a process in a process group of its own, which Ctrl-C does not reach
  * Invariant: forks are used only on Linux and without a GPU driver: a fork is unsafe elsewhere, and a driver that was
- * started before a fork does not work after it. Where no fork server starts, the process is spawned, with the errors
- * that an incomplete set-up gives.
+ * started before a fork does not work after it. Where no fork server starts, the process is spawned, so that its
+ * own errors show what the set-up lacks.
  */
 import { spawn } from 'node:child_process'
 import { pythonEnvironment, torchPythonPath } from '../runtime/python'
@@ -15,10 +15,10 @@ import { hasGpuDriver } from './visibleDevices'
 export interface PythonProgram {
   /** A module of troupe_policy with a function main(). */
   readonly module: string
-  /** Its arguments; `parent` is the pid of the process whose death ends it. */
+  /** The module's command-line arguments; `parent` is the pid of the process whose death has to end it. */
   readonly args: (parent: number) => readonly string[]
   readonly python?: string
-  /** Variables to set beside those of this process. */
+  /** Variables to set beside those of this process. If given, even empty, the process is spawned, not forked. */
   readonly env?: Readonly<Record<string, string>>
   /** False spawns the process: it needs no torch, or has to see the GPUs of a lease. Default true. */
   readonly mayFork?: boolean
@@ -39,13 +39,13 @@ export async function startPython(program: PythonProgram): Promise<PythonProcess
       // The fork server has just ended: the process is spawned.
     }
   }
-  // After an await, so that the caller can listen before an interpreter that cannot be run emits 'error'.
+  // Spawned after an await, so that the caller can listen before an interpreter that cannot be run emits 'error'.
   return spawn(python, ['-m', module, ...args(process.pid)], { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env })
 }
 
 /**
- * Runs a process to its end. Rejects if it does not exit with 0 within `timeoutMs`; the error has the end of its stderr
- * and, as execFile's, `signal` and `killed`.
+ * Runs a process to its end, and kills it after `timeoutMs`. Rejects if it does not exit with 0; the error has the end
+ * of its stderr and, as execFile's, `signal` and `killed`.
  */
 export async function runPython(program: PythonProgram, timeoutMs: number): Promise<void> {
   const child = await startPython(program)

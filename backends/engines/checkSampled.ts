@@ -2,8 +2,9 @@
  * Checks an answer of a custom, vLLM or SGLang engine: token ids within the model's vocabulary, and one logprob for
  * each token.
  *
- * in   the lists as the engine gave them        out  nothing, or the error that `broken` makes of the fault
- * Invariant: an answer that passes can be trained on: every logprob is a finite number, at most 0 apart from rounding.
+ * in   the lists as the engine gave them        out  nothing; throws the error that `broken` makes of the fault
+ * Invariant: an answer that passes can be trained on: every logprob is finite and at most 0.001 (0, and room for
+ * rounding).
  */
 export function checkSampled(
   tokens: unknown,

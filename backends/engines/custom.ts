@@ -31,7 +31,7 @@ export interface CustomEngineOptions extends Sizes, Partial<Traits> {
   readonly model: string
   /**
    * Generates one turn. Called for at most `maxSequences` turns at once if a scheduler assigns them. It must return
-   * when the signal aborts, since the engine waits for it.
+   * or throw when the signal aborts, since the engine waits for it.
    */
   readonly generate: (request: GenerateRequest, signal: AbortSignal) => Promise<Continuation>
   /** Loads published weights. Without this function the model stays the same under every policy version. */
@@ -45,8 +45,9 @@ interface Running {
 }
 
 /**
- * Makes the engine. Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if
- * the function's result is not a valid Continuation, and any error that the function throws before an abort.
+ * Makes the engine. Its `generate` throws `engine.context_exceeded` if the context leaves no room for an answer,
+ * `engine.lost` after closing, `engine.failed` if the function's result is not a valid Continuation, and any error that
+ * the function throws before an abort.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options

@@ -81,8 +81,9 @@ export interface Generation {
 export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segments'>
 
 /**
- * Error of an engine that failed in the middle of a generation. `cause` is the original error, whose code is taken over
- * if it is a TroupeError, else `engine.failed`; `partial` holds the tokens sampled before it.
+ * Error of an engine that failed in the middle of a generation. `cause` is the original error. If it is a TroupeError,
+ * this error has its code and `retriable`; else the code `engine.failed`, retriable. `partial`: the tokens sampled
+ * before it.
  */
 export class GenerationLost extends TroupeError {
   constructor(
@@ -101,8 +102,8 @@ export interface WeightsUpdate {
   readonly digest: string
   readonly keepKv: boolean
   /**
-   * sha256 of the directory's manifest.json, by which the model's files are checked before they are loaded; absent in old
-   * logs, for the initial model and for adapters.
+   * sha256 of the directory's manifest.json, by which the model's files are checked before they are loaded; absent in
+   * old logs, for the initial model and for adapters.
    */
   readonly manifest?: string
   /** sha256 of the adapter_config.json of adapters; absent in old logs. */
@@ -121,7 +122,8 @@ export interface Engine {
    */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
   /**
-   * Generates as `generate` does, and passes on tokens as they are sampled. An engine without it answers in one piece.
+   * Generates as `generate` does, and passes on tokens as they are sampled. An engine without `stream` answers in one
+   * piece.
    */
   stream?(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
   /**
@@ -141,8 +143,9 @@ export interface Engine {
   updateWeights(update: WeightsUpdate): Promise<void>
   status(): Promise<EngineStatus>
   /**
-   * Frees the engine's memory for a trainer on the same device: running requests stop and go on after `wake`, new ones
-   * wait. Absent if the engine cannot free memory. Throws `engine.no_sleep` if its server was started without that ability.
+   * Frees the engine's memory for a trainer on the same device: running requests pause, new ones wait, and both
+   * continue after `wake`. Absent if the engine cannot free memory. Throws `engine.no_sleep` if its server was started
+   * without that ability.
    */
   sleep?(): Promise<void>
   /**

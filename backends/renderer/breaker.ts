@@ -1,11 +1,12 @@
 /**
- * Circuit breaker before a process that may be slow: fewer calls at once where one was late, and the late call again.
+ * Circuit breaker before a process that may be slow: after a late call it makes fewer calls at once, and repeats the
+ * late call.
  *
- * in   calls that may be repeated, for their work has no effect        out  their results
- * Invariants: at most `most` calls are made at once. The others wait in their order, so that their deadlines begin when they
- * are made; the queue is bounded by the callers. A late call halves the number at once, down to a single probe, and is made
- * again; an answer raises it by one. A caller gets the error of lateness only once its call was late `tries` times: whoever
- * waits for the process is not at fault.
+ * in   calls that may be repeated, because they change nothing        out  their results
+ * Invariants: at most `most` calls are made at once. The others wait in their order, so that their deadlines begin when
+ * they are made; the queue is bounded by the callers. A late call halves the number of calls at once, down to one, and
+ * is made again; calls that were under way at a halving do not halve it again. An answer raises the number by one. A
+ * caller gets the error of lateness only when its call was late `tries` times.
  */
 export interface BreakerOptions {
   /** Upper bound on the calls at once. */
@@ -18,7 +19,9 @@ export interface BreakerOptions {
 export function breaker({ most, tries, isLate }: BreakerOptions) {
   const waiting: (() => void)[] = []
   let [atOnce, running] = [most, 0]
-  /** Number of calls begun so far, and that number when `atOnce` was lowered last: calls made together lower it once. */
+  /**
+   * Number of calls begun so far, and that number when `atOnce` was lowered last: calls made together lower it once.
+   */
   let [begun, loweredAt] = [0, 0]
 
   function admit(): void {

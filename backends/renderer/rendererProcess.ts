@@ -2,10 +2,9 @@
  * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
- * Invariant: every call has a deadline. Single calls that are late are made again behind a breaker: whoever asked is not at
- * fault for a slow process, and a generation whose text is late is not lost. If a template refuses its input, the error
- * is `render.refused`, with the
- * template's reason.
+ * Invariant: every call has a deadline. Calls that decode or encode are repeated if they are late, up to 5 attempts
+ * (breaker.ts), so that a slow process does not lose a generation for want of its text; other calls are not repeated.
+ * If a template refuses its input, the error is `render.refused`, with the template's reason.
  */
 
 import type { ToolSchema } from '../../config/toolSchema'
@@ -36,9 +35,9 @@ const toolResponsesPerCall = 128
 // Upper bounds on the prompts, and on the decodes or encodes, of one call. A prompt may have 100,000 tokens.
 const promptsPerCall = 16
 const textsPerCall = 64
-// Upper bound on the DecodeList and EncodeList calls in flight: one of each. Other calls do not count.
+// Upper bound on the DecodeList and EncodeList calls in flight together. Other calls do not count.
 const callsAtOnce = 2
-// Upper bound on the attempts at a call that is late each time.
+// Upper bound on the attempts at a DecodeList or EncodeList call that is late each time.
 const mostTries = 5
 
 /** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */

@@ -33,7 +33,7 @@ type RewardReply =
 export interface RewardProcesses {
   /**
    * Scores an answer. `task` is passed to the function as JSON. Rejects when closed, when the signal aborts, or when
-   * too many wait.
+   * 65,536 answers wait already.
    */
   judge(answer: string, task: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<RewardReply>
   close(): Promise<void>

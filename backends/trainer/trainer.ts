@@ -3,7 +3,8 @@
  *
  * in   demonstrations in files; token sequences with masks and advantages
  * out  metrics of a fine-tuning or of one GRPO step, published weights, checkpoints
- * Invariant: a step whose loss is not finite changes nothing. Sequences are trained on in the order given.
+ * Invariant: a step whose loss or gradient is not finite changes nothing. The cut into batches follows from the call's
+ * arguments, so a repeated call cuts alike.
  */
 import type { Metrics } from '../../messages/facts'
 import type { SftData, SftExample } from './exampleFiles'
@@ -35,7 +36,7 @@ export interface SavedPartial extends SavedCheckpoint {
 export interface PartialCheckpoints {
   /** Prefix of the checkpoints' paths; the trainer appends the number of updates. */
   readonly prefix: string
-  /** Updates between two checkpoints; 0: none. */
+  /** Number of optimizer updates between two checkpoints; 0 writes none. */
   readonly every: number
   /** Directory of the checkpoint from which this call resumes. Default: the call begins anew. */
   readonly resume?: string
@@ -83,9 +84,10 @@ export interface Trainer {
   /** Moves weights and optimizer from the host's memory back to the device. */
   wake?(): Promise<void>
   /**
-   * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives the
-   * share done (0 to 1) and the loss in nats per token. A fine-tuning that resumes from a checkpoint ends with the same
-   * weights as one without interruption; `trainer.other_call`: the checkpoint is of other demonstrations or options.
+   * Fine-tunes on demonstrations in files, of which each rank reads its own share of each batch. `onProgress` receives
+   * the share done (0 to 1) and the loss in nats per token. A fine-tuning that resumes from a checkpoint ends with the
+   * same weights as one without interruption; `trainer.other_call`: the checkpoint is of other demonstrations or
+   * options.
    */
   sft(
     examples: SftData,
@@ -96,8 +98,8 @@ export interface Trainer {
   /**
    * Trains one GRPO step. Throws a TroupeError; the weights are then untouched unless the process is gone.
    * `trainer.not_finite`, `.empty_batch`, `.bad_sequence` and `.context_exceeded` are faults of the batch; every other
-   * code is a fault of the trainer or its options. A step that resumes from a checkpoint ends with the same weights as one
-   * without interruption; `trainer.other_call`: the checkpoint is of another owner, batch or options.
+   * code is a fault of the trainer or its options. A step that resumes from a checkpoint ends with the same weights as
+   * one without interruption; `trainer.other_call`: the checkpoint is of another owner, batch or options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions, checkpoints?: PartialCheckpoints): Promise<Metrics>
   /**
@@ -107,9 +109,9 @@ export interface Trainer {
    */
   save(directory: string, withOptimizer: boolean): Promise<Published>
   /**
-   * Writes a checkpoint beside training. `weights`: directory in which `save` put the weights of the same state. Resolves
-   * once the next call may be made; `saved` when the checkpoint is complete, fsynced and renamed. A checkpoint holds the
-   * state at the time of this call, whatever is trained while it is written.
+   * Writes a checkpoint beside training. `weights`: directory in which `save` put the weights of the same state.
+   * Resolves once the next call may be made; `saved` when the checkpoint is complete, fsynced and renamed. A checkpoint
+   * holds the state at the time of this call, whatever is trained while it is written.
    */
   checkpoint(directory: string, weights: string): Promise<{ readonly saved: Promise<SavedCheckpoint> }>
   /**

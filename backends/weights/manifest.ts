@@ -1,7 +1,8 @@
 /**
  * Compares the files of a checkpoint or of published weights with their manifest, and the manifest with the log.
  *
- * in   a directory, the sha256 of its manifest.json that a fact has        out  the faults of its files; none if it is sound
+ * in   a directory, the sha256 of its manifest.json that a fact has
+ * out  the faults of its files; none if it is sound
  * Invariant: nothing is changed. Each file is read once; a file that the manifest does not name is not looked at.
  */
 import { createHash } from 'node:crypto'
@@ -11,7 +12,10 @@ import { join } from 'node:path'
 import { z } from 'zod'
 
 export const manifestName = 'manifest.json'
-/** Highest `format` of a manifest, the layout of its directory, that this version reads (troupe_policy/model/manifest.py). */
+/**
+ * Highest `format` of a manifest, the layout of its directory, that this version reads
+ * (troupe_policy/model/manifest.py).
+ */
 export const manifestFormat = 2
 
 /** A file that is not what its manifest, or the log, says. */
@@ -44,8 +48,9 @@ export interface Checked {
 export const ofModel = (name: string): boolean => !name.includes('/')
 
 /**
- * Checks a directory. `expected`: sha256 of its manifest; undefined if the log has none, and then a directory without a
- * manifest has no faults. `wanted`: selects the files to read. Default: all that the manifest names.
+ * Checks a directory. `expected`: sha256 that manifest.json must have; undefined if the log has none, and then a
+ * directory without a manifest has no faults. `wanted`: selects the files to read; default: all that the manifest
+ * names. If manifest.json is missing, differs or is invalid, that is the only fault, and no other file is read.
  */
 export async function checkFiles(
   directory: string,

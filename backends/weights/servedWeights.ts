@@ -1,12 +1,12 @@
 /**
- * Prepares published weights for a server that Troupe did not start: a directory with a model in it and nothing else.
+ * Prepares published weights for an inference server: a directory in which all safetensors files are the model's.
  *
  * in   a published directory; the digests of its weights and of its manifest
  * out  that directory, or a view of it beside the weights
  * Invariant: only files with the published digests are handed on: the weights, and with a manifest's digest also config
  * and tokenizer. The initial model (digest '') is not checked.
- * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which such a server would load
- * as the model's: the view links the model's files only.
+ * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which a server would load as
+ * the model's: the view links the model's files only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'

@@ -49,8 +49,8 @@ const drainMs = 2000
 
 /**
  * Starts the server and waits until it serves.
- * @throws TroupeError process.start_failed if the server ends before (the message has the end of its output),
- * process.start_timeout if it does not serve within `startTimeoutMs`
+ * @throws TroupeError process.start_failed if the server ends before it serves (the message has the end of its output),
+ * process.start_timeout if it does not serve within `startTimeoutMs`; the signal's reason if the signal aborts
  */
 export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
   const { name, command, env, healthPath, startTimeoutMs, signal, log } = options
@@ -131,7 +131,10 @@ function tailOf(child: Child, log: ServerProcessOptions['log']): () => string {
   return () => tail.trimEnd()
 }
 
-/** Finds a port that is free now. If another program takes it first, the server ends, and its next start gets another port. */
+/**
+ * Finds a port that is free now. If another program takes it first, the server ends, and its next start gets another
+ * port.
+ */
 async function freePort(): Promise<number> {
   const server = createServer()
   await new Promise<void>((resolve, reject) => {

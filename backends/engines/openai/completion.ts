@@ -14,8 +14,8 @@ import { badRequest } from '../server/request'
 const mostStops = 4
 
 /**
- * Builds the body of a completion request. @throws TroupeError engine.bad_request for top_k, min_p or more than four
- * stops
+ * Builds the body of a completion request. @throws TroupeError engine.bad_request if top_k or min_p is above 0, or
+ * there are more than four stop texts
  */
 export function openaiBody(
   model: string,

@@ -36,7 +36,7 @@ const runsTopicOf = (run: string) => `troupe.${run}.runs`
 
 /**
  * Opens the recording. @throws TroupeError config.bad_engine if `text` is not RUN or RUN@BUS; engine.no_recording if
- * the bus holds no such run
+ * that bus holds no such run, no bus is known, the bus is in memory, or the run is the current run itself
  */
 export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
   const address = recordingAddress(text)

@@ -1,5 +1,5 @@
 /**
- * Values that a run expects of an inference server that somebody else has started.
+ * Values that a run expects of an inference server, whoever has started it.
  *
  * in   the run's model and limits        out  the values that a probe compares the server with
  */

@@ -40,8 +40,8 @@ export interface StreamReply {
    */
   readonly retryAfterMs: number | undefined
   /**
-   * Texts after `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks, `engine.failed`
-   * at a line that is too long.
+   * Texts of the `data:` lines up to [DONE], or to the end of the body if that comes first. Throws `engine.lost` when
+   * the connection breaks, `engine.failed` at a line of more than 4 Mi characters.
    */
   readonly lines: AsyncIterable<string>
   /** Reads the whole body of a reply whose status says that it is not a stream. */

@@ -51,12 +51,14 @@ export async function detokenized(http: ServerHttp, body: object, field: string)
 /** Most likely first tokens of a generation, each with its logprob; a token may be an id or a text. */
 type Likeliest<Token> = readonly (readonly [Token, number])[]
 
+/** Temperature at which the logprobs are compared with those at 1. */
 const cold = 0.25
 
 /**
  * Returns true if a server's logprobs are those of the distribution that it samples from. At a temperature of T the
  * differences between two tokens' logprobs are then 1/T times those at 1, and the probabilities still sum to at most 1.
- * Raw logprobs do not change with T; logits do, but their exponentials sum to more than 1.
+ * Raw logprobs do not change with T; logits do, but their exponentials sum to more than 1. @throws TroupeError
+ * engine.failed if the server returns no logprobs that can be compared
  */
 export async function givesProcessedLogprobs<Token>(
   url: string,

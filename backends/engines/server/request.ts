@@ -1,10 +1,10 @@
 /**
- * Rules for requests to an inference server such as vLLM or SGLang: why a request is refused, why it failed, when it must
- * wait.
+ * Rules for requests to an inference server such as vLLM or SGLang: why a request is refused, why it failed, when it
+ * must wait.
  *
  * in   requests, pauses        out  coded errors; a gate that is closed while the server loads whole weights or sleeps
- * Invariant: a request that cannot fit never reaches a server. While the gate is closed, the watchdog's timeouts for the
- * first token and between tokens stand still; the deadline for the reply's status does not.
+ * Invariant: a request that cannot fit never reaches a server. While the gate is closed, the watchdog's timeouts for
+ * the first token and between tokens stand still; the deadline for the reply's status does not.
  */
 import type { EngineId } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -122,7 +122,10 @@ export class Gate {
     return (this.closed ? this.#closedAt : this.#fx.elapsed()) - this.#closedMs
   }
 
-  /** Closes the gate; returns the function that opens it again, which the caller calls once. */
+  /**
+   * Closes the gate. Returns a function by which the caller takes its closing back; further calls of it do nothing. The
+   * gate opens when every closing is taken back.
+   */
   close(): () => void {
     if (!this.closed) this.#closedAt = this.#fx.elapsed()
     this.#closers++

@@ -1,5 +1,5 @@
 /**
- * Runs requests on somebody else's server: begins, ends and counts them in one place for every kind of server.
+ * Runs requests on an inference server: begins, ends and counts them in one place for every kind of server.
  *
  * in   `generate`, abort, close, the server's end; how this kind of server answers
  * out  generations, or coded errors
@@ -126,8 +126,8 @@ export class ServerRequests {
   }
 
   /**
-   * Runs `make`, which changes the server. If it fails because the server is gone, the error for a lost server is
-   * thrown instead.
+   * Runs `make`, which changes the server. If it fails and the server turns out to be gone, the reason why it is gone
+   * is thrown instead of the failure.
    */
   async change(make: () => Promise<void>): Promise<void> {
     this.mustLive()

@@ -35,7 +35,9 @@ interface SglangTotals {
 
 /** Milliseconds between two aborts of a request: older servers may miss one. Newer ones act on the first one only. */
 const abortAgainMs = 1000
+/** Milliseconds after the first abort at which the connection is closed, if the leg has not ended. */
 const abortGiveUpMs = 5000
+/** Upper bound on one call of /abort_request, in milliseconds. */
 const abortCallMs = 5000
 
 export function sglangAnswers({ requests, policy, traits, expected, fx }: SglangAnswerOptions) {
@@ -66,7 +68,10 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     let told = false
     let hasBegun = false
     let isComplete = false
-    /** Number of the generation's tokens that came before any pause. */
+    /**
+     * Number of the generation's first tokens whose weights are known even if the leg's last event is lost: those
+     * before a pause, or all tokens if a pause ends the leg.
+     */
     let certain = legStart
     const calling = callOff(rid, run.aborter.signal, connection, () => hasBegun)
     const question = {
@@ -113,8 +118,8 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   }
 
   /**
-   * Ends the leg on the server when its signal aborts. A leg that has begun is aborted by its id; if the server does not
-   * end it in time, the connection is closed. Before the first event the connection is closed at once: the server
+   * Ends the leg on the server when its signal aborts. A leg that has begun is aborted by its id; if the server does
+   * not end it in time, the connection is closed. Before the first event the connection is closed at once: the server
    * ignores all aborts of a request after one that came before the request had reached its scheduler.
    */
   function callOff(

@@ -19,6 +19,7 @@ export interface SglangLoads {
   readonly usedTokens: number
   /** Size of the KV cache in tokens; 0 if the server does not report it. */
   readonly kvTokens: number
+  /** Upper bound on sequences that run at once; 0 if the server does not report it. */
   readonly maxSequences: number
 }
 

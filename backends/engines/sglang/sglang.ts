@@ -1,5 +1,5 @@
 /**
- * The SGLang engine: a server that somebody else has started, over its native HTTP API.
+ * The SGLang engine: a server that the run or somebody else has started, over its native HTTP API.
  *
  * in   generate, abort, new weights, sleep and wake
  * out  generations, as token ids with logprobs and the weights that sampled them

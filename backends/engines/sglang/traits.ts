@@ -24,6 +24,7 @@ export interface SglangTraits extends ServerTraits {
   readonly weightLabel: string
   /** True if answers report which weights sampled which tokens, so that a pause need not end running requests. */
   readonly tellsSpans: boolean
+  /** True if a request may set after how many tokens the server sends an event (`stream_interval`). */
   readonly takesStreamInterval: boolean
   /** True if the server can free its memory: --enable-memory-saver. */
   readonly sleeps: boolean

@@ -4,7 +4,8 @@
  * in   an engine model, requests
  * out  meaningless tokens, at the times at which such an engine would sample them
  * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
- * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time never runs ahead of the clock; a late timer delays no step.
+ * clock of `fx`; tokens come from turnDrawer, or from the options' `draw`. Simulated time
+ * never runs ahead of the clock; a timer that fires late does not shift the simulated times of steps.
  * Invariant: a turn's tokens follow from its request alone, whatever other requests run; every `generate` settles.
  */
 import {
@@ -169,10 +170,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /**
-   * Counts the tokens after the last segment as sampled by the current version. `generated`: number of all tokens of the
-   * generation so far.
-   */
+  /** Counts the tokens after the last segment, up to token number `generated`, as sampled by the current version. */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return

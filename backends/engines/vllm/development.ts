@@ -9,6 +9,7 @@ import type { ServerHttp } from '../server/http'
 import { isMissing, isTaken, objectOf } from '../server/reply'
 
 export interface VllmDevelopment {
+  /** True if the development endpoints exist: pause, new weights, reset of the prefix cache. */
   readonly takesWeights: boolean
   /** True if the server is paused: another process is changing its weights, or died while it did. */
   readonly isPaused: boolean

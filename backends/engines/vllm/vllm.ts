@@ -1,5 +1,5 @@
 /**
- * The vLLM engine: a server that somebody else has started, over its HTTP API.
+ * The vLLM engine: a server that the run or somebody else has started, over its HTTP API.
  *
  * in   generate, abort, new weights
  * out  generations, as token ids with logprobs under the distribution sampled from
