@@ -7,8 +7,9 @@
 import type { OfferedCommand, ShownText } from './apiActions'
 
 /**
- * live: a record was written within the last 15 s, or the writer of an lmdb log sent a heartbeat. ended: it wrote
- * `run.finished`. cut-off: neither, as after a crash.
+ * done, stopped, failed: the outcome in `run.finished`, if the run was not resumed after it. live: no outcome, and a
+ * record was written within the last 15 s, or the writer of an lmdb log sends heartbeats. cut-off: neither, as after a
+ * crash.
  */
 export type RunState = 'live' | 'done' | 'stopped' | 'failed' | 'cut-off'
 
@@ -63,7 +64,7 @@ export interface AlarmLine {
   readonly command: string
 }
 
-/** Something that interrupted a run: a crash, a resume, an engine that left. */
+/** Event in the life of a run: its start, a resume, an engine that left, an alarm, a stage, new weights. */
 export interface Mark {
   readonly at: number
   readonly kind: 'started' | 'resumed' | 'finished' | 'engine-left' | 'engine-joined' | 'alarm' | 'stage' | 'weights'
@@ -172,7 +173,10 @@ export interface GroupReport {
   /** True if the present code makes the recorded selection again; null while no selection is recorded. */
   readonly agrees: boolean | null
   readonly members: readonly GroupMember[]
-  /** For each selection (`paper`, …): the group's outcome under it, and the advantages of the members that it would keep. */
+  /**
+   * For each selection (`paper`, …): the group's outcome under it, and the advantages of the members that it would
+   * keep.
+   */
   readonly variants: Readonly<Record<string, { outcome: string; advantages: Readonly<Record<number, number>> }>>
   readonly command: string
   readonly commands: readonly OfferedCommand[]
@@ -368,7 +372,7 @@ export interface Cluster {
     readonly oldest: number
     readonly next: number
     readonly lastAt: number | null
-    /** Records that the slowest consumer group has still to read; null: nobody commits offsets there. */
+    /** Records after the offset that the topic's consumer group has committed; null: no group commits offsets there. */
     readonly lag: number | null
   }[]
   readonly trees: readonly {

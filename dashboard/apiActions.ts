@@ -1,8 +1,9 @@
 /**
  * Actions of the page: what it may ask the server to do, and what the server says about them. Types only.
  *
- * Each action is a `troupe` command, run as a process of its own: it asks the run's process, or makes a new run. The server
- * builds the command from these fields; the page never sends words of a command line.
+ * Each action is a `troupe` command, run as a process of its own: it sends an order to the run's process, starts that
+ * process again (resume), reads the log, or makes a new run (fork). The server builds the command from these fields;
+ * the page never sends words of a command line.
  */
 
 /** Text of models, tools, tasks and commands, escaped and cut by the server. */
@@ -39,7 +40,7 @@ export interface ActionLine {
   readonly action: ActionName
   readonly command: string
   readonly state: 'running' | 'done' | 'failed'
-  /** null while it runs, and when a signal ended it. */
+  /** null while it runs, if a signal ended it, and if it could not be started. */
   readonly exitCode: number | null
   readonly startedAt: number
   readonly endedAt: number | null

@@ -17,7 +17,9 @@ import { OpenedRun } from './openedRun'
 import { shownLine } from './shownText'
 
 const mostOpen = 8
-/** Runs of a bus that are listed: those whose names sort last, which are the newest. */
+/**
+ * Upper bound on the runs that are listed: those whose names sort last. Default names of one recipe end in their time.
+ */
 const mostListed = 200
 
 export interface RunsOptions {

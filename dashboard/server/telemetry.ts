@@ -2,8 +2,8 @@
  * Folds a run's telemetry: the latest status of each engine, ledger and actor, and how fast each engine generates.
  *
  * in   the topic `telemetry`        out  latest statuses; tokens a second over the last statuses of each engine
- * Invariant: engine statuses older than the newest `window` records are skipped unread, so a run of weeks opens at once;
- * statuses of actors are all read, since an actor writes only when its state changes.
+ * Invariant: statuses of engines and ledgers before the newest `window` records of a partition are skipped unread, so a
+ * run of weeks opens at once. Statuses of actors are all read, since an actor writes only when its state changes.
  */
 import type { ActorStatus, EngineStatus, LedgerStatus } from '../../messages/commands'
 import type { RecordedRun } from '../../replay/log/recordedRun'

@@ -2,8 +2,8 @@
  * Follows a run's stream of facts; after a lost connection it continues after the last fact that it took.
  *
  * in   a run, the cursor to begin at        out  facts, each once; whether the connection stands
- * Invariant: a connection begins with the id of the last event that was taken (`Last-Event-ID`), so no fact is missed or
- * taken twice. It uses fetch, because an EventSource cannot send a token.
+ * Invariant: a connection begins with the id of the last event that was taken (`Last-Event-ID`), so no fact is missed
+ * or taken twice. It uses fetch, because an EventSource cannot send a token.
  */
 import type { StreamFact } from '../../api'
 import { tokenHeaders } from './token'
@@ -32,7 +32,7 @@ async function follow(run: string, from: string, handlers: StreamHandlers, signa
       if (!response.ok || response.body === null) throw new Error(response.statusText)
       handlers.connection('open')
       for await (const { id, event, data } of eventsOf(response.body)) {
-        // Facts are handed over before their id is kept: a reader that stops in between gets them again rather than never.
+        // Facts are handed over before their id is kept: if the handler throws, they come again rather than never.
         if (event === 'facts') handlers.facts(JSON.parse(data) as StreamFact[])
         if (id !== undefined) last = id
       }

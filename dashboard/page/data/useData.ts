@@ -12,7 +12,7 @@ export interface Answered<T> {
   readonly failure: Failure | undefined
 }
 
-/** Milliseconds after which a request that got no answer is sent again: the server may restart, the run may begin. */
+/** Milliseconds after which a failed or refused request is sent again: the server may restart, the run may begin. */
 const retryMs = 2000
 
 /** `againMs`: milliseconds after an answer until it is asked for again, besides when the run has grown. */

@@ -2,7 +2,7 @@
  * Commands that a view offers: each to copy, and to run where actions are allowed.
  *
  * in   commands of the server        out  rows; a click starts the action
- * Invariant: what ends or slows a run takes two clicks.
+ * Invariant: an action that ends, holds or resumes a run (`careful`) takes two clicks within 4 s.
  */
 import { useState } from 'preact/hooks'
 import type { ActionRequest, OfferedCommand } from '../../apiActions'

@@ -1,5 +1,6 @@
 /**
- * The first view of a run: alarms first, then curves of which each point leads to its step's groups, then what happened.
+ * The first view of a run: alarms first, then curves of which each point leads to its step's groups, then what
+ * happened.
  *
  * in   the overview; those of runs to compare with        out  alarms, curves, marks, the latest facts
  */
@@ -80,7 +81,10 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
     <section class="card"><h2>On a terminal</h2><${CopyCommand} what="these figures" command=${overview.command} /><${Offered} run=${run} commands=${overview.commands} /></section>`
 }
 
-/** Read on request once steps are over; before the first step it says what is done, such as the cold start. */
+/**
+ * What the run waits for. Before the first step is over it is open, and says what the run does, such as the cold start;
+ * later it is read when the user opens it.
+ */
 function WaitsFor({ run, open }: { readonly run: string; readonly open: boolean }) {
   const [shown, show] = useState(open)
   return html`<details class="card" open=${open} onToggle=${(e: Event) => show((e.target as HTMLDetailsElement).open)}>

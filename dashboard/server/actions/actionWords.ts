@@ -2,8 +2,9 @@
  * Builds the command line of an action.
  *
  * in   a request's body (untrusted), the run that it is about        out  words of a `troupe` command
- * Invariant: every word is a constant, a checked number, or an id that the run's index has, so that no request can add an
- * option. An action writes nothing into the facts of a run: it asks the run's process, or makes a new run.
+ * Invariant: every word is a constant, a checked number, or an id that the run's index has, so that no request can add
+ * an option. No action edits the recorded facts of a run: it sends an order to the run's process, starts that process
+ * again (resume), reads the log, or makes a new run (fork).
  */
 import { groupOf } from '../../../messages/ids'
 import { replayError } from '../../../replay/replayError'

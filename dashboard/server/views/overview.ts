@@ -2,7 +2,7 @@
  * The first view of a run: its state, its figures step by step, its alarms with their causes.
  *
  * in   an opened run        out  JSON of api.ts
- * Invariant: nothing here reads the log beyond what the run's refresh has folded.
+ * Invariant: it shows what the run's refresh has folded, and reads nothing else of the log but the ends of its topics.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -66,7 +66,7 @@ export async function overview(run: OpenedRun, place: CommandPlace): Promise<Ove
   }
 }
 
-/** Talks with the latest policy, where its weights are still on this host. */
+/** Returns the command that chats with the latest published policy; none if its weights are not on this host. */
 function chatCommand({ facts, recorded }: OpenedRun): Overview['commands'] {
   if (facts.weights === undefined) return []
   const model = pathToday(recorded.files.root, facts.weights)
@@ -126,7 +126,7 @@ function pointOf(step: number, rollouts: StepFigures | undefined, folded: Folded
   }
 }
 
-/** Rates over the latest finished steps: the tokens of each step divided by that step's time. */
+/** Rates over the latest `rateOver` finished steps: the mean of their tokens per second, and the steps per hour. */
 function ratesOf(steps: readonly StepPoint[]): Pick<Overview, 'tokensPerSecond' | 'stepsPerHour'> {
   const over = steps.filter(one => one.at !== null).slice(-rateOver)
   const rates = over.map(one => one.values.tokensPerSecond ?? null).filter(rate => rate !== null)

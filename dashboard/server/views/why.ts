@@ -2,7 +2,8 @@
  * What a run, group or trajectory waits for, since when, and on whom: the answer of `troupe why` for the page.
  *
  * in   an opened run; an id, or none for the run        out  JSON of api.ts
- * Invariant: the answer to one question is kept for `keptMs`, so that several readers of a busy run cost one reading.
+ * Invariant: a run's latest answer is kept for `keptMs`, so that several readers with the same question cost one
+ * reading.
  */
 import { placeText } from '../../../replay/log/place'
 import { type Link, seconds } from '../../../replay/why/answerers'
