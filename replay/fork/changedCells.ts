@@ -15,6 +15,7 @@ import { notebookTool } from '../../sandbox/tools/notebookTool'
 import type { RecipeCode } from '../log/recipeCode'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
+/** A notebook cell whose output differs: as the model was shown it (`recorded`), and as the rerun gives it (`now`). */
 export interface ChangedCell {
   readonly turn: number
   readonly call: number

@@ -40,6 +40,7 @@ export interface ForkedRunOptions {
   readonly parts: readonly ForkPart[]
   /** `run.started` of the parent's run. Its tokenizer must be that of the forks' model, since they share token ids. */
   readonly parent: RunStarted
+  /** Resolves with the reason if the user stops the forks; else it never resolves. */
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
 }

@@ -25,7 +25,7 @@ interface Acts {
 
 export class Epochs {
   private readonly claims = new Map<number, Claim>()
-  /** By epoch, then by writer. */
+  /** Facts that carry an epoch, by epoch and then by writer. */
   private readonly acts = new Map<number, Map<Writer, Acts>>()
 
   /**

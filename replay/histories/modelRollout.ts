@@ -24,9 +24,9 @@ interface ModelCall {
 
 export class ModelRollout {
   turn = 0
-  /** Tokens that the context of the next generation has, those of interrupted attempts included. */
+  /** Number of tokens in the context of the next generation, those that interrupted attempts sampled included. */
   tokens: number
-  /** Turns that a counted `turn.completed` answered. */
+  /** Number of turns with a `turn.completed` that counts. */
   completions = 0
   isFinished = false
   hasFailed = false

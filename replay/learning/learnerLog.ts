@@ -13,6 +13,7 @@ import type { RecordedRun } from '../log/recordedRun'
 
 export interface RecordedStep {
   readonly started: StepStarted
+  /** Metrics of the step's result; null while the step has not ended. */
   readonly metrics: Metrics | null
   /** Digest of the weights that the step published; null when it published none. */
   readonly digest: string | null

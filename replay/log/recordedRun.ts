@@ -25,8 +25,11 @@ export interface OpenLogOptions {
   readonly bus: string
   /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
+  /** Name of the run. Default: the newest run on the bus. */
   readonly run?: string
+  /** Position `topic:partition:offset` of the last record to read. Default: the log is read to its end. */
   readonly at?: string
+  /** True to build the index of trajectories anew instead of using the cached one. */
   readonly reindex?: boolean
   /** True to check every page of an lmdb log before it is opened. */
   readonly checkAll?: boolean

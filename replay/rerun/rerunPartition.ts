@@ -32,6 +32,10 @@ export interface Divergence {
   readonly place: string
   /** Position of the fact that led to the decision; null when no fact did. */
   readonly after: string | null
+  /**
+   * differs: today's code takes the decision with other content. unexpected: it does not take the recorded decision.
+   * missing: the log lacks a decision of today's code. throws: today's code threw at the fact.
+   */
   readonly kind: 'differs' | 'unexpected' | 'missing' | 'throws'
   /** Id of the trajectory or group that the decision is about. */
   readonly about: string

@@ -2,7 +2,7 @@
  * Lists the trajectories of a run that match a filter.
  *
  * in   a recorded run, a filter
- * out  a summary of each trajectory, in the order of `rollout.requested`, partition by partition
+ * out  a summary of each matching trajectory; those of one partition come in the order of their requests
  * Invariant: summaries come from the run's index; once the index is up to date, the log itself is read only for a
  * filter with a text.
  */

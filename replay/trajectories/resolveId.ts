@@ -54,8 +54,8 @@ export function resolveTarget(asked: string, trajectories: readonly TrajectoryId
 }
 
 /**
- * Ids of all trajectories of a run, in the order of their requests, partition by partition. Trajectories without a
- * valid request are left out.
+ * Ids of all trajectories of a run whose request is in the log, readable or not. Those of one partition come in the
+ * order of their requests.
  */
 export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
   const index = await indexOf(recorded)

@@ -72,7 +72,9 @@ export function summaryOfRow(row: Omit<Row, 'places' | 'group'>): TrajectorySumm
   }
 }
 
-/** Summaries of all trajectories, in the order in which they were requested, partition by partition. */
+/**
+ * Summaries of all trajectories with a readable request. Those of one partition come in the order of their requests.
+ */
 export async function trajectorySummaries(recorded: RecordedRun): Promise<readonly TrajectorySummary[]> {
   const index = await indexOf(recorded)
   return Array.from({ length: index.size }, (_, i) => summaryOfRow(index.row(i))).filter(line => line !== undefined)

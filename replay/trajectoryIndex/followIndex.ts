@@ -2,7 +2,8 @@
  * Keeps the index of a run up to date while the run is written: each refresh folds in only the records that are new.
  *
  * in   a recorded run        out  the index as of the latest refresh, which the other readers of the same run then use
- * Invariant: a refreshed index equals one that is built from the whole log.
+ * Invariant: a refreshed index has the same rows as one that is built from the whole log. In a run of several
+ * partitions their order may differ: new rows come last.
  */
 import type { RecordedRun } from '../log/recordedRun'
 import type { IndexView } from './indexFile'

@@ -7,8 +7,8 @@
  * directory: that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never
  * trusted blindly: the first and last record of each partition must be unchanged, unreadable records must still be
  * unreadable, and newer records are added. A file that does not fit is dropped and rebuilt.
- * Invariant: for a log that was only appended to, rows of a cached index that was extended equal the rows of the whole
- * log.
+ * Invariant: for a log that was only appended to, a cached index that was extended has the same rows as one built from
+ * the whole log, if in another order.
  */
 import { createHash } from 'node:crypto'
 import {

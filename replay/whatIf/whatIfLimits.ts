@@ -26,6 +26,7 @@ export interface LimitedLine {
   readonly trajectory: string
   readonly group: string
   readonly kind: LimitOutcome['kind']
+  /** For `generate`: why the record has no answer, and the first turn that would be generated anew; else null. */
   readonly why: string | null
   readonly fromTurn: number | null
   readonly outcome: readonly [recorded: string, now: string | null]

@@ -1,7 +1,7 @@
 """The reward of tasks that an environment package made; recipe `environment` names this file as its Python reward.
 
 In: the model's answer, the task with the package's entry in its metadata.
-Out: the package's own score, a number from 0 to 1; with `passAt`, 1 from that score on and 0 below it.
+Out: the package's own score; with `passAt`, 1 from that score on and 0 below it.
 """
 
 from __future__ import annotations

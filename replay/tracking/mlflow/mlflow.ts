@@ -12,7 +12,7 @@ import { MlflowRefusal, mlflowClient } from './client'
 /** Limits of the server on one call of log-batch. */
 const metricsPerBatch = 1000
 const paramsPerBatch = 100
-/** Longest value of a parameter that every 2.x and 3.x server takes. */
+/** Upper bound on the characters of a parameter's value that every MLflow server of versions 2 and 3 accepts. */
 const valueLength = 500
 
 const statuses: Readonly<Record<RunFinished['outcome'], string>> = {
