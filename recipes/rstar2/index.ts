@@ -26,9 +26,9 @@ const prefix =
   'Put the answer inside <answer> </answer> tags; the result is read from the \\boxed{} in them.\nThis is the problem:\n'
 
 /**
- * Each host starts vLLM servers on all its GPUs. They sleep while the trainer works: neither fits beside the other.
- * Sleep discards their weights, since every step publishes new ones, and the trainer's weights and moments are in the
- * host's memory while the servers generate.
+ * Each host starts vLLM servers on all its GPUs. They sleep while the trainer works, since the GPUs' memory cannot hold
+ * both. Sleep discards their weights, since every step publishes new ones, and the trainer's weights and moments are in
+ * the host's memory while the servers generate.
  */
 const colocated = { kind: 'colocated', sleepLevel: 2 } as const
 

@@ -87,7 +87,10 @@ export function forkFacts(plan: TurnFork): ForkFacts {
   return { facts, lineage }
 }
 
-/** @throws TroupeError replay.captured for a rollout that an agent led: only the agent can go on with it */
+/**
+ * @throws TroupeError replay.captured for a session of the gateway: its tools are in the program of the agent that led
+ * it
+ */
 export function refuseCaptured(parent: Trajectory): void {
   if (callFactsIn(parent).length === 0) return
   const fork = `/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork`

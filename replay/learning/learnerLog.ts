@@ -80,13 +80,13 @@ export interface TrainedIn {
   readonly baseVersion: number
 }
 
-/** The last step that took a trajectory into its batch, and how the step ended. */
+/** The last step that had a trajectory in its batch, and how the step ended. */
 export interface TriedIn extends TrainedIn {
   /** A rejected step left the weights unchanged; an open step may still complete or be rejected. */
   readonly outcome: 'completed' | 'rejected' | 'open'
 }
 
-/** Maps each trajectory to the last step that took it into its batch. */
+/** Maps each trajectory to the last step that had it in its batch. */
 export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
   const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
   let claimed: number | undefined

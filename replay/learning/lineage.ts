@@ -23,7 +23,8 @@ export interface Lineage {
   /** Optimizer step that trained on the trajectory; null when none did. */
   readonly trainedIn: number | null
   /**
-   * Step that took the trajectory into its batch, but was rejected or has not ended; null when there is no such step.
+   * Step with the trajectory in its batch that was rejected or has not ended; null when the trajectory was trained on,
+   * or no step had it.
    */
   readonly triedIn: { readonly step: number; readonly outcome: 'rejected' | 'open' } | null
   /** Policy version that the `trainedIn` step published; null when it published none. */

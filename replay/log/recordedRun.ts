@@ -25,7 +25,10 @@ export interface OpenLogOptions {
   readonly bus: string
   /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
-  /** Name of the run. Default: the newest run on the bus. */
+  /**
+   * Name of the run. Default: on Kafka the run that was started last, in an lmdb directory the run whose name sorts
+   * last.
+   */
   readonly run?: string
   /** Position `topic:partition:offset` of the last record to read. Default: the log is read to its end. */
   readonly at?: string

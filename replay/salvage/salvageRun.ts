@@ -145,7 +145,7 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
     for (const entry of await readdir(files.root)) {
       if (!notCopied.has(entry)) await cp(join(files.root, entry), join(context.files.root, entry), { recursive: true })
     }
-    // The snapshot of a lone meta page is whole, but a transaction may have followed it.
+    // If only one meta page is left, its snapshot is whole, but a later transaction may be lost with the other page.
     const lastAt = Math.max(...[...ends.values()].map(end => end.lastAt ?? Number.NEGATIVE_INFINITY))
     const saidUntil = until === Number.POSITIVE_INFINITY ? (found.hasBothMetas ? null : lastAt) : until
     return {

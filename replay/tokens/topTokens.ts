@@ -43,8 +43,8 @@ export interface TopTable {
   readonly sampled: number
   readonly top: number
   /**
-   * `afterTool`: number of sampled tokens among the first `afterToolTokens` after a tool response. `topAfterTool`: how
-   * many of them are among the top.
+   * `afterTool`: number of sampled tokens among the first `afterToolTokens` of a turn after a tool response.
+   * `topAfterTool`: the part of them that is among the top.
    */
   readonly afterTool: number
   readonly topAfterTool: number

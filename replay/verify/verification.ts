@@ -23,8 +23,8 @@ export interface CheckedFiles {
   /** Checkpoints and published weights that are not on disk; retention removes old ones. */
   readonly removed: number
   /**
-   * Checkpoints and weights on disk for which the log has no digest of the manifest, as in old logs: their files were
-   * compared with their manifest alone.
+   * Checkpoints and weights on disk whose facts hold no digest of the manifest, as in old logs. Their files were
+   * compared only with the manifest beside them.
    */
   readonly withoutDigest: number
 }

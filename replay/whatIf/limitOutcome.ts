@@ -2,7 +2,8 @@
  * Determines how a recorded trajectory would have ended under other limits, as far as the record can tell.
  *
  * in   a trajectory's accepted facts, the changed limits
- * out  as it was | still running | cut earlier | to be generated anew from a turn
+ * out  same: it ends as recorded. running: it has not ended. cut: it ends earlier. generate: the record has no answer
+ * from a turn on
  *
  * The coordinator's own fold runs over the recorded facts with the limits changed. A smaller limit cuts what was
  * sampled: the same seed samples the same tokens up to the cut. When the model would have been shown something else, or
