@@ -117,7 +117,8 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
     'grpc.max_receive_message_length': maxMessageBytes,
     'grpc.max_send_message_length': maxMessageBytes,
     'grpc.keepalive_time_ms': 20_000,
-    // A ping may stay unanswered for 60 s, because a trainer with one core may not run its gRPC thread for many seconds.
+    // A ping may stay unanswered for 60 s, because a trainer with one core may not run its gRPC thread for many
+    // seconds.
     'grpc.keepalive_timeout_ms': 60_000,
   })
   let closing: Promise<void> | undefined

@@ -3,8 +3,8 @@
  *
  * in   the device files of GPU drivers, CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, torch
  * out  names of GPUs, as those variables take them
- * Invariant: a GPU is listed only if torch can use it, so a torch for CPUs lists none. Without a GPU driver, torch is not
- * asked: importing it takes seconds.
+ * Invariant: a GPU is listed only if torch can use it, so a torch for CPUs lists none. Without a GPU driver, torch is
+ * not asked: importing it takes seconds.
  */
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -22,7 +22,9 @@ export const hasGpuDriver = (): boolean => driverFiles.some(file => existsSync(f
 /** Upper bound on the import of torch and the start of its driver, in milliseconds. */
 const askMs = 120_000
 
-/** Name of the environment variable that limits a process to GPUs: that of AMD's runtime if it is set, else NVIDIA's. */
+/**
+ * Name of the environment variable that limits a process to GPUs: that of AMD's runtime if it is set, else NVIDIA's.
+ */
 export const visibleVariable = (env: NodeJS.ProcessEnv = process.env): string =>
   env.HIP_VISIBLE_DEVICES === undefined ? 'CUDA_VISIBLE_DEVICES' : 'HIP_VISIBLE_DEVICES'
 

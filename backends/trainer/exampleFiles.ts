@@ -3,8 +3,8 @@
  *
  * in   examples, one after another
  * out  a directory of safetensors files (`tokens`, `mask`, and `ends`, where each example ends) with a manifest
- * Invariant: at most `tokensPerFile` tokens and one example more are in memory. The directory is named by its content: the
- * same examples give the same directory, complete or absent.
+ * Invariant: at most `tokensPerFile` tokens and one example more are in memory. The directory is named by its content:
+ * the same examples give the same directory, complete or absent.
  */
 import { createHash } from 'node:crypto'
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises'

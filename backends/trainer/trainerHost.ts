@@ -3,8 +3,8 @@
  *
  * in   the trainer's options, as the learner's host has them; the number of this host
  * out  a process that is up when all ranks of all hosts are; its end
- * Invariant: the ranks follow the calls that rank 0 receives, and receive none themselves. When a rank of any host ends,
- * the ranks of all hosts end.
+ * Invariant: the ranks follow the calls that rank 0 receives, and receive none themselves. When a rank of any host
+ * ends, the ranks of all hosts end.
  */
 import { type PolicyProcess, startPolicyProcess } from '../policyProcess'
 import type { TrainerSettings } from './recipeOptions'

@@ -3,10 +3,10 @@
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
  * out  names and sizes of the files of a version, or of its adapters (PATH/adapter); their bytes
- * Invariant: only a model's files are served: no optimizer state, nothing whose name begins with a dot, nothing behind a
- * symbolic link, be it the file or the version's directory. On a loopback address, the Host header of a request must name a
- * loopback address. If there is a token (TROUPE_WEIGHTS_TOKEN), every request must carry it; without one, the server
- * listens on loopback only.
+ * Invariant: only a model's files are served: no optimizer state, nothing whose name begins with a dot, nothing behind
+ * a symbolic link, be it the file or the version's directory. On a loopback address, the Host header of a request must
+ * name a loopback address. If there is a token (TROUPE_WEIGHTS_TOKEN), every request must carry it; without one, the
+ * server listens on loopback only.
  */
 import { readdir, realpath, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'

@@ -2,10 +2,11 @@
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is declared lost, once
- * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find that its port refuses
- * connections, that its /health reports a dead engine (5xx), or an unexpected status below 500. A slow server, or one that
- * answers 5xx on another path, has six polls by default (about a minute), however many requests fail meanwhile. A
- * server that answers "too many requests" is alive. A lost server stays lost: if it comes back, it is another engine.
+ * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find one of these: its port
+ * refuses connections; /health answers 5xx, which means a dead engine; or the answer is a status below 500 other than
+ * 200 and 429. A slow server, or one that answers 5xx on another path, has six polls by default (about a minute),
+ * however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server stays lost:
+ * if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'

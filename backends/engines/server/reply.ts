@@ -120,8 +120,8 @@ export function timeOf(url: string, name: string, value: unknown): number | null
 }
 
 /**
- * Returns the message in a server's JSON error, without known secrets; the first 300 characters of the text if it is not
- * such an error. For people: the reply itself is parsed from `text`.
+ * Returns the message in a server's JSON error, without known secrets; the first 300 characters of the text if it is
+ * not such an error. For people: the reply itself is parsed from `text`.
  */
 export function messageOf(text: string): string {
   try {

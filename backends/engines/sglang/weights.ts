@@ -93,8 +93,8 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
 }
 
 /**
- * Allocates the freed memory again, loads `weights` into it if they are given, and lets the server continue. If the
- * weights' memory was freed, it is empty until then.
+ * Allocates the freed memory again, loads `weights` into it if they are given, and lets the server continue. If `tags`
+ * names the weights, their memory holds no weights after the allocation, so `weights` must be given.
  */
 export async function resumeSglang(
   http: ServerHttp,

@@ -2,9 +2,9 @@
  * Frees the GPU memory of a vLLM server for a while.
  *
  * in   a sleep level, later weights to load        out  the server without its KV cache, at level 2 without its weights
- * Invariant: running requests are kept and compute their KV cache again after the server woke. A server that cannot fall
- * asleep is told to resume. The scheduler of vLLM stays paused until the weights and the KV cache are back, so no token
- * is sampled from discarded weights.
+ * Invariant: running requests are kept and compute their KV cache again after the server wakes. A server that cannot
+ * fall asleep is told to resume. The scheduler of vLLM stays paused until the weights and the KV cache are back, so no
+ * token is sampled from discarded weights.
  * Source: vllm/entrypoints/serve/dev/sleep/api_router.py and v1/engine/core.py of 0.32. On CPUs that version pauses and
  * resumes, and frees nothing.
  */
@@ -23,8 +23,8 @@ export type SleepLevel = 1 | 2
 const pauseMs = 120_000
 
 /**
- * Puts the server to sleep. @throws TroupeError engine.no_sleep if the server has no sleep endpoints, engine.update_failed
- * if it cannot be paused or free its memory; engine.lost, engine.timeout
+ * Puts the server to sleep. @throws TroupeError engine.no_sleep if the server has no sleep endpoints,
+ * engine.update_failed if it cannot be paused or free its memory; engine.lost, engine.timeout
  */
 export async function sleepVllm(http: ServerHttp, level: SleepLevel): Promise<void> {
   if (isMissing(await http.get('/is_sleeping', pauseMs))) throw noSleep(http.url)

@@ -1,7 +1,7 @@
 """Block tables of the KV storage: which blocks hold the keys and values of which row, in order. Holds no tensors.
 
-In: rows (one for each sequence) and the number of tokens that each has to store. Out: block numbers, and the storage slot
-of a token.
+In: rows (one for each sequence) and the number of tokens that each has to store. Out: block numbers, and the storage
+slot of a token.
 Invariants: a block belongs to at most one row. A row grows by the lowest free blocks, so that the blocks in use stay
 together at the low end of the storage, where a decode reads them in place.
 """
@@ -33,8 +33,8 @@ class BlockTables:
         return self.blocks - len(self._free)
 
     def grow(self, row: int, tokens: int) -> None:
-        """Gives a row blocks for its positions 0 to tokens - 1. The caller has made room before (Ledger.shrink), so a block
-        is free.
+        """Gives a row blocks for its positions 0 to tokens - 1. The caller has made room before (Ledger.shrink), so a
+        block is free.
         """
         for at in range(int(self.count[row]), -(-tokens // self.block_tokens)):
             block = heapq.heappop(self._free)
@@ -43,7 +43,8 @@ class BlockTables:
             self.count[row] = at + 1
 
     def grow_all(self, rows: np.ndarray, tokens: np.ndarray) -> None:
-        """Gives row rows[i] blocks for tokens[i] positions, for every i; int64 [n] each. Rows that have enough are skipped.
+        """Gives row rows[i] blocks for tokens[i] positions, for every i; int64 [n] each. Rows that have enough are
+        skipped.
         """
         short = np.nonzero(self.count[rows] * self.block_tokens < tokens)[0]
         for i in short:

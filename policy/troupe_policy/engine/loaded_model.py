@@ -82,8 +82,8 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
     """Computes the logits of six tokens twice: in one plain forward pass, and over KV blocks (three tokens at once, two
-    by a decode each, the last over copied blocks). Raises UnsupportedModel if a logit differs by more than 1e-3
-    (float32) or 0.1 (other dtypes) times the largest logit, or times 1 if that is larger.
+    by a decode each, the last over copied blocks). Raises UnsupportedModel if a logit differs by more than
+    b · max(1, the largest logit's size), where b is 1e-3 in float32 and 0.1 in other dtypes.
     """
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary

@@ -1,2 +1,2 @@
-"""Code that engine, trainer and renderer share (checkpoints, log-probabilities, tokenizers), and two commands: init_model
-and entropies."""
+"""Code that engine, trainer and renderer share (checkpoints, log-probabilities, tokenizers), and two commands:
+init_model and entropies."""

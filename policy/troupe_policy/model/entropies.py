@@ -1,8 +1,8 @@
 """Computes entropies of recorded tokens on the command line, with one forward pass of a causal LM per sequence.
 
-In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin; mask 1 asks for the token's numbers. Out: for each a line {"id",
-"logprobs", "entropies"} with two numbers per masked token, the natural log of its probability and the entropy in nats of
-its distribution, both at the given temperature.
+In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin; mask 1 asks for the token's numbers. Out: for each a line
+{"id", "logprobs", "entropies"} with two numbers per token with mask 1, the natural log of its probability and the
+entropy in nats of its distribution, both at the given temperature.
 Invariant: nothing is tokenised; the recorded ids are used. A model or an input line that cannot be read ends the
 process with one line on stderr and exit code 1.
 """
@@ -36,7 +36,7 @@ class Entropies:
 
     @torch.no_grad()
     def of(self, tokens: Sequence[int], mask: Sequence[int], temperature: float) -> tuple[list[float], list[float]]:
-        """Log-probabilities (natural log) and entropies (nats) of the tokens with mask 1, each [masked].
+        """Log-probabilities (natural log) and entropies (nats) of the tokens with mask 1, in their order.
 
         tokens, mask: [n]. Raises ValueError if the lengths differ, an id is outside the vocabulary, or mask[0] is 1:
         the first token has no distribution.

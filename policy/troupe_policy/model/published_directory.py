@@ -50,7 +50,8 @@ def _remove_leftovers(target: Path) -> None:
         name, pid = leftover.name.removesuffix(".tmp").rpartition(".")[::2]
         if not pid.isdigit():
             continue
-        # This process may be writing another target beside this one; of this target it writes only one directory at a time.
+        # This process may be writing another target beside this one; of this target it writes only one directory at a
+        # time.
         is_gone = name == f".{target.name}" if int(pid) == os.getpid() else not _is_alive(int(pid))
         if is_gone:
             shutil.rmtree(leftover, ignore_errors=True)

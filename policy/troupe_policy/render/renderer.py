@@ -90,7 +90,7 @@ class Renderer:
         self._probed: tuple[str, str] | None = None
 
     def prompt(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
-        """Renders messages and the generation prompt; mask 0."""
+        """Renders messages and the generation prompt, with mask 0 on all tokens."""
         return self.prompts([(messages, tools)])[0]
 
     def prompts(self, asked: Sequence[tuple[Sequence[dict[str, str]], list | None]]) -> list[Piece]:
@@ -98,13 +98,16 @@ class Renderer:
         return self._contexts([self._template.render(messages, tools or None, True) for messages, tools in asked])
 
     def tool_responses(self, responses: Sequence[str]) -> Piece:
-        """Renders tool responses and the next generation prompt, which follow the model's stop token; mask 0."""
+        """Renders tool responses and the next generation prompt, which follow the model's stop token, with mask 0 on
+        all tokens.
+        """
         if not responses:
             raise RenderError("the request has no tool response: send at least one")
         return self._following([{"role": "tool", "content": response} for response in responses])
 
     def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
-        """Renders tool and user messages and the next generation prompt, which follow the model's stop token; mask 0.
+        """Renders tool and user messages and the next generation prompt, which follow the model's stop token, with mask
+        0 on all tokens.
         """
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]

@@ -1,8 +1,8 @@
 """Moves tensors' memory to the host for a while, so that another process can use the device.
 
 In: tensors of a device. Out: the same tensors without memory, and later with the same bits again.
-Invariant: tensors, their storages and views of them stay the same objects, so FSDP2, the optimizer and tied weights keep
-what they refer to. Between `park` and `restore` no tensor may be read. A storage that torch cannot resize (a file
+Invariant: tensors, their storages and views of them stay the same objects, so FSDP2, the optimizer and tied weights
+keep what they refer to. Between `park` and `restore` no tensor may be read. A storage that torch cannot resize (a file
 mapped into memory, on a CPU) keeps its memory.
 """
 

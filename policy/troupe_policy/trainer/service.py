@@ -239,7 +239,8 @@ class TrainerService(rpc.TrainerServicer):
 
     def _unary(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
         """Runs `call` in the trainer's thread. Errors end the gRPC call with the details `code: message`: UNAVAILABLE
-        if the trainer is busy, FAILED_PRECONDITION for a TrainerError or CheckpointError, INTERNAL for others.
+        if the trainer is busy, FAILED_PRECONDITION for a TrainerError or CheckpointError, INTERNAL for errors of
+        torch or the system.
         """
         if not self._busy.acquire(timeout=LAST_CALL_S):
             context.abort(grpc.StatusCode.UNAVAILABLE, f"trainer.busy: {BUSY}")

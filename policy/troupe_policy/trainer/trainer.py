@@ -91,8 +91,8 @@ class Trainer(TrainingState):
         correction, `maskedShare` (icepop: `icepopMasked`) the share of trained tokens with the weight 0. `gradNorm` and
         `lr` are those of the last update.
 
-        A step that goes on from one of its checkpoints ends with the weights and metrics of one that was not
-        interrupted; if it fails then, the weights are those before this call. on_saved: see `sft`.
+        A step that resumes from one of its checkpoints ends with the weights and metrics of an uninterrupted step. If
+        it fails after it has loaded the checkpoint, the weights are those before this call. on_saved: see `sft`.
 
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.

@@ -54,14 +54,15 @@ class TrainingState:
         attention: str = "auto",
         compiled: str = "",
     ) -> None:
-        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for bfloat16
-        on a GPU and float32 on a CPU.
+        """Loads `model_dir` in float32. dtype: precision of matrix products, 'float32', 'bfloat16', or 'auto' for
+        bfloat16 on a GPU and float32 on a CPU.
 
         device: a torch device, or 'auto' for CUDA if there is a GPU and the CPU otherwise. lora: train adapters only.
         checkpointing: compute activations again in the backward pass. ranks: this process as one of several; None is
-        a trainer of one process. published_dtype: dtype of the weights that engines load; 'auto' is the resolved `dtype`.
-        gradient_reduction: see `reduce_after`. attention: kernel of packed sequences, see attention_kernels.py. compiled: `layer`
-        compiles each layer, '' none. Raises TrainerError trainer.bad_option, trainer.no_model.
+        a trainer of one process. published_dtype: dtype of the weights that engines load; 'auto' is the resolved
+        `dtype`. gradient_reduction: see `reduce_after`. attention: kernel of packed sequences, see
+        attention_kernels.py. compiled: `layer` compiles each layer, '' none. Raises TrainerError trainer.bad_option,
+        trainer.no_model.
         """
         if gradient_reduction not in ("micro-batch", "update"):
             raise TrainerError(
@@ -143,8 +144,8 @@ class TrainingState:
         """Decides whether the next backward pass sums the gradients over ranks. is_last: it is the last one before an
         update.
 
-        With gradient_reduction `micro-batch` every backward pass does; with `update` only the last one, and until then each
-        rank holds a whole gradient.
+        With gradient_reduction `micro-batch` every backward pass does; with `update` only the last one, and until then
+        each rank holds a whole gradient.
         """
         if self.ranks.size > 1 and self.gradient_reduction == "update":
             self.policy.set_requires_gradient_sync(is_last)  # type: ignore[operator]
@@ -162,8 +163,8 @@ class TrainingState:
         return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
-        """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the rank
-        with the most.
+        """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the
+        rank with the most.
         """
         # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
         bound = min(max_tokens, self.max_micro_tokens or max_tokens)
@@ -191,7 +192,8 @@ class TrainingState:
     def trained_mask(
         self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logp: np.ndarray | None = None
     ) -> np.ndarray:
-        """Mask of trained tokens, as options.trained_mask describes, with this model's vocabulary and context as bounds.
+        """Mask of trained tokens, as options.trained_mask describes, with this model's vocabulary and context as
+        bounds.
         """
         bounds = {"vocabulary": self.vocabulary, "context_tokens": self.context_tokens}
         return trained_mask(name, tokens, mask, engine_logp, **bounds)

@@ -112,8 +112,8 @@ def shapes_in(directory: Path) -> dict[str, list[int]]:
 
 
 def read_shards(tensors: Mapping[str, Tensor], directory: Path, group: dist.ProcessGroup | None) -> None:
-    """Reads into `tensors`, in place; each rank reads the parts that its shards need. Collective over `group`. Raises dcp's
-    CheckpointException, which is no Exception, only a BaseException, on every rank.
+    """Reads into `tensors`, in place; each rank reads the parts that its shards need. Collective over `group`. Raises
+    dcp's CheckpointException, which is no Exception, only a BaseException, on every rank.
     """
     reader = dcp.FileSystemReader(directory)
     dcp.load(dict(tensors), storage_reader=reader, process_group=group, no_dist=group is None)

@@ -13,10 +13,11 @@ from torch import nn
 
 
 def cost_terms(model: nn.Module) -> tuple[int, int]:
-    """Returns (a, b): a forward pass of the whole model over a sequence of n tokens makes about a·n + b·n² multiplications.
+    """Returns (a, b): a forward pass of the whole model over a sequence of n tokens makes about a·n + b·n²
+    multiplications.
 
-    Each token is multiplied with every weight matrix once; for a mixture of experts, that counts too much. Attention makes
-    two products of heads · head_dim numbers for half of a sequence's pairs, the causal ones.
+    Each token is multiplied with every weight matrix once; for a mixture of experts, that counts too much. Attention
+    makes two products of heads · head_dim numbers for half of a sequence's pairs, the causal ones.
     """
     config = model.config.get_text_config()  # type: ignore[union-attr, operator]
     embedding = model.get_input_embeddings().weight  # type: ignore[operator]
