@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 /**
  * Set-up: npm packages, a Python venv with torch and with what sandboxed programs import, the code generated from
- * policy.proto, and the sandbox's C shim.
+ * policy.proto, the bundle of the dashboard's page, and the sandbox's C shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
- * It runs before any package is installed, so it uses Node alone. Every step but the shim leaves a stamp with the
- * digest of its inputs and is skipped while that digest agrees. An interrupted step leaves no new stamp and is done
- * again.
+ * It runs before any package is installed, so it uses Node alone. Every step but the shim and the page leaves a stamp
+ * with the digest of its inputs, and is skipped while the digest is the same. An interrupted step leaves no new stamp
+ * and is done again.
  */
 const { places } = require('./setup/places')
 const { SetupError, say, seconds } = require('./setup/say')

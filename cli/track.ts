@@ -1,9 +1,11 @@
 /**
- * `troupe track RUN --to tensorboard:DIR|mlflow:URL`: gives a run's figures to a tracker of experiments, live or from its log.
+ * `troupe track RUN --to tensorboard:DIR|mlflow:URL`: sends a run's figures to an experiment tracker, live or from the
+ * log.
  *
- * in   a run's log        out  the tracker's own files or requests; stderr: what is followed, a tracker that fails, the run's end
- * A second call goes on where the first one ended: the tracker has every point once. Exit codes: 0 all points that the log
- * has are with the tracker; 1 the tracker failed; 2 wrong usage; 130 and 143 on signals.
+ * in   a run's log
+ * out  the tracker's files or requests to it; stderr: the run and tracker, the tracker's failures, the run's end
+ * A later call continues after the points that the tracker has, so the tracker gets every point once. Exit codes: 0 the
+ * tracker has all points of the log; 1 the tracker failed; 2 wrong usage; 130 and 143 on signals.
  */
 import type { Command } from 'commander'
 import { trackerAddress, trackerForms } from '../config/trackerAddress'

@@ -113,7 +113,7 @@ function mcpFaults({ tools }: RecipeConfig): readonly Fault[] {
 export const secretFaults = (place: string, ref: SecretRef): readonly Fault[] =>
   faultsOf(place, () => resolveSecret(ref))
 
-/** Returns the path of a program, which is named by a path or looked for on PATH; undefined if it is not there. */
+/** Returns the path of a program that is given as a path or as a name on PATH; undefined if it does not exist. */
 export function onPath(program: string): string | undefined {
   if (program.includes('/')) return existsSync(program) ? program : undefined
   return (process.env.PATH ?? '')

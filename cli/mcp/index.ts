@@ -73,7 +73,7 @@ function logServer({ allowFork = false, bus, dir }: McpOptions): McpServer {
 
 const refusal = (text: string): CallToolResult => ({ content: [{ type: 'text', text }], isError: true })
 
-/** Puts the options before `--`, after which there are positionals alone. */
+/** Inserts the options before `--`, because only positional arguments may follow it. */
 function withPlace(words: readonly string[], place: readonly string[]): readonly string[] {
   const at = words.indexOf('--')
   return at < 0 ? [...words, ...place] : [...words.slice(0, at), ...place, ...words.slice(at)]

@@ -24,6 +24,6 @@ export function withDirectory(command: Command): Command {
 const shellWord = (text: string): string =>
   /^[\w./:,@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`
 
-/** Writes the options with which another command finds the same run; empty where the defaults do. */
+/** Returns the options with which another command finds the same run; '' if it finds the run without options. */
 export const placeOptions = ({ bus, dir }: { readonly bus: string; readonly dir?: string }): string =>
   `${bus === defaultBus ? '' : ` --bus ${shellWord(bus)}`}${dir === undefined ? '' : ` --dir ${shellWord(dir)}`}`

@@ -3,8 +3,9 @@
  * pinned in policy/requirements-sandbox.txt.
  *
  * in   the venv with torch, the pinned requirements     out  the packages; their digest in the venv's stamp
- * It is a step of its own, so that a change of these requirements does not have pip look at torch's again. A marker lies
- * in the venv while pip works: pip takes a half-copied package for installed, so after an interruption it copies all again.
+ * It is a step of its own, so that a change of these requirements does not make pip check torch's again. While pip
+ * works, a marker file lies in the venv. pip takes a half-copied package for installed, so if the marker is still
+ * there, an earlier pip was interrupted and all packages are installed again.
  */
 const fs = require('node:fs')
 const path = require('node:path')

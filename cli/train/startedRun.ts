@@ -196,7 +196,7 @@ export function joinedConfig(
 
 /**
  * Refuses to resume a run that a newer version wrote to. Opens the run for reading, so that a refused one is left as it
- * is. A run that is not there is left to the caller.
+ * is. It accepts a run that does not exist: the caller reports that.
  * @throws TroupeError run.newer_format, bus.newer_format, and the errors of opening a log
  */
 export async function refuseNewerRun(address: string, name: string, directory: string | undefined): Promise<void> {

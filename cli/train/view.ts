@@ -23,7 +23,7 @@ export interface TrainViewOptions {
   readonly run: string
   /** Steps of the recipe; more than `config.train.steps` where --steps ends the run early. */
   readonly recipeSteps?: number
-  /** Options of a command that finds the run, such as `--bus lmdb:DIR`; empty where the defaults do. */
+  /** Options with which another command finds the run, such as `--bus lmdb:DIR`; empty if it needs none. */
   readonly place?: string
   /** Command that resumes the run; undefined for a process with one role, which is started again as it was. */
   readonly resumedBy?: string
@@ -126,7 +126,7 @@ export function trainView(options: TrainViewOptions) {
     stage(fact: StageChanged) {
       if (!json) say(`${fact.stage}: ${fact.reason}`)
     },
-    /** Reports that the run took up an order of `troupe control`, or that a pause holds as it is resumed. */
+    /** Reports that the run obeys an order of `troupe control`, or that a resumed run is still paused. */
     order({ order, reason }: ControlObeyed) {
       const why = reason === '' ? '' : ` (${escapeForTerminal(reason)})`
       const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
@@ -205,7 +205,7 @@ export function trainView(options: TrainViewOptions) {
         `step ${(last?.step ?? 0) + 1}/${config.train.steps}  rollouts ${finished}/${asked}${before}  KV ${percent(kvShare, 0)}${left}`,
       )
     },
-    /** Prints the summary. @param runSeconds seconds since the run began, in an earlier process where it was resumed */
+    /** Prints the summary. @param runSeconds seconds since the run's first process started it */
     end(summary: ReturnType<typeof summaryOf>, cpu: CpuSplit, runSeconds = summary.wallSeconds) {
       if (json) {
         const rewardFailures = failures.size === 0 ? {} : { rewardFailures: [...failures.values()] }

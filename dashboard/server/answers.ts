@@ -1,7 +1,8 @@
 /**
- * Answers the page's questions: a path and a query in, JSON out. The server sends the answers; a static export keeps them.
+ * Answers the page's questions: a path and a query in, JSON out. The server sends the answers; a static export keeps
+ * them.
  *
- * in   `/api/runs/RUN/…`        out  a value of api.ts; undefined for a path that is not there
+ * in   `/api/runs/RUN/…`        out  a value of api.ts; undefined for an unknown path
  * Invariant: lists are paged by offset, and the rows of one answer are bounded.
  */
 import { TroupeError } from '../../runtime/errors'

@@ -2,8 +2,9 @@
  * The dashboard's HTTP server: the page's files, answers about runs, and a stream of each run's new facts.
  *
  * in   GET requests; POST requests for actions        out  files, JSON, server-sent events
- * Invariant: the server only reads; an action is a process of its own. Each request passes the guard (Host, Origin, method, body, token) before anything is
- * done for it; off loopback it does not start without a token.
+ * Invariant: the server only reads; an action is a process of its own. Each request passes the guard (Host, Origin,
+ * method, body, token) before anything is done for it. On an address off loopback the server does not start without a
+ * token.
  */
 import { randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -44,7 +45,9 @@ const maxConnections = 256
 /** Upper bound on streams; each polls the log. */
 const maxStreams = 64
 
-/** @throws TroupeError dashboard.unsafe_bind, dashboard.cannot_listen, dashboard.no_page; SandboxError judge.bad_token */
+/**
+ * @throws TroupeError dashboard.unsafe_bind, dashboard.cannot_listen, dashboard.no_page; SandboxError judge.bad_token
+ */
 export async function openDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { host, port, tokenFile, allowedHosts = [] } = options
   if (!isLoopback(host) && tokenFile === undefined) {

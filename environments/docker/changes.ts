@@ -29,7 +29,7 @@ interface Change {
 
 const gone = 'gone'
 
-/** Reads the changes of a container that runs no process of its own, or is paused. */
+/** Reads the changes of a container. Its files must not change meanwhile: it is paused, or its processes are dead. */
 export async function changesOf(engine: Engine, container: string, below: Manifest): Promise<Manifest> {
   const changes = (await engine.call<Change[] | null>('GET', `/containers/${container}/changes`)) ?? []
   const manifest = new Map(below)

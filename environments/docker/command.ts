@@ -42,7 +42,9 @@ export interface CommandOptions extends ExecRequest {
   readonly maxOutputBytes: number
 }
 
-/** Time in ms between looks whether a command has ended whose output a process that it left behind holds open. */
+/**
+ * Interval in ms of the checks whether the command has ended: a process that it left behind may hold its output open.
+ */
 const lookMs = 200
 /** Time in ms after a kill in which the engine ends the streams. */
 const endMs = 5000

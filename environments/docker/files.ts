@@ -113,7 +113,7 @@ async function unpack(stream: Readable, target: string): Promise<void> {
   removeSpecial(Buffer.from(target))
 }
 
-/** Removes what is neither file, directory nor link: whoever opened a pipe of the agent's would wait for ever. */
+/** Removes pipes, sockets and devices: a program that opened a pipe of the agent would wait for ever. */
 function removeSpecial(directory: Buffer): void {
   for (const { name, ...kind } of entriesOf(directory)) {
     const path = Buffer.concat([directory, Buffer.from('/'), name])

@@ -1,5 +1,6 @@
 /**
- * Snapshots of containers: an image in the engine for the files, a manifest on this machine for what they are.
+ * Stores snapshots of containers: the files as an image in the engine, the list of changed paths as a manifest on this
+ * machine.
  *
  * in   containers        out  images `troupe-snapshot:<digest>`; `<TROUPE_HOME>/environments/docker/<digest>.json`
  * Invariant: a manifest is written after its image is there, and a snapshot counts only with both.
@@ -34,7 +35,7 @@ export class SnapshotStore {
     mkdirSync(this.directory, { recursive: true, mode: 0o700 })
   }
 
-  /** Commits the container under its digest, unless that is there already. */
+  /** Commits the container as the snapshot `digest`, unless this snapshot exists. */
   async keep(
     container: string,
     digest: string,

@@ -73,7 +73,10 @@ export async function* readTar(stream: Readable): AsyncGenerator<TarEntry> {
 
 const padded = (size: number) => Math.ceil(size / block) * block
 
-/** Names are bytes: latin1 keeps every one of them apart. */
+/**
+ * Decodes a name, which may be any bytes, as latin1: each byte becomes one character, so different names stay
+ * different.
+ */
 function textIn(bytes: Buffer, at: number, length: number): string {
   const field = bytes.subarray(at, at + length)
   const end = field.indexOf(0)

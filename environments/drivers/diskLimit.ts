@@ -1,11 +1,12 @@
 /**
- * Says whether this machine can limit the disk space of an environment of the drivers `oci` and `local` (keeper/disk.py).
+ * Says whether this machine can limit the disk space of an environment of the drivers `oci` and `local`
+ * (keeper/disk.py).
  */
 import { existsSync } from 'node:fs'
 
 const programs = ['mkfs.ext4', 'mount']
 
-/** True: root, loop devices, mkfs.ext4 and mount are there. */
+/** True if this process is root and the machine has loop devices, mkfs.ext4 and mount. */
 export const canLimitDisk = (): boolean =>
   process.geteuid?.() === 0 &&
   existsSync('/dev/loop-control') &&

@@ -114,11 +114,11 @@ export interface Environment {
 export interface EnvironmentDriver {
   readonly name: DriverName
   capabilities(): Promise<DriverCapabilities>
-  /** Starts an environment, with the files of `spec.snapshot` where that is given. */
+  /** Starts an environment: with the files of `spec.snapshot` if it is given, else with those of the image. */
   start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment>
   /** Starts an environment with the files that this one has now. Processes are not copied. */
   fork(environment: Environment): Promise<Environment>
-  /** Removes what processes that are dead, or earlier epochs of this run, left behind; returns the ids. */
+  /** Removes environments that dead processes, or earlier epochs of this run, left behind; returns their ids. */
   sweep(): Promise<readonly string[]>
   /** Stops every environment of this driver. */
   close(): Promise<void>

@@ -167,7 +167,7 @@ def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
 
 
 def kill_tree(inside, child):
-    """Kills the command's process group and its descendants, until none is left that is still its own."""
+    """Kills the command and its descendants, in up to 20 rounds since they may fork meanwhile, then its process group."""
     for _ in range(20):
         found = descendants(inside.host_proc, child)
         for pid in found:

@@ -134,7 +134,7 @@ def become_root():
 
 
 def started_at(host_proc, pid):
-    """Returns the start time of a process in clock ticks since boot: with the pid, it names the process for ever."""
+    """Returns the start time of a process in clock ticks since boot: with the pid, it identifies the process in this boot."""
     fd = os.open(f"{pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=host_proc)
     with open(fd) as file:
         return file.read().rpartition(")")[2].split()[19]

@@ -106,7 +106,7 @@ def load_filter():
 
 
 def drop_capabilities(keep=tuple(CAPABILITIES.values())):
-    """Leaves root these capabilities alone, for this process and all that it starts."""
+    """Drops all capabilities except `keep`, for this process and all that it starts."""
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in keep:
             libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)

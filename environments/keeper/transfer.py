@@ -32,7 +32,7 @@ def handle(connection, request, root, answer):
 
 
 def receive_file(stream, path, request):
-    """Writes a file: beside its place first, so that nobody sees half of it and no link is followed."""
+    """Writes a file under another name and renames it, so that nobody sees half of it and no link is followed."""
     parent = os.path.dirname(path) or b"/"
     os.makedirs(parent, exist_ok=True)
     if os.path.isdir(path):

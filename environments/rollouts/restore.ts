@@ -22,7 +22,7 @@ export interface Restored {
   readonly from?: RestoredFrom
 }
 
-/** How often a start is tried, when snapshots are removed from the store meanwhile. */
+/** Upper bound on the starts that are tried: a start fails if its snapshot was just removed from the store. */
 const tries = 3
 
 /** @throws TroupeError environment.* */

@@ -22,7 +22,7 @@ export interface RunTaskOptions {
   readonly agent: Agent
   /** Variables of this process that the task may read. */
   readonly allowed?: AllowedVariables
-  /** Name of the unpacked image for an image source; builds it where that is needed. */
+  /** Returns the name of the image of an image source, which it builds if needed; undefined if there is none to use. */
   readonly imageOf: (source: ImageSource, context: string) => Promise<string | undefined>
   readonly signal?: AbortSignal
 }

@@ -2,10 +2,10 @@
  * The tool `bash`: one process for each command, and a shell state that carries over.
  *
  * in   a command, an environment        out  the outcome of the call
- * Directory, variables and functions are written to a file of the environment when they have changed, and read before the
- * next command. So a snapshot holds them too, and a fork goes on with them. Where the image has no bash, sh runs the command, and
- * directory and exported variables carry over. A command that misses its deadline, or that ends
- * the shell with `exec` or an EXIT trap of its own, leaves the state as it was before.
+ * Directory, variables and functions are written to a file of the environment when they have changed, and read before
+ * the next command. So a snapshot holds them too, and a fork continues with them. If the image has no bash, sh runs the
+ * command, and only directory and exported variables carry over. A command that misses its deadline, or that ends the
+ * shell with `exec` or sets its own EXIT trap, leaves the saved state as it was before.
  */
 import { constants } from 'node:os'
 import { type ToolOutcome, toolOutcome } from '../../kernels'
@@ -35,8 +35,8 @@ const around = (state: string, file: string) =>
   ].join('; ')
 
 /**
- * One line, so that the line numbers in bash's messages are those of the command. `declare -p` prints readonly variables as
- * readonly: a second declaration fails, which is silenced.
+ * One line, so that the line numbers in bash's messages are those of the command. `declare -p` prints readonly
+ * variables as readonly: a second declaration fails, which is silenced.
  */
 const inBash = around(
   `printf 'cd %q\\n' "$PWD"; for __troupe_name in $(compgen -v); do case $__troupe_name in ${own}) ;; *) declare -p "$__troupe_name";; esac; done; for __troupe_name in $(compgen -A function); do case $__troupe_name in __troupe*) ;; *) declare -f "$__troupe_name";; esac; done`,

@@ -3,8 +3,9 @@
  *
  * in   the program's end, what the session was told and refused, the recipe's source of rewards
  * out  outcome and reason of `rollout.finished`; the facts of the reward
- * Invariant: an agent that crashed, or was killed at its deadline, has failed: it has no reward, and so is no negative.
- * One that ended after the rollout's calls or tokens were used up is truncated, however its program took the refusal.
+ * Invariant: a rollout whose agent crashed, or was killed at its deadline, has failed: it gets no reward, so it is no
+ * negative example. If the agent ended before its deadline, and a call was refused because the rollout's turns or
+ * tokens were used up, the rollout is truncated, whatever the program's exit code.
  */
 import type { AgentConfig } from '../../config/sections/agent'
 import type { Fact, RolloutFinished } from '../../messages/facts'

@@ -3,7 +3,8 @@
  *
  * in   contexts to continue        out  generations; tokens as they are sampled
  * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of
- * them. A call whose engine is lost goes on at another, after the tokens that it had: what was streamed stays true.
+ * them. A call whose engine is lost continues on another engine after the tokens that it has, so that what was streamed
+ * stays part of the answer.
  */
 import type { Engine, GenerateRequest, Generation } from '../../backends/engines/engine'
 import { GenerationLost } from '../../backends/engines/engine'

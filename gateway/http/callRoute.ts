@@ -2,8 +2,8 @@
  * Answers one call in its dialect, whole or as a stream.
  *
  * in   a parsed request, a session        out  the answer; `call.delivered` when the client went away before its end
- * Invariant: the last byte is sent once `call.finished` is durable. When a client disconnects, its call goes on,
- * and its retry gets the answer. An answer that no client got is recorded as not delivered.
+ * Invariant: the last byte is sent only after `call.finished` is durable. When a client disconnects, its call
+ * continues, and the client's retry gets the answer. An answer that no client got is recorded as not delivered.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { TokenText } from '../../backends/renderer/tokenText'
@@ -71,7 +71,10 @@ export async function answerCall(
   }
 }
 
-/** Returns the conversation up to the call that an answer's id names. @throws GatewayError if the session has no such answer */
+/**
+ * Returns the conversation up to the call that an answer's id names. @throws GatewayError if the session has no such
+ * answer
+ */
 function historyAfter(session: SessionState, id: string): readonly Message[] {
   const call = callNumber(id)
   if (session.calls.tree.nodes.get(call)?.finished != null) return historyOf(session, call)
