@@ -28,8 +28,8 @@ export interface EngineCapabilities {
    */
   readonly prioritySign: -1 | 0 | 1
   /**
-   * True if a run may train on the engine's turns. A server's engine is marked so if the server's logprobs are those of
-   * the distribution sampled from and it can load new weights.
+   * True if a run may train on the engine's turns. For an inference server it is true if the server's logprobs are
+   * those of the distribution sampled from and it can load new weights.
    */
   readonly trainable: boolean
   /** True if the same seed and context give the same tokens, whatever other requests run. */

@@ -4,8 +4,8 @@
  * in   a directory that the server can read, its digest        out  the adapter's name for requests
  * Invariant: nothing is paused and no cache is dropped: a request keeps its adapter to its end, and the prefix cache,
  * whose key includes the name, never returns KV of another adapter. The name is derived from the content, so a loaded
- * adapter is not loaded again. The previous version's adapter stays loaded, for requests that are on their way; older
- * ones are unloaded.
+ * adapter is not loaded again. The previous version's adapter stays loaded, for requests that were sent before the
+ * update; older ones are unloaded.
  * Source: vllm/entrypoints/serve/lora/api_router.py and openai/models/serving.py of 0.32.
  */
 import type { ServerHttp } from '../server/http'

@@ -4,9 +4,10 @@
  * in   generate, abort, new weights
  * out  generations, as token ids with logprobs under the distribution sampled from
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
- * which is `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only
- * while the server is paused, after every earlier token has arrived; with adapters, if the server takes them, between
- * two requests. vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
+ * which is `engine.lost` when the server is gone. Each token is attributed to the weights that sampled it: these change
+ * only while the server is paused, after every earlier token has arrived; with adapters, if the server takes them,
+ * between two requests. vLLM does not report preemptions of one request (its status has their sum), nor KV that is only
+ * cached.
  */
 import { policyVersion } from '../../../messages/ids'
 import { systemEffects } from '../../../runtime/effects'
@@ -65,7 +66,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   const health = serverHealth(http, options.health)
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs, weightUpdateMs })
   const adapters = vllmAdapters(http, requests.weightUpdateMs)
-  /** Model name of new requests, and the policy version that their tokens count to. */
+  /** Model name of new requests, and the policy version to which their tokens are attributed. */
   let policy = { version: policyVersion(-1), model: traits.servedName }
 
   async function answer(run: ServerRun): Promise<Generation> {

@@ -2,9 +2,9 @@
  * Loads new weights into a running vLLM server, between two of its iterations.
  *
  * in   a directory that the server can read, a version        out  the server samples from them
- * Invariant: running requests are frozen, not ended, while the weights change. The server is told to resume whatever
- * happens here, also if the answer to the pause is lost. Unless KV is kept, the KV cache of frozen requests is computed
- * again and the prefix cache is emptied.
+ * Invariant: running requests are frozen, not ended, while the weights change. The server is told to resume after
+ * every update, failed ones included, also if the answer to the pause is lost. Unless KV is kept, the KV cache of
+ * frozen requests is computed again and the prefix cache is emptied.
  * Source: vllm/entrypoints/rl/online/api_router.py and serve/dev of 0.32. `clear_cache` of /pause does nothing when
  * requests are kept, so the cache is reset by its own endpoint, after the weights have changed.
  */

@@ -1,4 +1,4 @@
-"""Writes checkpoints beside training: the trainer goes on while each rank writes its shards.
+"""Writes checkpoints beside training: training continues while each rank writes its shards.
 
 In: live tensors by name, a directory of published weights, the manifest's entries. Out: a checkpoint, complete or
 absent, and a future of its manifest's digest and its size.

@@ -136,7 +136,8 @@ def _mask(state: TrainingState, examples: Sequence[SftExample], at: int) -> np.n
 def _batch(
     state: TrainingState, examples: Sequence[SftExample], batch: Sequence[int], counts: Sequence[int], lengths: Sequence[int]
 ) -> Batch:
-    """Makes a batch whose tokens are read late: only the rank that trains on a sequence reads it."""
+    """Makes a batch that reads a sequence only when it is used: each rank reads only the sequences that it trains on.
+    """
     count = float(sum(counts[at] for at in batch))
     return Batch(
         Lazy(len(batch), lambda row: examples[batch[row]].tokens),

@@ -173,8 +173,8 @@ def _resumed(state: TrainingState, partial: PartialWriter, micros: Sequence[Micr
 def _mini_batches(
     state: TrainingState, sequences: Sequence[TrainSequence], masks: Sequence[np.ndarray], options: GrpoOptions
 ) -> list[MiniBatch]:
-    """Mini-batches of the sequences that have a trained token. The denominators of the loss are those of the
-    mini-batch.
+    """Mini-batches of the sequences that have a trained token. The loss's denominators are
+    computed over one mini-batch each.
 
     The seed of the shuffle is the recipe's seed with the name of the first trajectory, which differs between steps.
     """

@@ -100,7 +100,7 @@ class PartialWriter:
 
     def wait(self) -> None:
         """Returns when the last checkpoint of this call is written and `on_saved` has been called for it, or it has
-        failed. Other checkpoints go on being written.
+        failed. Does not wait for checkpoints of other calls.
         """
         self._reported.wait()
 

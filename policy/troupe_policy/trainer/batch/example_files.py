@@ -2,7 +2,7 @@
 
 In: a directory of safetensors files with `tokens` (int32), `mask` (uint8) and `ends` (int64, where each example ends in
 its file), and manifest.json with the sha256 of each. Out: examples by index, and all their lengths.
-Invariants: memory is 16 bytes an example, whatever its length: tokens are read from disk, and only those asked for.
+Invariants: an example takes 16 bytes of memory, whatever its length; its tokens are read from disk when it is used.
 Files whose content is not the manifest's are refused.
 """
 
