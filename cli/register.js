@@ -149,7 +149,7 @@ function mapOf(file) {
   return maps.get(file)
 }
 
-/** A frame of a stack trace, at its place in the source instead of the JavaScript. */
+/** Formats a frame of a stack trace with its line and column in the source instead of in the JavaScript. */
 function sourceFrame(frame) {
   return String(frame).replace(/(\/[^()]*\.ts):(\d+):(\d+)/, (found, file, line, column) => {
     const { originalLine, originalColumn } = mapOf(file)?.findEntry(line - 1, column - 1) ?? {}

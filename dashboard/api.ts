@@ -220,7 +220,7 @@ export type Part =
       readonly at: number
     }
 
-  /** A call of another program's agent, which came through the gateway. */
+  /** Call that an agent, a program of its own, made through the gateway. */
   | {
       readonly kind: 'captured'
       readonly call: number
@@ -275,7 +275,7 @@ export interface TrajectoryReport {
   readonly commands: readonly OfferedCommand[]
 }
 
-/** A stretch of tokens of one origin. Arrays are parallel. */
+/** Consecutive tokens of one origin. Its arrays have one element for each token. */
 export interface TokenSpan {
   readonly kind: 'prompt' | 'sampled' | 'appended'
   readonly turn: number

@@ -54,6 +54,6 @@ export interface ActionLine {
 export interface Actions {
   /** False unless the server was started with --allow-actions. */
   readonly allowed: boolean
-  /** The run's actions since the server started, newest first. */
+  /** The run's latest actions since the server started, at most 20, newest first. */
   readonly actions: readonly ActionLine[]
 }

@@ -3,7 +3,7 @@
  *
  * in   nothing        out  lines of JSON
  * Half of the conversations are flawless. In 20 % the model first calls a tool that does not exist, in 15 % it looks up
- * a random item, in 15 % it guesses the price. A model that imitates them knows the protocol; reinforcement learning
+ * a random item, in 15 % it guesses the answer. A model that imitates them knows the protocol; reinforcement learning
  * has to remove the flaws. Invariant: pure; the lines are always the same.
  */
 import { pcg32 } from '../../kernels/random'

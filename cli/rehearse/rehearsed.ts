@@ -3,10 +3,10 @@
  *
  * in   a resolved recipe, its model's architecture, the engines of its hardware, how many steps to rehearse
  * out  the recipe to run; the list of fields that differ
- * Invariant: groups, rollouts, contexts, turns, selection, staleness, deadlines, evaluations, loss, retention and alarms
- * are the recipe's. Every other field that differs is in the list, except the engine's kind, file, addresses and
- * `entropies`, and switches of a run on a CPU (device, dtype, threads, alarms that stop). Problems, demonstrations and the
- * reward (`math`) are the rehearsal's own.
+ * Invariant: groups, rollouts, contexts, turns, selection, staleness, deadlines, evaluations, loss, retention and
+ * alarms are the recipe's. Every other field that differs is in the list, except the engine's kind, file, addresses and
+ * `entropies`, and switches of a run on a CPU (device, dtype, threads, alarms that stop). Problems, demonstrations and
+ * the reward (`math`) are the rehearsal's own.
  */
 import { longestContext, type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
 import type { ChatMessage, Task } from '../../messages/facts'
@@ -51,7 +51,8 @@ export function rehearsed(
 ): Rehearsed {
   const { stages, train, reward, evaluation, rollout } = config
   const { allStages, engines, engineModelFile, template } = options
-  // Small initial weights make the model's distribution nearly uniform, as the simulated engines' log-probabilities are.
+  // Small initial weights make the model's distribution nearly uniform, as the simulated engines' log-probabilities
+  // are.
   const small = { ...smallArchitecture(architecture, longestContext(config)), initializer_range: 0.02 }
   const steps = Math.min(train.steps, allStages ? options.steps * Math.max(1, stages.length) : options.steps)
   const values: Readonly<Record<string, unknown>> = {
@@ -155,6 +156,6 @@ function rehearsalRecipe(config: RecipeInput, { data, reward }: RecipeConfig): R
   }
 }
 
-/** A problem as long as those of the paper's data. */
+/** Returns the text of a problem, about as long as the problems of the paper's data. */
 const problemText = (index: number) =>
   `Problem ${index}. Let n be a positive integer with exactly ${2 + (index % 11)} divisors, and let f(k) be the number of ways to write k as a sum of two of them. Find the remainder of f(1) + f(2) + ... + f(n) when it is divided by ${7 + (index % 89)}.`

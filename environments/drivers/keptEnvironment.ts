@@ -2,8 +2,8 @@
  * An environment that a keeper holds: the part that the drivers `oci` and `local` share.
  *
  * in   calls of the Environment interface        out  requests to the keeper
- * Invariant: `stop` ends it once. Files travel as raw bytes (a file) or as a tar stream (a directory), so neither their size
- * nor their names have a bound.
+ * Invariant: `stop` ends it once. Files travel as raw bytes (a file) or as a tar stream (a directory), so neither their
+ * size nor their names have a bound.
  */
 import { spawn } from 'node:child_process'
 import { createReadStream, createWriteStream, existsSync, mkdirSync, rmSync, statSync } from 'node:fs'
@@ -161,7 +161,7 @@ export class KeptEnvironment implements Environment {
   }
 }
 
-/** A directory as a tar stream, made by tar(1), which takes names of any bytes. */
+/** Packs a directory as a tar stream. tar(1) does it, because it accepts names of any bytes. */
 function tarOf(directory: string): { readonly stream: Readable; readonly done: Promise<void> } {
   const words = [
     '-C',

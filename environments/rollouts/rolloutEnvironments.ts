@@ -30,7 +30,7 @@ export interface RolloutEnvironmentsOptions {
   /** Directory of images, snapshots and environments. Default: `<TROUPE_HOME>/environments`. */
   readonly directory?: string
   readonly live: number
-  /** An environment that was not used for this long is ended, ms. */
+  /** Time in ms after its last call at which an idle environment is ended. */
   readonly idleMs: number
   readonly snapshotMb: number
   readonly allowed?: AllowedVariables
@@ -121,7 +121,9 @@ export class RolloutEnvironments {
     for (const driver of this.drivers.values()) await driver.then(one => one.close()).catch(() => {})
   }
 
-  /** The prepared task, made again if its first snapshot is no longer in the store. */
+  /**
+   * Returns the prepared task. Prepares it at the first request, and again if its first snapshot has left the store.
+   */
   async prepare(task: TaskEnvironment): Promise<PreparedTask> {
     const key = `${task.driver} ${task.digest} ${task.directory}`
     const known = await this.prepared.get(key)

@@ -48,7 +48,7 @@ function fromJson(text: string): Rewards {
   return Object.fromEntries(Object.entries(rewards).map(([name, reward]) => [name, Number(reward)]))
 }
 
-/** A link, a device or a file of many megabytes is no reward file. */
+/** Reads a reward file; undefined if it does not exist. @throws for a link, a device, or a file above `mostBytes` */
 function read(file: string): string | undefined {
   const info = lstatSync(file, { throwIfNoEntry: false })
   if (info === undefined) return undefined

@@ -21,7 +21,10 @@ const mostCommandBytes = 120 * 1024
 const own =
   '_|PWD|OLDPWD|SHLVL|SHELLOPTS|BASHOPTS|BASH|BASH_*|BASHPID|COLUMNS|LINES|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HIST*|HOSTNAME|HOSTTYPE|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PIPESTATUS|PPID|PS4|RANDOM|SECONDS|SRANDOM|TERM|UID|__troupe*'
 
-/** What both scripts do around the command, once they can print the shell's state. */
+/**
+ * Builds a script that loads the saved shell state, runs the command, and at its exit saves the state if it has
+ * changed. `state`: shell commands that print the state; `file`: end of the name of the state's file.
+ */
 const around = (state: string, file: string) =>
   [
     '__troupe_command=$1; shift',

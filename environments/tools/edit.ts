@@ -70,7 +70,7 @@ function insert(text: string, { insert_line: line, new_str: fresh }: Arguments):
   return { kind: 'written', text: written, shown: part(written, line + 1, linesOf(fresh).length) }
 }
 
-/** The changed lines with some around them, numbered. */
+/** Returns the changed lines with up to `around` lines before and after them, numbered. */
 function part(text: string, line: number, count: number): string {
   const lines = linesOf(text)
   const first = Math.max(1, line - around)

@@ -30,7 +30,7 @@ export interface SessionState {
   reward: RewardAssigned | null
   /** In a run, the agent's own report that it has ended: its calls are refused from then on. */
   told: { readonly outcome: SessionEnding; readonly reason: string } | null
-  /** The limit of the rollout that refused a call; null while none did. */
+  /** Limit of the rollout for which a call was refused (`limits.turns`, or tokens of the context); null if none was. */
   exhausted: 'turns' | 'tokens' | null
 }
 

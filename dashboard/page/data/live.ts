@@ -2,7 +2,8 @@
  * State of the shown run's stream: the latest facts, the connection, and a number that grows with the run.
  *
  * in   a run and the cursor of its overview        out  signals that views read
- * Invariant: `grown` changes at most once a second, so that a fast run does not make the page ask all the time.
+ * Invariant: new facts change `grown` at most once a second, so that a fast run does not make the page ask all the
+ * time. It also changes when a lost connection is open again.
  */
 import { signal } from '@preact/signals'
 import type { StreamFact } from '../../api'

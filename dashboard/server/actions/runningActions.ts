@@ -2,8 +2,8 @@
  * Runs actions as processes, and keeps what they printed.
  *
  * in   the command line of an action        out  its state and the end of its output
- * Invariant: at most one action of a kind (orders, new work, questions) runs for a run at a time, and `mostRunning` in all.
- * Actions end with the server: each gets SIGTERM, and SIGKILL after `endMs`.
+ * Invariant: at most one action of a kind (orders, new work, questions) runs for a run at a time, and `mostRunning` in
+ * all. Actions end with the server: each gets SIGTERM, and SIGKILL after `endMs`.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { systemEffects } from '../../../runtime/effects'
@@ -18,7 +18,7 @@ const mostOutput = 32_768
 const mostRunning = 8
 /** Actions that are kept of a run after their end. */
 const mostKept = 20
-/** A resumed run drains its step and writes a checkpoint after SIGTERM. */
+/** Time in ms from SIGTERM to SIGKILL: after SIGTERM a resumed run drains its step and writes a checkpoint. */
 const endMs = 60_000
 
 type Kind = 'orders' | 'work' | 'questions'
