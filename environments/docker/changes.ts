@@ -12,7 +12,7 @@ import type { Engine } from './engine'
 import { readTar, type TarEntry } from './tar'
 
 export interface Entry {
-  /** Text that is equal for equal files. */
+  /** Kind, mode, owner, link target, digest of the content and device number; `gone` for a deleted path. */
   readonly is: string
   readonly bytes: number
   /** True: the image has nothing at this path. */

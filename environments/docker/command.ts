@@ -2,17 +2,18 @@
  * One command in a container: starts it with `exec`, reads its two streams, and ends it at its deadline.
  *
  * in   a container, a command        out  an ExecResult
- * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
- * started nothing; the command never writes that line. A deadline kills the command's session and what descends from
- * it. The engine reports a command that a signal ended as 128 + the signal; an exit code in this range reads the same.
+ * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it started
+ * nothing; the command never writes that line. A deadline kills the command's session and what descends from it.
+ * The engine reports a command that a signal ended as 128 + the signal. So an exit code from 129 to 159 is read as a
+ * signal.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'
 import { type Engine, EngineError } from './engine'
 
 /**
- * Arguments: the directory, then the command's words. It reports a missing directory or program itself, since the
- * engine's own text differs by version.
+ * Shell script whose arguments are the directory and the command's words. It reports a missing directory or program
+ * itself, since the engine's own message differs between versions.
  */
 const wrapper = `cd -- "$1" 2>/dev/null || { echo "r $1: No such file or directory"; exit 125; }
 shift
@@ -21,7 +22,8 @@ echo "p $$"
 exec "$@"`
 
 /**
- * Kills the session $1 and every descendant of it, until none is left. Only the shell's own words, for small images.
+ * Shell script that kills the processes of session $1 and their descendants. It reads /proc again until it finds none,
+ * at most 50 times. It uses shell builtins alone, since small images have no `ps` or `pkill`.
  */
 const killer = `found="$1"
 tries=0
@@ -42,11 +44,9 @@ export interface CommandOptions extends ExecRequest {
   readonly maxOutputBytes: number
 }
 
-/**
- * Interval in ms of the checks whether the command has ended: a process that it left behind may hold its output open.
- */
+/** Interval in ms at which the engine is asked if the command has ended, as long as the streams are open. */
 const lookMs = 200
-/** Time in ms after a kill in which the engine ends the streams. */
+/** Longest wait in ms for the wrapper's first line before a kill, for the kill, and for the command's end after it. */
 const endMs = 5000
 
 export async function runCommand(
@@ -114,8 +114,7 @@ export async function runCommand(
 }
 
 /**
- * Waits until the command is over. Returns its exit code; undefined if the container died, or if a command that is
- * late has not ended within `endMs`.
+ * Waits for the command's exit code; undefined if the container died, or if the command runs on `endMs` after its kill.
  */
 async function exitCode(
   engine: Engine,
@@ -171,7 +170,9 @@ interface Frames {
   }
 }
 
-/** Reads the engine's frames: a byte for the stream, three of nothing, four of length, then the bytes. */
+/**
+ * Reads the engine's frames: 1 byte that names the stream, 3 unused bytes, 4 bytes of length (big-endian), the data.
+ */
 function readFrames(socket: Socket, limit: number): Frames {
   const kept: Record<1 | 2, Buffer[]> = { 1: [], 2: [] }
   const count = { 1: 0, 2: 0 }

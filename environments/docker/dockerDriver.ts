@@ -17,7 +17,7 @@ import { Engine, EngineError, engineAddress } from './engine'
 import { canForward, type Forwarder, openForwarder } from './forwarder'
 import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
 
-/** As in keeper/kernel.py: Docker's own, without those that are of use only with a network, or to make devices. */
+/** As in keeper/kernel.py: Docker's default without NET_RAW, MKNOD and AUDIT_WRITE. */
 const capabilities = [
   ...['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'SETGID', 'SETUID', 'SETPCAP', 'NET_BIND_SERVICE'],
   ...['SYS_CHROOT', 'SETFCAP'],
@@ -163,8 +163,8 @@ export class DockerDriver implements EnvironmentDriver {
   }
 
   /**
-   * Containers of processes on other hosts are left alone, since it is not known here whether these live, except those
-   * of an earlier epoch of this run.
+   * Removes containers of dead processes of this machine, and of earlier epochs of this run. It cannot see processes of
+   * other machines, so their containers are removed only if they belong to an earlier epoch of this run.
    */
   async sweep(): Promise<readonly string[]> {
     const found = await this.engine.call<{ Id: string; Labels: Record<string, string> }[]>('GET', '/containers/json', {

@@ -157,7 +157,7 @@ export class DockerEnvironment implements Environment {
   }
 }
 
-/** Removes a container with its processes and volumes; one that is gone or on its way is left to the engine. */
+/** Removes a container with its processes and volumes. A container that is gone, or is being removed, is no error. */
 export async function removeContainer(engine: Engine, container: string): Promise<void> {
   try {
     await engine.call('DELETE', `/containers/${container}`, { query: { force: 1, v: 1 } })

@@ -2,8 +2,9 @@
  * Client of a Docker engine's HTTP API (1.41, Docker 20.10 or newer) over its Unix socket or TCP without TLS.
  *
  * in   requests        out  JSON, streams; for attach and exec the raw connection
- * Invariant: every request has a deadline for its answer's header; streams have the caller's. An answer of 400 or more is an
- * EngineError with the engine's own message. Nothing is fetched from a registry here.
+ * Invariant: every request has a deadline (default 60 s) for its answer's header. The body has none here: a caller that
+ * needs one gives a signal. An answer of 400 or more is an EngineError with the engine's own message. Nothing is
+ * fetched from a registry here.
  */
 import { existsSync } from 'node:fs'
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'

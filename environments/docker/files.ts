@@ -1,9 +1,10 @@
 /**
- * Files in and out of a container, as tar streams that the engine packs and unpacks inside the container's root.
+ * Copies files into and out of a container, as tar streams that the engine packs and unpacks inside the container's
+ * root.
  *
- * in   paths of this machine and of the container        out  copied files, or TroupeError environment.transfer_failed
- * Invariant: the engine looks paths up with the container's files as the root, and a link is followed there alone; here
- * only files, directories and links are made, never devices or pipes.
+ * in   paths of this machine and of the container        out  copies; TroupeError environment.transfer_failed
+ * Invariant: the engine resolves paths and links with the container's root as the root directory. A download leaves
+ * only files, directories and links on this machine: pipes and devices are removed before it returns.
  */
 import { spawn } from 'node:child_process'
 import { createWriteStream, type Dirent, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
@@ -81,7 +82,7 @@ export async function download(engine: Engine, container: string, source: string
   }
 }
 
-/** Follows links inside the container, at most 40, as the kernel does. */
+/** Follows links at the end of a path inside the container. @throws Error at the 40th link */
 async function resolved(engine: Engine, container: string, path: string): Promise<readonly [string, PathStat]> {
   let at = path
   for (let links = 0; links < 40; links++) {
@@ -122,7 +123,9 @@ function removeSpecial(directory: Buffer): void {
   }
 }
 
-/** Names as bytes, which need not be UTF-8; Node's types know such entries only in part. */
+/**
+ * Lists a directory with names as bytes, since they need not be UTF-8. Node's types lack this form, hence the casts.
+ */
 function entriesOf(directory: Buffer) {
   const options = { withFileTypes: true, encoding: 'buffer' } as never
   const entries = readdirSync(directory, options) as unknown as readonly (Omit<Dirent, 'name'> & { name: Buffer })[]
@@ -133,7 +136,10 @@ function entriesOf(directory: Buffer) {
   }))
 }
 
-/** tar may end before the padding after the archive's end is written; a stream that ends early makes tar fail. */
+/**
+ * Pipes a stream into tar. Errors of writing are ignored, since tar may exit before the padding after the archive's end
+ * is written. A stream that ends early is noticed by tar's exit code.
+ */
 const fed = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }) =>
   pipeline(stream, tar.stdin).catch(() => {})
 

@@ -3,7 +3,8 @@
  * namespace (keeper/forward.py). The container has no other network.
  *
  * in   a container that runs, hosts        out  the proxy on 127.0.0.1:3128 inside
- * Invariant: it works where the engine runs on this machine and this process is root; it ends with this process.
+ * Invariant: an allowlist needs an engine on this machine, and this process to be root. The forwarder ends with this
+ * process.
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync } from 'node:fs'
@@ -20,7 +21,7 @@ export interface Forwarder {
 
 const startMs = 30_000
 
-/** True: the engine's containers may be processes of this machine that this process may enter. */
+/** True on Linux, as root, with an engine behind a Unix socket. `openForwarder` checks that this engine runs here. */
 export const canForward = (): boolean =>
   process.platform === 'linux' && process.geteuid?.() === 0 && engineAddress()?.startsWith('unix:') === true
 
@@ -65,7 +66,9 @@ export async function openForwarder(
   return { close }
 }
 
-/** The pid is the engine's; on another machine, or in a virtual one, it names another process here or none. */
+/**
+ * True if the container's process, whose pid the engine gave, is one of this machine: its cgroup names the container.
+ */
 function isHere(pid: number, container: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cgroup`, 'utf8').includes(container)

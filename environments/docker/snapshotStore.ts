@@ -12,7 +12,7 @@ import { environmentError } from '../drivers/errors'
 import type { Entry, Manifest } from './changes'
 import { type Engine, EngineError } from './engine'
 
-/** The image below an environment and its snapshots, with what it says of its commands. */
+/** The image below an environment and its snapshots, with the user and the directory that it sets for commands. */
 export interface DockerImage {
   readonly id: string
   readonly user: string

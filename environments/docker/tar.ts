@@ -2,7 +2,7 @@
  * Reads a tar stream (ustar, GNU long names, pax headers) for what its entries are; contents are hashed, not kept.
  *
  * in   a tar stream        out  its entries in order
- * Invariant: memory holds one block at a time, and one extended header of at most 1 MiB.
+ * Invariant: memory holds a chunk or two of the stream, and extended headers of at most 1 MiB each.
  */
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'

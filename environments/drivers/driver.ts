@@ -32,13 +32,15 @@ export interface EnvironmentLimits {
 }
 
 export interface EnvironmentSpec {
-  /** Unpacked image to start from: a name in the driver's image store. Unused by `local`. */
+  /**
+   * Image to start from: a name in the image store (for `local`, one that was built there), or in the Docker engine.
+   */
   readonly image?: string
   readonly limits: EnvironmentLimits
   readonly network: NetworkMode
   /** With the network `allowlist`: hosts, `*.domain`, addresses and ranges of addresses (network/allowlist.ts). */
   readonly allowedHosts?: readonly string[]
-  /** Variables of every command; the command's own variables override them. */
+  /** Environment variables of every command; the command's own override them. */
   readonly env?: Readonly<Record<string, string>>
   /** Directory of commands that name none; default: the image's, else `/`. */
   readonly workdir?: string
@@ -55,7 +57,9 @@ export interface ExecRequest {
   readonly env?: Readonly<Record<string, string>>
   readonly stdin?: string | Uint8Array
   readonly timeoutMs: number
-  /** Bytes of stdout, and of stderr, that are kept; the rest is counted. Default: 64 KiB. */
+  /**
+   * Bytes of stdout, and of stderr, that are kept; the rest is counted. Default: 64 KiB; more than 16 MiB means 16 MiB.
+   */
   readonly maxOutputBytes?: number
 }
 
@@ -79,7 +83,8 @@ export interface ExecResult {
 }
 
 /**
- * Names the files of an environment at one time. Equal digests mean equal files: names, kinds, modes, owners, contents.
+ * Names the files of an environment at one time. Over the same image, equal digests mean equal names, kinds, modes,
+ * owners and contents.
  */
 export interface Snapshot {
   readonly digest: string
@@ -118,7 +123,7 @@ export interface EnvironmentDriver {
   start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment>
   /** Starts an environment with the files that this one has now. Processes are not copied. */
   fork(environment: Environment): Promise<Environment>
-  /** Removes environments that dead processes, or earlier epochs of this run, left behind; returns their ids. */
+  /** Removes environments of dead processes, and of earlier epochs of this run. Returns their ids. */
   sweep(): Promise<readonly string[]>
   /** Stops every environment of this driver. */
   close(): Promise<void>

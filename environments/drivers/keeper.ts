@@ -3,7 +3,8 @@
  *
  * in   the keeper's configuration, requests        out  answers; bytes of files
  * Invariant: the keeper's standard input is its lifeline: it ends, and removes its environment, when this process dies,
- * however it dies. Each request has a deadline and a connection of its own; closing the connection ends what the request started.
+ * however it dies. Each request has a connection of its own; closing it ends the command that the request started.
+ * `request` has a deadline, `open` has none.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
@@ -41,7 +42,7 @@ export interface RequestOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Longest time in ms for a start on a busy machine. */
+/** Time in ms within which a keeper has to report that its environment is ready. */
 const startDeadlineMs = 60_000
 
 export class Keeper {
@@ -149,7 +150,7 @@ export class Keeper {
     return environmentError('environment.ended', `environment ${this.config.name} has ended`)
   }
 
-  /** Lets the keeper remove its environment, and waits until it has. */
+  /** Lets the keeper remove its environment, and waits until it has. @throws environment.unresponsive after 30 s */
   async stop(): Promise<void> {
     this.child.stdin?.end()
     const late = () =>

@@ -113,7 +113,7 @@ export class KeptDriver implements EnvironmentDriver {
     return environment
   }
 
-  /** Returns a function that says whether the image of an environment has a path, whatever snapshots lie over it. */
+  /** Returns a function that says whether the lowest layer of an environment (its base image) has a path. */
   inImage(environment: Environment): (path: string) => boolean {
     const root = environment instanceof KeptEnvironment ? environment.imageRoot : undefined
     return path => root !== undefined && lstatSync(join(root, path), { throwIfNoEntry: false }) !== undefined

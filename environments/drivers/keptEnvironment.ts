@@ -25,7 +25,7 @@ export interface ImageDefaults {
 
 const usualOutputBytes = 64 * 1024
 const mostOutputBytes = 16 * 1024 * 1024
-/** Added to a command's own deadline before the keeper counts as unresponsive. */
+/** Time in ms after a command's own deadline at which the keeper counts as unresponsive. */
 const graceMs = 30_000
 const transferMs = 600_000
 

@@ -1,10 +1,11 @@
 /**
- * Driver `local`: the machine's own programs, read-only, over a directory of the task, in namespaces of their own. For tasks
- * that need no image, or whose Dockerfile can be built over the machine's programs in place of those of its FROM.
+ * Driver `local`: commands in namespaces that hold the machine's own programs, read-only, and files of the task. For
+ * tasks that need no image, or whose Dockerfile can be built over the machine's programs in place of those of its FROM.
  *
  * in   specifications without an image, or with one that was built here        out  environments with /usr and parts of /etc of this machine
- * Invariant: commands see nothing else of this machine: no home, no /etc/shadow, no network. Where Troupe does not run as
- * root, commands run as root of a user namespace, and no cgroup limits memory and processes.
+ * Invariant: commands see nothing else of this machine: no home, no /etc/shadow, no network but an allowlist's proxy.
+ * Where Troupe does not run as root, commands run as root of a user namespace, and no cgroup limits memory and
+ * processes.
  */
 import { existsSync, lstatSync, mkdirSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -45,7 +46,7 @@ export const localDriver = (options: DriverOptions) =>
     options,
   )
 
-/** Empty directories, links and settings that commands find around the machine's programs; made once. */
+/** Makes the directories, links and settings around the machine's programs, once for each store. Returns their root. */
 function skeleton(store: Store): string {
   const root = join(store.root, 'local-root-1')
   if (existsSync(join(root, '.made'))) return root

@@ -3,7 +3,7 @@
  *
  * in   the directories below `live/`        out  the ids that were removed
  * Invariant: an environment whose owner lives is left alone, unless it belongs to an earlier epoch of the same run, whose
- * owner has been replaced. A pid counts only together with its start time.
+ * owner has been replaced. A pid counts only together with its start time, except before owner.json is written.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs'
@@ -21,6 +21,7 @@ export interface Owner {
   readonly epoch: number
 }
 
+/** Start time of a process in clock ticks since boot; undefined if no process has this pid. */
 export function processStart(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -87,7 +88,7 @@ function* environmentsIn({ live }: Store): Generator<readonly [string, string, s
     }
 }
 
-/** Removes directories of runs and epochs in which nothing is left. */
+/** Removes the directory of this epoch, then that of the run, if no environment is left in it. */
 export function removeEmpty(store: Store, run: string, epoch: number): void {
   for (const path of [
     join(store.live, encodeURIComponent(run), String(epoch)),

@@ -109,7 +109,10 @@ export function readDockerfile(text: string, file: string): readonly Instruction
   return found
 }
 
-/** Lines without comments, continued ones joined; `number` is that of the first. */
+/**
+ * Joins continued lines; comments and empty lines are left out. `number`: that of the first of the joined lines, from
+ * 1.
+ */
 function logicalLines(text: string): readonly { readonly line: string; readonly number: number }[] {
   const found: { line: string; number: number }[] = []
   let open: { line: string; number: number } | undefined
@@ -144,7 +147,7 @@ function expanded(text: string, variables: ReadonlyMap<string, string>): string 
   )
 }
 
-/** `A=1 B="two words"`, or the old form `A all the rest`. */
+/** Reads the variables of ENV: `A=1 B="two words"`, or the old form `A all the rest`. */
 function pairs(text: string, expand: (value: string) => string): Readonly<Record<string, string>> {
   if (!/^\w+=/.test(text)) {
     const [, name = '', value = ''] = /^(\w+)\s+([\s\S]*)$/.exec(text) ?? []

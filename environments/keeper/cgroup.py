@@ -1,7 +1,7 @@
 """Cgroups of an environment, in version 1, version 2, or both mounted side by side.
 
 in   a name, limits        out  directories, one for each hierarchy that limits something
-Invariant: a hierarchy that cannot be written is left out; the caller says which limits hold then.
+Invariant: a hierarchy that cannot be written is left out, without an error: its limits do not hold.
 """
 
 import errno
@@ -25,7 +25,7 @@ def hierarchies():
 
 
 def of_process(pid):
-    """Returns the directories of a process's cgroups."""
+    """Returns the directories of a process's cgroups, without the root of a hierarchy."""
     points = hierarchies()
     found = []
     with open(f"/proc/{pid}/cgroup") as file:
@@ -88,7 +88,7 @@ def write(path, value):
 
 
 def remove(paths):
-    """Removes cgroups whose processes are dead. A dying process keeps its cgroup for some milliseconds."""
+    """Removes cgroups, each in at most 100 tries 10 ms apart: a dying process keeps its cgroup for a moment."""
     for path in paths:
         for _ in range(100):
             try:

@@ -1,6 +1,7 @@
 """Limit on an environment's disk space: its changes lie in a file system of that size, in a sparse file on a loop device.
 
-in   a size in MiB; the environment's directory is the working directory        out  `disk`, mounted; `upper` shows its part
+in   a size in MiB; the working directory is the environment's        out  mounts: `disk`, and `disk/upper` also at
+`upper`
 Invariant: the mount is in the keeper's own mount namespace, and the device is freed with it (autoclear), also after
 `kill -9`. The file takes the space that is used, and is removed with the directory.
 """

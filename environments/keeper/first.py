@@ -1,4 +1,4 @@
-"""The first process of an environment: runc's container, or, for `local`, namespaces over the machine's own programs.
+"""Starts the first process of an environment: in runc's container, or, for `local`, in namespaces of its own.
 
 in   the keeper's configuration        out  its pid on the machine
 Invariant: the first process does nothing but reap orphans. Its death kills all other processes of the environment.

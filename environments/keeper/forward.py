@@ -1,7 +1,8 @@
 """Forwarder from an environment's loopback to the proxy of its allowlist: the environment's only way out.
 
 in   connections to 127.0.0.1:3128 in the environment's network namespace        out  the same bytes on the socket `proxy`
-Invariant: this process is outside the environment's PID namespace and has its network namespace alone. It dies with the keeper.
+Invariant: of the environment's namespaces this process is in that of the network alone. It dies with its parent: the
+keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
 """
 
 import os
@@ -42,7 +43,7 @@ def start(inside):
         try:
             os.write(write, f"{type(error).__name__}: {error}".encode())
         except OSError:
-            pass  # It was listening already.
+            pass  # The pipe is closed: the forwarder had reported that it listens.
     finally:
         os._exit(1)
 
@@ -59,7 +60,7 @@ def listen(pidfd):
 
 
 def serve(listener):
-    """Moves bytes both ways, at most one block of each direction in memory."""
+    """Moves bytes both ways, one block of at most 64 KiB at a time."""
     loop = selectors.DefaultSelector()
     loop.register(listener, selectors.EVENT_READ, None)
     pairs = {}

@@ -48,7 +48,7 @@ class Keeper:
         os.chmod("upper", 0o755)
         upper, work = "upper", "work"
         if self.config["limits"].get("storageMb"):
-            # late: most environments have no such limit
+            # Imported late: most environments have no such limit.
             import disk
 
             upper, work = disk.limit(self.config["limits"]["storageMb"])
@@ -75,14 +75,14 @@ class Keeper:
                 os.close(fd)
         self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
         if self.config.get("proxy"):
-            # late: most environments have no network at all
+            # Imported late: most environments have no network at all.
             import forward
 
             self.end_forwarder()
             self.forwarder = forward.start(self.inside)
 
     def end_forwarder(self):
-        """Ends the forwarder of the network namespace before this one, if there is one."""
+        """Ends the running forwarder, if there is one: a restart makes a new network namespace."""
         if self.forwarder is not None:
             pid, self.forwarder = self.forwarder, None
             os.kill(pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ class Keeper:
                 self.forwarder = None
 
     def end_handlers(self):
-        """Waits until requests in flight have ended, which they do when the environment's processes die."""
+        """Kills the environment's first process, which ends running commands; kills requests that go on for 5 s more."""
         if self.inside is not None:
             kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
         for pid in list(self.handlers):
@@ -203,12 +203,12 @@ def handle(keeper, connection, request):
         result, out, err = commands.run(keeper.inside, request, stdin, gone)
         answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
     elif op in ("put", "putFile", "get"):
-        # late: most requests need neither, and the module takes as long to load as a command
+        # Imported late: most requests move no files, and the module takes as long to load as a command to run.
         import transfer
 
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        # late: as above
+        # Imported late, for the same reason.
         import snapshot
 
         answer(connection, snapshot.take(keeper.config, request))

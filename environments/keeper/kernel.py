@@ -19,7 +19,7 @@ LAST_CAPABILITY = 40
 SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
 EPERM, ENOSYS = 1, 38
 
-# Capabilities that Docker gives a container's root, without those that are of use only with a network.
+# Capabilities that Docker gives a container's root by default, without NET_RAW, MKNOD and AUDIT_WRITE.
 CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "NET_BIND_SERVICE": 10, "SYS_CHROOT": 18, "SETFCAP": 31}
 # System calls that reach kernel code which no task needs, beyond those that the missing capabilities close.
 REFUSED = (

@@ -1,10 +1,10 @@
 /**
  * HTTP proxy that reaches the hosts of an allowlist alone, for one environment without any other network.
  *
- * in connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py) out HTTP and CONNECT
- * Invariant: a host is reached only if an entry names it, or if its address is in a range that is an entry. A named
- * host is reached only at a public address, so that its owner cannot let it lead to this machine or its network. An
- * address that is an entry, or in a range that is one, is reached wherever it lies.
+ * in   connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py)        out  HTTP and CONNECT
+ * Invariant: a host is reached only if an entry names it, or if its address lies in a listed range. A listed name whose
+ * address is this machine's, private or link-local is refused, unless a listed range has it. Listed addresses may lie
+ * anywhere.
  */
 import { lookup } from 'node:dns/promises'
 import { closeSync, constants, openSync } from 'node:fs'
@@ -182,7 +182,7 @@ async function forward(entries: readonly Entry[], request: IncomingMessage, resp
   request.pipe(far)
 }
 
-/** Without the headers that are about one connection: the two sides of the proxy are not the same one. */
+/** Leaves out hop-by-hop headers, which hold for one of the proxy's two connections only. */
 const endToEnd = (headers: IncomingMessage['headers']) =>
   Object.fromEntries(
     Object.entries(headers).filter(([name]) => !/^(proxy-.*|connection|keep-alive|te|trailer|upgrade)$/.test(name)),

@@ -3,8 +3,8 @@
  * every rollout begins.
  *
  * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
- * Invariant: equal task directories give equal first snapshots. A directory that has changed since the rollout was
- * requested is refused: a rollout and its verifier see the same task.
+ * Invariant: a directory whose digest is not that of the rollout's request is refused, so a rollout and its verifier
+ * see the same task. Tasks of several steps are refused too.
  */
 import { createHash } from 'node:crypto'
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
@@ -71,7 +71,7 @@ async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabili
   })
 }
 
-/** Returns the name of the image of an image source, and builds a Dockerfile's; undefined for `compose` and `none`. */
+/** Name of the image of an image source, built first if it is a Dockerfile; undefined for `compose` and `none`. */
 export async function imageOf(
   driver: KeptDriver,
   task: Task,

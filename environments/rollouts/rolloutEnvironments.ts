@@ -1,11 +1,11 @@
 /**
  * Environments of rollouts in one process: each rollout has one of its own, which lives between its calls.
  *
- * in a call, with the calls that have run before it out its outcome, and the snapshot after it if files changed
- * Invariant: a call runs on exactly the files that its earlier calls left. An environment in another state (an attempt
- * that was not counted, a fork, a restart of Troupe) is ended, and one with the right files is started. Calls of a
- * rollout run one after the other. At most `live` environments are kept, unless more calls run at once; the one that
- * was used longest ago is ended first.
+ * in   a call, with the calls that have run before it        out  its outcome, and the snapshot after it if files changed
+ * Invariant: a call runs on the files that its earlier calls left; if these had to be made again and differ, its
+ * outcome says so (`other-files`). An environment in another state (an attempt that was not counted, a fork, a restart
+ * of Troupe) is ended, and one with the right files is started. Calls of a rollout run one after the other. More than
+ * `live` environments exist only while all of them run calls; else the one that was used longest ago is ended.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'
@@ -43,7 +43,7 @@ interface Live {
   position: number
   snapshot: string
   usedAt: number
-  /** True while a call runs, and after one that ended without an answer: the files are unknown. */
+  /** True while a call runs, after one that failed (its files are unknown), and once the processes are dead. */
   dirty: boolean
 }
 
@@ -60,7 +60,7 @@ export class RolloutEnvironments {
   private readonly drivers = new Map<string, Promise<KeptDriver>>()
   private readonly prepared = new Map<string, Promise<PreparedTask>>()
   private readonly live = new Map<string, Live>()
-  /** End of the latest call of each rollout. */
+  /** Resolves when the latest call of a rollout has ended. */
   private readonly turns = new Map<string, Promise<unknown>>()
   private readonly bound: SnapshotBound
   private readonly timer: NodeJS.Timeout
@@ -109,7 +109,7 @@ export class RolloutEnvironments {
     return { ...restored, prepared: await this.prepare(at.task) }
   }
 
-  /** Ends the rollout's environment, if it is here. */
+  /** Ends the rollout's environment, if this process has one. */
   end(rollout: string): Promise<void> {
     return this.inTurn(rollout, () => this.drop(rollout))
   }
@@ -169,7 +169,7 @@ export class RolloutEnvironments {
     return { live, ...(from === undefined ? {} : { from }) }
   }
 
-  /** Takes the snapshot after a call; undefined if the files are as they were. */
+  /** Takes the snapshot after a call; undefined if the files are as recorded before it. */
   private async filesAfter(
     live: Live,
     { driver }: PreparedTask,

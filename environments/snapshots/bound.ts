@@ -75,7 +75,9 @@ export function boundSnapshots(store: Store, maxBytes: number, settledBefore: nu
   return removed
 }
 
-/** Takes a layer away under another name, looks whether somebody has mounted it meanwhile, and removes it. */
+/**
+ * Renames a layer and removes it; one that was mounted meanwhile gets its name back. Returns true if it was removed.
+ */
 function removeLayer(store: Store, name: string): boolean {
   const layer = join(store.root, 'layers', name)
   const aside = join(store.root, 'layers', `.removed-${process.pid}-${name}`)

@@ -2,8 +2,9 @@
  * Says what a task needs of a driver, and what a driver cannot give.
  *
  * in   a Task, the capabilities of a driver        out  needs, each with the reason why the driver cannot give it
- * Invariant: a task without a refused need runs as Harbor's documentation says. Troupe never runs a task with less
- * isolation or fewer resources than it asks for without saying so.
+ * Invariant: a task without a refused need runs as Harbor's documentation says, except that it has no network if it
+ * names no network mode. Troupe never runs a task with less isolation or fewer resources than it asks for without
+ * saying so.
  */
 import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'

@@ -3,8 +3,9 @@
  * several.
  *
  * in   the directory        out  a Task: its configuration, and the paths and instruction of each step
- * Invariant: a task that loads has all files that a run of it reads: instruction and test script of every step. Nothing
- * of it lies outside the directory: symbolic links that lead out are refused. All faults are reported at once.
+ * Invariant: a task that loads has all files that a run of it reads: instruction and test script of every step (or an
+ * image of the verifier's own). Symbolic links that lead out of the directory are refused. An error lists all faults of
+ * its kind: of task.toml, of links, or of missing files.
  */
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, join, relative, resolve, sep } from 'node:path'
@@ -12,7 +13,7 @@ import { TroupeError } from '../../runtime/errors'
 import { type EnvironmentToml, type TaskToml, taskToml } from './taskToml'
 import { unknownFields } from './unknownFields'
 
-// It has a CommonJS entry, but declares its types for ES modules alone.
+// smol-toml has a CommonJS entry, but declares its types for ES modules alone.
 const { parse, TomlError } = require('smol-toml') as typeof import('smol-toml', { with: {
   'resolution-mode': 'import',
 }})
@@ -47,7 +48,7 @@ export interface Task {
   readonly name: string
   readonly config: TaskToml
   readonly image: ImageSource
-  /** Files that Dockerfile and compose file may copy. */
+  /** Directory from which Dockerfile and compose file may copy. */
   readonly context: string
   readonly steps: readonly TaskStep[]
   /** Fields of task.toml that neither Harbor nor Troupe knows; Harbor ignores them too. */
@@ -146,7 +147,10 @@ function stepOf(root: string, config: TaskToml, image: ImageSource, step: string
   }
 }
 
-/** A step's verifier: its own fields over those of the task. Defaults that the step does not write do not count. */
+/**
+ * Merges a step's verifier over the task's: `env` by name, `collect` if the step lists any, other fields if the step
+ * has them. `timeout_sec` is always the step's, since its default (600 s) is set already.
+ */
 function verifierOf(config: TaskToml, step: NonNullable<TaskToml['steps']>[number]): TaskToml['verifier'] {
   const { verifier } = step
   return {
@@ -178,7 +182,7 @@ function verifierImageIn(environment: EnvironmentToml | undefined, tests: string
   return builtIn(tests)
 }
 
-/** Lists symbolic links below `path` that lead out of the task. */
+/** Lists symbolic links below `path` that lead out of the task, or to a directory above themselves. */
 function linksOutside(root: string, path: string): readonly string[] {
   if (!existsSync(path)) return []
   const real = realpathSync(root)

@@ -11,10 +11,10 @@ import { constants } from 'node:os'
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { Environment, ExecRequest, ExecResult } from '../drivers/driver'
 
-/** Path of the shell's state in the environment; each user has one. */
+/** Prefix of the paths of shell states in the environment; each user has one state for each shell. */
 export const shellState = '/tmp/.troupe-shell-'
 
-/** Longest argument that Linux passes to a program is 128 KiB. */
+/** Upper bound on a command: Linux passes arguments of less than 128 KiB to a program. */
 const mostCommandBytes = 120 * 1024
 
 /** Variables that bash sets itself, or that differ in every process. */
@@ -81,7 +81,7 @@ export function execAs(
   return environment.exec({ command, timeoutMs, ...(user === undefined ? {} : { user }), ...more }, signal)
 }
 
-/** The outcome of a call whose command ended so. The environment's death is an outcome too. */
+/** Converts the result of a command to the outcome of the tool call; the environment's death gives `killed`. */
 export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
   const { status, exitCode, signal, wallMs, reason } = result
   const common = { stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr), wallMs }

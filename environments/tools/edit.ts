@@ -2,7 +2,7 @@
  * Commands of `str_replace_editor` on the text of one file.
  *
  * in   the arguments of a call, the file's text        out  the new text, and what the model is shown; or the fault
- * Invariant: pure. A fault changes nothing. Line breaks stay as they are in the file.
+ * Invariant: pure. A fault changes nothing. Line breaks outside the edit stay as they are in the file.
  */
 export type Edited =
   | { readonly kind: 'shown'; readonly shown: string }

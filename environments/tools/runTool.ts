@@ -1,4 +1,4 @@
-/** Runs a call of a tool that acts in an environment, by the tool's name. */
+/** Runs a call of a tool that acts in an environment: `str_replace_editor`, or `bash` for every other name. */
 import type { ToolOutcome } from '../../kernels'
 import type { Environment } from '../drivers/driver'
 import { runBash, type ToolUse } from './bash'
