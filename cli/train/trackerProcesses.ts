@@ -2,7 +2,8 @@
  * Trackers of a recipe: a process of low priority for each (`troupe track`), so that a tracker takes no time from the
  * run.
  *
- * in the run's bus and name, addresses of trackers out the run's figures in the trackers; on stderr what fails
+ * in   the run's bus and name, addresses of trackers
+ * out  the run's figures in the trackers; on stderr what fails
  * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times,
  * and continues after the points that the tracker has. At the run's end the processes get `endMs` for the last points,
  * all at the same time; one that still runs then is killed.

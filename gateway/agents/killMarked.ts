@@ -1,7 +1,8 @@
 /**
  * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
  *
- * in marks, pids of group leaders out resolves when no such process is left, at the latest after `mostRounds` looks
+ * in   marks, pids of group leaders
+ * out  resolves when no such process is left, at the latest after `mostRounds` looks
  * Invariant: agents that end together share one look through /proc. A process that was executed with a cleared
  * environment,
  * in a session of its own, is not found.
