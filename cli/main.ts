@@ -48,7 +48,7 @@ const withSubcommands = (command: Command): readonly Command[] => [
   ...command.commands.flatMap(inner => withSubcommands(inner)),
 ]
 
-/** Words that call a command, such as `troupe replay ls`. */
+/** Returns the words that call a command, with those of its parents, such as `troupe replay ls`. */
 const pathOf = (command: Command): string =>
   command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
 
@@ -84,7 +84,7 @@ export async function main(argv: readonly string[]): Promise<number> {
       process.stderr.write(`  code: ${error.code}\n`)
       return ['config', 'cli', 'replay'].includes(error.boundary) ? 2 : 1
     }
-    // A file that cannot be made, read or written: the message has its name, and no stack says more.
+    // The message of a failed file operation names the file, so the stack is not printed.
     const { syscall, path, code } = error as NodeJS.ErrnoException
     if (syscall !== undefined && path !== undefined) {
       const cure = ['EACCES', 'EPERM', 'EROFS'].includes(code ?? '') ? 'give a directory that you may write' : undefined

@@ -120,7 +120,7 @@ require.extensions['.ts'] = (module, file) => {
   const place = path.join(cache, hash(file).slice(0, 32))
   const text = compiled(source, file, digest, place)
   maps.set(file, `${place}.map`)
-  // Without Node's own loader import() is experimental, and warns.
+  // Node's own loader compiles a source with import(): in a vm.Script import() is experimental, and prints a warning.
   if (/\bimport\s*\(/.test(text)) return module._compile(text, file)
   const run = scriptOf(text, file, digest, place).runInThisContext()
   run.call(module.exports, module.exports, requireOf(module), module, file, path.dirname(file))

@@ -3,7 +3,8 @@
  *
  * in   files, directories, or data sets of the Hugging Face hub
  * out  JSONL, for problems of {id, problem, answer, source}; a report on stdout
- * Invariant: a plain file is written whole or not at all; the report accounts for every row that was read.
+ * Invariant: if --out is a regular file or does not exist, it is written whole or not at all. The report accounts for
+ * every row that was read.
  */
 
 import { createHash } from 'node:crypto'

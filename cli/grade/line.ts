@@ -20,7 +20,7 @@ export type GradePlace = AnswerPlace | 'as-given'
 
 export interface GradeLine {
   readonly id: GradeLineId
-  /** Text of the answer; null when the place asks for a \boxed{} and there is none. */
+  /** Text of the answer; null if the text has none at the place, which cannot be with `as-given`. */
   readonly answer: string | null
   readonly truth: string
 }

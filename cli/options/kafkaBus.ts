@@ -1,4 +1,4 @@
-/** Opens the bus of a judge whose processes are on several hosts, which an embedded bus cannot join. */
+/** Opens the Kafka bus that a judge and its executors share. An embedded bus belongs to one process, and is refused. */
 import type { Bus } from '../../runtime/bus/bus'
 import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
 import { TroupeError } from '../../runtime/errors'

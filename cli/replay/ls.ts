@@ -99,7 +99,7 @@ const titles = [
   'advantage',
 ]
 const widths = [16, 5, 9, 6, 5, 6, 5, 6, 6, 8, 9] as const
-/** Columns by importance: what became of a trajectory, then its size, then what selection did with it. */
+/** Indexes of the columns, the most important first: a trajectory's result, then its size, then its selection. */
 const order = [0, 3, 2, 4, 7, 5, 1, 9, 6, 10, 8]
 const head = (idWidth: number) => titles.map((title, at) => title.padEnd(at === 0 ? idWidth : widths[at]!))
 const paint = painter(process.stdout)

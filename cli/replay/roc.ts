@@ -39,7 +39,7 @@ const roc = (asked: string, options: RocOptions): Promise<void> =>
 
 const paint = painter(process.stdout)
 
-/** Columns by importance. */
+/** Titles of the columns, the most important first: a narrow terminal shows the first ones that fit. */
 const importance = ['member', 'reward', 'recorded', 'paper', 'errors', 'release', 'none', 'dynamic', 'calls'].concat([
   'p_err',
   'p_format',

@@ -13,7 +13,7 @@ interface RunsOptions {
   readonly run?: string
 }
 
-/** Columns by importance: the name, what became of the run, how far and how good. */
+/** Indexes of the columns, the most important first: the run, its state, its step and its pass@1. */
 const order = [0, 1, 3, 4, 2, 5, 6]
 const titles = ['run', 'state', 'recipe', 'step', 'pass@1', 'alarms', 'started']
 const isNumber = [false, false, false, true, true, true, false]

@@ -77,7 +77,7 @@ const titles = [
   ...['rejected', 'loss', 'grad norm', 'seconds'],
 ]
 const columns = titles.map(title => ({ title, atEnd: true }))
-/** Columns by importance. */
+/** Indexes of the columns, the most important first: a narrow terminal shows the first ones that fit. */
 const order = [0, 1, 3, 6, 12, 5, 8, 9, 10, 7, 4, 2, 11]
 
 function row(s: StepReport): readonly string[] {

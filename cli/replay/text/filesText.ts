@@ -10,7 +10,7 @@ import { escapeForTerminal, painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
 
-/** @param store where snapshots lie; undefined: paths alone are printed */
+/** @param store store of snapshots; undefined: only the paths are printed */
 export function filesText(
   files: FilesChanged,
   store: Pick<Store, 'root'> | undefined,

@@ -25,7 +25,7 @@ export interface Printing {
   readonly texts?: TokenTexts
   /** Logprob at and below which a token is marked with ▲; undefined: no token is marked. */
   readonly leastSure?: number
-  /** Store of snapshots, for the text of changed files. */
+  /** Store of snapshots, for the text of changed files; undefined: only their paths are printed. */
   readonly store?: Pick<Store, 'root'>
 }
 
