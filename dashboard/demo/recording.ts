@@ -27,7 +27,9 @@ interface Recording {
 
 const kept = Object.values(topics).filter(({ holds, name }) => holds !== 'commands' || name === 'tool-calls')
 const batch = 1000
-/** Appends in flight: the bus writes those that wait in one transaction, which a disk that is busy takes long for. */
+/**
+ * Upper bound on appends in flight. The bus writes all that wait in one transaction, which takes long on a busy disk.
+ */
 const inFlight = 256
 
 export async function packRecording(bus: Bus, run: string, modelDirectory: string): Promise<Buffer> {

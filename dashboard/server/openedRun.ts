@@ -19,7 +19,7 @@ import { Telemetry } from './telemetry'
 
 /** Topics whose newest records tell whether a run is alive. */
 const watched = ['telemetry', 'trajectories', 'runs', 'learner'] as const
-/** A run that wrote nothing for this long is cut off, unless the writer of its log still sends heartbeats. */
+/** Time in ms without a record after which a run counts as cut off, unless the writer of its log sends heartbeats. */
 const liveMs = 15_000
 /** Least time between two refreshes, ms. */
 const refreshMs = 400

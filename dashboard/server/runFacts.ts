@@ -45,7 +45,7 @@ const mostAlarms = 500
 export class RunFacts {
   started: RunStarted | undefined
   finished: RunFinished | undefined
-  /** Where the latest published weights lie, as the fact names it (runtime/runPaths.ts). */
+  /** Path of the latest published weights, as `weights.published` names it (runtime/runPaths.ts). */
   weights: string | undefined
   readonly steps = new Map<number, FoldedStep>()
   readonly evaluations: EvaluationCompleted[] = []

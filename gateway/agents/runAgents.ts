@@ -147,7 +147,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     }
   }
 
-  /** Leads a rollout, once the agent that an earlier owner asked for has ended. */
+  /** Leads a rollout after `before`, the end of the agent that an earlier owner asked for. */
   async function leadAfter(before: Promise<unknown> | undefined, asked: LeadRequest, stop: AbortSignal) {
     await before?.catch(() => {})
     try {

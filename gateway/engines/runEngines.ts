@@ -30,7 +30,7 @@ export interface RunEnginesOptions {
 }
 
 export interface RunEngines extends EnginePool {
-  /** Lets calls of a rollout be made; `turn`: number of its next turn. */
+  /** Accepts calls of a rollout from now on. `turn`: number of its next turn. */
   enter(request: RolloutRequested, epoch: Epoch, turn: number): void
   leave(trajectory: TrajectoryId): void
 }

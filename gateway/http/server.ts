@@ -51,7 +51,7 @@ export interface ServerOptions extends CallRouteParts {
 
 export interface GatewayServer {
   readonly url: string
-  /** Stops listening, and ends connections that are idle. */
+  /** Stops listening, and closes each connection when it is idle, at the latest after `longestCloseMs`. */
   close(): Promise<void>
 }
 

@@ -25,7 +25,7 @@ export interface LiveCall {
   readonly session: SessionState
   readonly call: number
   readonly started: CallStarted
-  /** Calls `onTokens` with all tokens so far, then with each further piece. Returns a function that ends it. */
+  /** Calls `onTokens` with all tokens so far, then with each further piece, until the returned function is called. */
   follow(onTokens: (tokens: Int32Array) => void): () => void
   /** Resolves when the answer is durable. @throws GatewayError if the call failed */
   readonly finished: Promise<CallFinished>
@@ -50,7 +50,7 @@ const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 
 export class Calls {
   private readonly live = new Map<string, LiveCall>()
-  /** Latest placement of each session: a request is placed once the one before it has been. */
+  /** Latest placement of each session: the requests of a session are placed one after the other. */
   private readonly placing = new Map<string, Promise<unknown>>()
   /** Ends each running call, by `SESSION#CALL`. */
   private readonly ending = new Map<string, AbortController>()

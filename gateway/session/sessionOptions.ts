@@ -1,4 +1,4 @@
-/** What a gateway's sessions are opened with: the run's own settings, and the wish of whoever opens one. */
+/** Options of a gateway's sessions: the settings that all share, and the request to open one of them. */
 import type { RolloutRequested, Task } from '../../messages/facts'
 import type { Epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'

@@ -257,7 +257,7 @@ export class Sessions {
     return this.options.epochs[0]!
   }
 
-  /** Takes the place of a session that is about to be opened, so that no other gets it. */
+  /** Reserves the trajectory id and the number of a session that is about to be opened, so that no other gets them. */
   private reserve(request: RolloutRequested): void {
     this.requests.set(request.trajectory, request)
     this.order = Math.max(this.order, request.order + 1)

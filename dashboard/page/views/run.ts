@@ -32,7 +32,7 @@ const tabs = [
 
 const tabOf: Readonly<Record<string, string>> = { g: 'groups', t: 'trajectories' }
 
-/** A run that falls silent writes no fact that would tell the page so: its state is asked for again. */
+/** Interval in ms at which the overview of a live run is asked for again: a run that falls silent writes no fact. */
 const againMs = ({ state }: Overview): number | undefined => (state === 'live' ? 5000 : undefined)
 
 export function RunView({ run }: { readonly run: string }) {

@@ -8,7 +8,7 @@ import { html } from '../html'
 import { Refused, State, Waiting } from '../parts/small'
 import { runLink } from '../route'
 
-/** Runs begin and end while this list is shown. */
+/** Interval in ms at which the list is asked for again, because runs begin and end while it is shown. */
 const againMs = (): number => 3000
 
 export function Runs() {
