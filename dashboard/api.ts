@@ -170,7 +170,9 @@ export interface GroupReport {
   readonly seed: number
   /** Reason why the draws cannot be explained, such as a recipe that today's schema refuses; else empty. */
   readonly unexplained: string
-  /** True if the present code makes the recorded selection again; null while no selection is recorded. */
+  /**
+   * True if today's code makes the recorded selection again; null while none is recorded, or if `unexplained` is set.
+   */
   readonly agrees: boolean | null
   readonly members: readonly GroupMember[]
   /**
@@ -284,7 +286,7 @@ export interface TokenSpan {
   /** Natural-log probability of each token; null for tokens that were not sampled. */
   readonly logprobs: readonly number[] | null
   readonly entropies: readonly number[] | null
-  /** Policy version of each token; null for tokens that were not sampled. */
+  /** Policy version of each token, −1 where the log names none; null for tokens that were not sampled. */
   readonly versions: readonly number[] | null
 }
 

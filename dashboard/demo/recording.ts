@@ -2,8 +2,8 @@
  * A run as one file that any machine can read: the records of its log, and the tokenizer that gives its tokens a text.
  *
  * in   a bus and a run        out  gzipped msgpack; and back, a run on an lmdb bus
- * Invariant: keys, headers, values and times are those of the run. Commands are left out, except
- * the executors' offers of slots; offsets in the topics of facts and telemetry are those of the run too.
+ * Invariant: keys, headers, values and times are those of the run. Commands are left out, except the executors' offers
+ * of slots. Offsets in the topics of facts and telemetry are those of the run too, if these topics begin at offset 0.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ type PackedRecord = readonly [timestamp: number, key: string, headers: Record<st
 interface Recording {
   readonly run: string
   readonly partitions: Readonly<Record<string, number>>
-  /** Records by `topic:partition`, from offset 0 on. */
+  /** Records by `topic:partition`, from the oldest that the log still has. */
   readonly records: Readonly<Record<string, readonly PackedRecord[]>>
   readonly tokenizer: string | null
 }

@@ -2,7 +2,8 @@
  * The runs of a bus: their names, a line for each, and those that are open.
  *
  * in   a bus address        out  lines of runs; opened runs, shared by all readers
- * Invariant: at most `mostOpen` runs stay open; one that a request or a stream uses is never closed under it.
+ * Invariant: when a run is opened and more than `mostOpen` are open, those used longest ago are closed; a run that a
+ * request or a stream uses is never closed under it.
  */
 import { statSync } from 'node:fs'
 import { join } from 'node:path'

@@ -36,7 +36,10 @@ export async function staticPage(recorded: RecordedRun, wants: (id: TrajectoryId
 `
 }
 
-/** Answers to every question that the page may ask, by their path. */
+/**
+ * Returns the answers that the export carries, by path: at most 8192 tokens and 200 events of a trajectory, and 256
+ * lanes of a step. Questions about the log's partitions and about waits have no answer there.
+ */
 async function answers(
   run: OpenedRun,
   wants: (id: TrajectoryId) => boolean,

@@ -2,8 +2,8 @@
  * Follows a run's stream of facts; after a lost connection it continues after the last fact that it took.
  *
  * in   a run, the cursor to begin at        out  facts, each once; whether the connection stands
- * Invariant: a connection begins with the id of the last event that was taken (`Last-Event-ID`), so no fact is missed
- * or taken twice. It uses fetch, because an EventSource cannot send a token.
+ * Invariant: a connection begins with the id of the last event that was taken (`Last-Event-ID`), so no fact is missed;
+ * facts come twice only if the handler threw on them. It uses fetch, because an EventSource cannot send a token.
  */
 import type { StreamFact } from '../../api'
 import { tokenHeaders } from './token'

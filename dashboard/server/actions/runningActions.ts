@@ -16,7 +16,7 @@ import type { ActionWords } from './actionWords'
 /** Characters of output that are kept of an action; older ones are dropped. */
 const mostOutput = 32_768
 const mostRunning = 8
-/** Actions that are kept of a run after their end. */
+/** Upper bound on the actions of one run that are kept, running ones included; the oldest are dropped. */
 const mostKept = 20
 /** Time in ms from SIGTERM to SIGKILL: after SIGTERM a resumed run drains its step and writes a checkpoint. */
 const endMs = 60_000

@@ -36,7 +36,7 @@ export function capturedCalls(one: Trajectory): readonly CapturedCall[] {
     node.children.forEach((child, i) => {
       open.push({ call: child, depth: depth + (i === 0 ? 0 : 1) })
     })
-    // The last one pushed is taken first: branches before the conversation goes on, each below the call that it left.
+    // The call pushed last is taken first, so branches come before the continuation, each below the call that it left.
   }
   return parts
 }

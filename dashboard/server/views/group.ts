@@ -2,8 +2,8 @@
  * A group side by side: each rollout, whether RoC kept it, and why.
  *
  * in   an opened run, a group        out  JSON of api.ts
- * Invariant: penalties and weights come from `explainSelection`, which decides with today's code, and with the recipe
- * and the seed of the run.
+ * Invariant: `penalty` is as recorded. `errorPenalty`, `formatPenalty` and `weight` come from `explainSelection`, which
+ * decides with today's code, and with the recipe and the seed of the run.
  */
 import { groupOf, memberOf } from '../../../messages/ids'
 import { listTrajectories } from '../../../replay/trajectories/filter'

@@ -39,7 +39,9 @@ export async function lanes(
   }
 }
 
-/** Pieces in the order of their beginnings; `now` ends what is still open. */
+/**
+ * Returns the pieces of a lane in the order of the facts that end them; the last one ends `now` if it is still open.
+ */
 export function piecesOf(
   { entries, reward, finished }: Pick<Trajectory, 'entries' | 'reward' | 'finished'>,
   now: number,
