@@ -48,7 +48,7 @@ class Keeper:
         os.chmod("upper", 0o755)
         upper, work = "upper", "work"
         if self.config["limits"].get("storageMb"):
-            # Imported late: most environments have no such limit.
+            # late: most environments have no such limit
             import disk
 
             upper, work = disk.limit(self.config["limits"]["storageMb"])
@@ -75,7 +75,7 @@ class Keeper:
                 os.close(fd)
         self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
         if self.config.get("proxy"):
-            # Imported late: most environments have no network at all.
+            # late: most environments have no network at all
             import forward
 
             self.end_forwarder()
@@ -203,12 +203,12 @@ def handle(keeper, connection, request):
         result, out, err = commands.run(keeper.inside, request, stdin, gone)
         answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
     elif op in ("put", "putFile", "get"):
-        # Imported late: most requests move no files, and the module takes as long to load as a command to run.
+        # late: most requests move no files, and the module takes as long to load as a command to run
         import transfer
 
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        # Imported late, for the same reason.
+        # late: most requests take no snapshot, and the module takes as long to load as a command to run
         import snapshot
 
         answer(connection, snapshot.take(keeper.config, request))

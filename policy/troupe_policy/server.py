@@ -120,7 +120,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     """
     if given.ranks > 1 and not in_torchrun():
         run_ranks(Places(given.ranks, given.nodes, given.node_number, given.rendezvous))
-    # Imported here: a process that becomes torchrun needs neither torch nor transformers.
+    # late: a process that becomes torchrun needs neither torch nor transformers
     from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
@@ -150,7 +150,7 @@ def listen(server, given: argparse.Namespace) -> None:
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
     """Creates the renderer or the engine, as --serve names it. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
-        # Imported here: the engine does not need jinja2.
+        # late: the engine does not need jinja2
         from .render.renderer import Renderer
         from .render.service import RenderService
 
@@ -160,7 +160,7 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    # Imported here: the renderer starts without torch and transformers.
+    # late: the renderer starts without torch and transformers
     from .engine.loaded_model import load_model
     from .engine.options import EngineOptions
     from .engine.service import EngineService
