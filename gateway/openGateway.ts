@@ -37,7 +37,10 @@ export interface GatewayOptions {
   readonly model?: string
   readonly strictModel?: boolean
   readonly strippedThinking?: 'branch' | 'restore'
-  /** Time until a session ends by itself, unless the session was opened with another. Default: 24 h. */
+  /**
+   * Time after which a session expires: its calls are refused then. A session may be opened with another. Default: 24
+   * h.
+   */
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number

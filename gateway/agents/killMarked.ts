@@ -3,9 +3,8 @@
  *
  * in   marks, pids of group leaders
  * out  resolves when no such process is left, at the latest after `mostRounds` looks
- * Invariant: agents that end together share one look through /proc. A process that was executed with a cleared
- * environment,
- * in a session of its own, is not found.
+ * Invariant: agents that end together share one look through /proc. A process that has left the agent's process group
+ * and was executed without the mark in its environment is not found.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'

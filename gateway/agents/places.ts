@@ -12,7 +12,7 @@ export function places(most: number): Places {
     if (next === undefined) taken--
     else next()
   }
-  /** A place is given back once, however often the function is called. */
+  /** Makes the function that gives one place back; its second call does nothing. */
   const giveBack = () => {
     let isGiven = false
     return () => {

@@ -2,7 +2,7 @@
  * OpenAI's completions: a text that the model continues, without a chat template.
  *
  * in   bodies of POST /v1/completions        out  text_completion objects, chunks, errors
- * Invariant: the prompt is a conversation of one message; a completion is a sample of its own, never a turn of another one.
+ * Invariant: the prompt is the whole context. A completion continues no other call, and no other call continues it.
  */
 import { z } from 'zod'
 import { invalid } from '../gatewayError'
@@ -22,7 +22,7 @@ const body = z.looseObject({
 })
 
 const recorded = ['temperature', 'top_p', 'stop', 'seed', 'logprobs', 'suffix', 'presence_penalty', 'frequency_penalty']
-/** Bound on an answer whose request names none, as in OpenAI's reference. */
+/** Upper bound in tokens on an answer whose request names none, as in OpenAI's reference. */
 const usualMaxTokens = 16
 
 const textOf = ({ message: { thinking, content } }: Pick<AnswerView, 'message'>) =>

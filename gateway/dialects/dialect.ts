@@ -1,8 +1,8 @@
 /**
  * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form.
  *
- * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end` alone, which is
- * called once the answer is durable.
+ * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end`, which is
+ * called once the answer is durable, or by `failed`.
  */
 import { z } from 'zod'
 import type { ToolSchema } from '../../config/toolSchema'
@@ -14,7 +14,7 @@ import type { Delta } from './deltas'
 
 export type ParsedRequest = Omit<CallRequest, 'hints' | 'isRetry'> & {
   readonly isStreamed: boolean
-  /** OpenAI: the stream ends with the usage. */
+  /** True: the client of an OpenAI dialect asked for the usage at the end of the stream. */
   readonly withUsage?: boolean
   /** Call whose conversation the request's messages follow (Responses). */
   readonly after?: string
@@ -42,7 +42,7 @@ export interface StreamWriter {
   delta(delta: Delta): string
   /** Remaining events, the last one included. */
   end(answer: AnswerView): string
-  /** Event of an error in the middle of the stream. */
+  /** Event of an error after the stream began; it is the stream's last. */
   failed(error: GatewayError): string
   /** Text that is sent on an idle stream, so that the connection stays open. */
   readonly keepAlive: string

@@ -46,7 +46,8 @@ type Answer = TurnCompleted | TurnInterrupted
 type Asked = Pick<GenerateTurn, 'turn' | 'attempt' | 'context' | 'maxTokens' | 'resumedTokens' | 'engine'>
 
 /**
- * Attempts in a row that end without a token, after which a call fails. Aborted and unanswered attempts do not count.
+ * Attempts without a token after which a call fails. An attempt with tokens, or an aborted one, sets the count to 0; an
+ * unanswered one leaves it.
  */
 const mostFaults = 5
 

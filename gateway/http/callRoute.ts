@@ -1,7 +1,7 @@
 /**
  * Answers one call in its dialect, whole or as a stream.
  *
- * in   a parsed request, a session        out  the answer; `call.delivered` when the client went away before its end
+ * in   a parsed request, a session        out  the answer; `call.delivered` when that changes (noteDelivery)
  * Invariant: the last byte is sent only after `call.finished` is durable. When a client disconnects, its call
  * continues, and the client's retry gets the answer. An answer that no client got is recorded as not delivered.
  */
@@ -29,7 +29,9 @@ export interface CallRouteParts {
   readonly atPoint?: AtPoint
 }
 
-/** Number of responses that wait for a call's answer, by call: its last one decides if the answer was delivered. */
+/**
+ * Number of responses that wait for a call's answer. One that got it counts; only the last can record that none did.
+ */
 const waiting = new WeakMap<LiveCall, number>()
 
 export async function answerCall(
@@ -81,7 +83,7 @@ function historyAfter(session: SessionState, id: string): readonly Message[] {
   throw invalid(`Previous response with id '${id}' not found.`, 'previous_response_id', 'previous_response_not_found')
 }
 
-/** Records that nobody got an answer, or that a retry got it after all. */
+/** Records that no response got an answer, or that a retry got it after all. Failed calls have no delivery. */
 async function noteDelivery(
   { sessions, fx }: CallRouteParts,
   { session, call }: LiveCall,

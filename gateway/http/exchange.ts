@@ -2,7 +2,8 @@
  * Reads requests and writes answers of node:http.
  *
  * in   a request        out  its JSON body, its key; an answer
- * Invariant: a body above the bound is refused without being kept, as soon as it is known to be too large.
+ * Invariant: a body above the bound is refused as soon as its header, or the bytes read so far, show that it is too
+ * large.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { GatewayError, invalid } from '../gatewayError'

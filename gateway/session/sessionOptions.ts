@@ -15,7 +15,7 @@ export interface SessionsOptions extends ConversationIndexOptions {
   readonly deadlineMs: number
   /** Offset of this process's claim, by partition. */
   readonly epochs: readonly Epoch[]
-  /** Default time until a session ends by itself, ms. */
+  /** Default time in ms after which a session expires: its calls are refused then, but it has no end in the log. */
   readonly ttlMs: number
   /** Present inside a run, which ends the sessions itself. `takesRewards`: agents may give their own reward. */
   readonly run?: { readonly takesRewards: boolean }

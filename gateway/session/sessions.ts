@@ -5,7 +5,7 @@
  * out  facts of `trajectories`; states of sessions
  * Invariant: a key names one session and one opening of it: a new opening makes the key stale, and no other session
  * ever gets it. A state changes only by a durable fact, with two exceptions: a call's request is placed before its fact
- * is durable, and inside a run `told` and `exhausted` are kept in memory.
+ * is durable, and `told` and `exhausted` are kept in memory alone.
  */
 import { createHash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
