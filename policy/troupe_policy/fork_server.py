@@ -90,22 +90,28 @@ class ForkServer:
 
     def read(self, connection: Connection) -> None:
         """Reads a connection's first line and nothing after it, because what follows is the process's stdin. Forks when
-        the lines of both connections are read. Closes a connection that ends within its first line or has too long a
-        one.
+        the lines of both connections are read. Closes a connection that ends within its first line, has too long a one,
+        or one that is no request.
         """
-        peeked = connection.socket.recv(65536, socket.MSG_PEEK)
-        at = peeked.find(b"\n")
-        connection.line += connection.socket.recv(len(peeked) if at < 0 else at + 1)
+        try:
+            peeked = connection.socket.recv(65536, socket.MSG_PEEK)
+            at = peeked.find(b"\n")
+            connection.line += connection.socket.recv(len(peeked) if at < 0 else at + 1)
+        except ConnectionError:
+            peeked, at = b"", -1
         if at < 0 and peeked and len(connection.line) <= MAX_LINE_BYTES:
             return
         self.selector.unregister(connection.socket)
-        if at < 0:
+        try:
+            fields = json.loads(connection.line)
+            name, _ = fields["id"], fields["stream"]
+        except (ValueError, KeyError, TypeError):
             connection.socket.close()
             return
-        request = Request(connection.socket, json.loads(connection.line))
-        other = self.half.pop(request.fields["id"], None)
+        request = Request(connection.socket, fields)
+        other = self.half.pop(name, None)
         if other is None:
-            self.half[request.fields["id"]] = request
+            self.half[name] = request
             return
         pair = {one.fields["stream"]: one for one in (request, other)}
         self.fork(pair["stdio"], pair["stderr"])

@@ -1,6 +1,7 @@
 /** Python processes that need torch: forked from one that has imported it, and as good as spawned ones. */
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { createConnection } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -63,19 +64,6 @@ test('a fork has the arguments, the streams and the exit code of a spawned proce
   })
 })
 
-test('forks have one parent, which imports torch once; /proc shows the command line of each', async () => {
-  const children = await Promise.all([doomed(), doomed()])
-  const parents = new Set(children.map(parentOf))
-  const lines = children.map(child =>
-    readFileSync(`/proc/${child.pid}/cmdline`, 'utf8').replace(/\0+$/, '').split('\0'),
-  )
-  const ends = await Promise.all(children.map(ending))
-  expect(parents.size).toBe(1)
-  expect([...parents]).not.toContain(process.pid)
-  expect(lines[0]).toEqual(expect.arrayContaining(['troupe_policy.server', '--serve', 'engine', '/nonexistent']))
-  expect(ends).toMatchObject([{ code: 1 }, { code: 1 }])
-})
-
 /** A process that serves until its stdin ends. Resolves when it serves. */
 async function serving(): Promise<PythonProcess> {
   const child = await startPython({
@@ -85,6 +73,28 @@ async function serving(): Promise<PythonProcess> {
   await new Promise(resolve => child.stdout.once('data', resolve))
   return child
 }
+
+test('forks have one parent, which imports torch once; /proc shows the command line of each', async () => {
+  const children = [await serving(), await serving()]
+  const parents = new Set(children.map(parentOf))
+  const lines = children.map(child =>
+    readFileSync(`/proc/${child.pid}/cmdline`, 'utf8').replace(/\0+$/, '').split('\0'),
+  )
+  for (const child of children) child.stdin.end()
+  const ends = await Promise.all(children.map(ending))
+  expect(parents.size).toBe(1)
+  const [parent] = [...parents]
+  expect(parent).not.toBe(process.pid)
+  for (const line of lines)
+    expect(line.slice(1)).toEqual([
+      '-m',
+      'troupe_policy.fork_server',
+      expect.stringContaining(directory),
+      '--parent',
+      String(parent),
+    ])
+  expect(ends).toMatchObject([{ code: 0 }, { code: 0 }])
+})
 
 test('a killed fork ends with the signal; when the fork server is killed its forks end, and the next start makes another', async () => {
   const [one, other] = [await serving(), await serving()]
@@ -101,6 +111,22 @@ test('a killed fork ends with the signal; when the fork server is killed its for
   expect(parentOf(next)).not.toBe(server)
   next.stdin.end()
   expect(await ending(next)).toMatchObject({ code: 0, signal: null })
+})
+
+test('a fork server closes a connection whose first line is no request, and goes on', async () => {
+  const path = join(directory, randomUUID())
+  const child = await startPython({
+    module: 'troupe_policy.fork_server',
+    args: parent => [path, '--parent', String(parent)],
+  })
+  await new Promise(resolve => child.stdout.once('data', resolve))
+  for (const line of ['not JSON\n', '{"stream": "stdio"}\n', '[]\n', 'cut off']) {
+    const socket = createConnection(path)
+    socket.end(line)
+    await new Promise(resolve => socket.resume().once('close', resolve))
+  }
+  child.stdin.end()
+  expect(await ending(child)).toMatchObject({ code: 0, signal: null })
 })
 
 test('a fork server without a fork ends', async () => {
