@@ -59,7 +59,7 @@ export interface AlarmLine {
   readonly place: PlaceText
   /** Last step that was over when the alarm was raised; 0 before the first. */
   readonly step: number
-  /** View of the page that shows the cause, and the terminal command that shows the same. */
+  /** `link`: view of the page that shows the cause, with its query. `command`: terminal command that shows the same. */
   readonly link: string
   readonly command: string
 }
@@ -303,7 +303,9 @@ export interface EventLine {
   readonly place: PlaceText
   readonly at: number
   readonly type: string
-  /** False: its author had lost the partition, or another record counts instead. */
+  /**
+   * False: its author had lost the partition, or another record counts instead. Always true in the list of a partition.
+   */
   readonly counts: boolean
   readonly line: string
   readonly json: ShownText

@@ -2,8 +2,8 @@
  * Opens a gateway over a run's log: recovers its sessions, starts its engines, and listens.
  *
  * in   a journal, engines, a renderer, the recipe's sampling and limits        out  a server; facts
- * Invariant: a gateway that starts again over the same log has the sessions of the one before; calls that had no answer are
- * asked again when their client repeats them.
+ * Invariant: a gateway that starts again over the same log has the sessions of the one before; calls that had no answer
+ * are asked again when their client repeats them.
  */
 
 import { tokenText } from '../backends/renderer/tokenText'

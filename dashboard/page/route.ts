@@ -1,5 +1,5 @@
 /**
- * The part of the address after `#`: which view of which run is shown. Every view has an address, so it can be sent to a colleague.
+ * The part of the address after `#`: which view of which run is shown. Every view has an address of its own, for links.
  *
  * in   `#/r/RUN/…?query`        out  parts and query; links to other views
  */

@@ -34,7 +34,7 @@ export class OpenedRun {
   readonly facts = new RunFacts()
   readonly telemetry = new Telemetry()
   newest: Newest = { at: 0, place: '', records: 0 }
-  /** Rewards above this are positive; from the recipe. */
+  /** Rewards above this are positive: the recipe's `selection.positiveAbove`, or 0 if the recipe cannot be read. */
   positiveAbove = 0
   #refreshedAt = Number.NEGATIVE_INFINITY
   #running: Promise<void> | undefined

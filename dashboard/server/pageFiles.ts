@@ -2,7 +2,8 @@
  * The page's files: index.html, its script and its style, bundled by dashboard/bundle.js.
  *
  * in   dashboard/page/build        out  bytes and media type by name
- * Invariant: a package carries the bundle. A checkout makes it here when it is missing or older than the page's sources.
+ * Invariant: a package carries the bundle. A checkout makes it here when it is missing or older than the page's
+ * sources.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

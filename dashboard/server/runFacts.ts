@@ -1,8 +1,10 @@
 /**
  * Folds the small topics of a run, `runs` and `learner`, into what the header, the curves and the alarms show.
  *
- * in   entries of both topics, in each topic's order        out  start, ends, engines, steps, evaluations, alarms, marks
- * Invariant: facts of replaced (fenced) writers are left out. A step's batch is not kept, since a run of months has many.
+ * in   entries of both topics, in each topic's order
+ * out  start, ends, engines, steps, evaluations, alarms, marks
+ * Invariant: facts of replaced (fenced) writers are left out. A step's batch is not kept, since a run of months has
+ * many.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EngineJoined, EvaluationCompleted, Fact, Metrics, RunFinished, RunStarted } from '../../messages/facts'
@@ -38,7 +40,7 @@ export interface FoldedAlarm {
   readonly step: number
 }
 
-/** Upper bounds on what is kept; the oldest are dropped first. */
+/** Upper bounds on the marks and on the alarms that are kept; the oldest are dropped first. */
 const mostMarks = 2000
 const mostAlarms = 500
 

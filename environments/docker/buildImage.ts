@@ -2,7 +2,8 @@
  * Builds an image from a Dockerfile with the engine's own builder, which knows every instruction and has a network.
  *
  * in   a Dockerfile, its context        out  the id of an image of the engine
- * Invariant: equal inputs are built once, by the engine's cache. The engine may fetch the base image, as `docker build` does.
+ * Invariant: equal inputs are built once, by the engine's cache. The engine may fetch the base image, as `docker build`
+ * does.
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'

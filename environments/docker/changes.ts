@@ -1,8 +1,7 @@
 /**
  * Reads how a container's files differ from its image, as a manifest whose digest names a snapshot.
  *
- * in the engine's list of changes, tar streams of the changed paths; the manifest of the snapshot below, if there is
- * one
+ * in   the engine's list of changes, tar streams of the changed paths; the manifest of the snapshot below, or none
  * out  path → kind, mode, owner and digest of the content (or `gone`)
  * Invariant: equal digests mean equal files over equal images; times do not count. A snapshot of an environment that
  * began from a snapshot has the changes of both, so a fork that changed nothing has the digest of its origin.

@@ -2,8 +2,8 @@
  * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
  *
  * in   specifications with an image that the engine has        out  environments
- * Invariant: an image is never fetched here. A container has no more capabilities than one of the driver `oci`,
- * Docker's own seccomp profile, and labels that name the run, the epoch and the process that owns it.
+ * Invariant: the driver never pulls an image. A container has the capabilities of one of the driver `oci`, Docker's own
+ * seccomp profile, and labels that name the run, the epoch and the process that owns it.
  */
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'

@@ -1,6 +1,6 @@
 /**
- * The only way out of a container with an allowlist: the proxy in this process, and a forwarder in the container's network
- * namespace (keeper/forward.py). The container has no other network.
+ * The only way out of a container with an allowlist: the proxy in this process, and a forwarder in the container's
+ * network namespace (keeper/forward.py). The container has no other network.
  *
  * in   a container that runs, hosts        out  the proxy on 127.0.0.1:3128 inside
  * Invariant: an allowlist needs an engine on this machine, and this process to be root. The forwarder ends with this

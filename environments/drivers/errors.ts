@@ -1,7 +1,8 @@
 /**
  * Errors of environment drivers, all with the boundary `environment`.
  * Codes: environment.unavailable (this machine cannot run the driver), environment.no_image, environment.start_failed,
- * environment.transfer_failed, environment.snapshot_failed, environment.unresponsive, environment.ended, environment.refused.
+ * environment.transfer_failed, environment.snapshot_failed, environment.unresponsive, environment.ended,
+ * environment.refused.
  */
 import { TroupeError } from '../../runtime/errors'
 

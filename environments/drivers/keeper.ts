@@ -36,7 +36,7 @@ export interface KeeperConfig {
 export interface RequestOptions {
   /** Sent after the header; the connection stays open, since its end would end a command. */
   readonly bytes?: Uint8Array
-  /** Sent after the header, up to its end. */
+  /** Sent after the header; the end of the stream ends the request. */
   readonly stream?: Readable
   readonly deadlineMs: number
   readonly signal?: AbortSignal | undefined

@@ -2,8 +2,9 @@
  * Drivers `oci` and `local`: a keeper for each environment, overlayfs for its files.
  *
  * in   specifications        out  environments
- * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), a snapshot's layer
- * over it, and what the environment has changed, in this order. Two environments never share a directory they can write.
+ * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), a snapshot's
+ * layer over it, and what the environment has changed, in this order. Two environments never share a directory they can
+ * write.
  */
 import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -29,14 +30,17 @@ export interface DriverOptions {
 export interface Kind {
   readonly name: DriverName & ('oci' | 'local')
   readonly capabilities: () => Promise<DriverCapabilities>
-  /** Returns the lowest layer and the defaults of commands in it; writes the files that the keeper needs into `directory`. */
+  /**
+   * Returns the lowest layer and the defaults of commands in it; writes the files that the keeper needs into
+   * `directory`.
+   */
   readonly prepare: (
     spec: EnvironmentSpec,
     store: Store,
     place: { readonly directory: string; readonly name: string },
   ) => {
     readonly lower: string
-    /** Digest of a layer over `lower`; a snapshot of such an environment holds it too. */
+    /** Digest of a layer over `lower`; a snapshot of the environment holds the layer's files too. */
     readonly layer?: string
     readonly defaults: ImageDefaults
     readonly keeper: Partial<KeeperConfig>

@@ -2,7 +2,8 @@
  * Driver `local`: commands in namespaces that hold the machine's own programs, read-only, and files of the task. For
  * tasks that need no image, or whose Dockerfile can be built over the machine's programs in place of those of its FROM.
  *
- * in   specifications without an image, or with one that was built here        out  environments with /usr and parts of /etc of this machine
+ * in   specifications without an image, or with one that was built here
+ * out  environments with /usr and parts of /etc of this machine
  * Invariant: commands see nothing else of this machine: no home, no /etc/shadow, no network but an allowlist's proxy.
  * Where Troupe does not run as root, commands run as root of a user namespace, and no cgroup limits memory and
  * processes.

@@ -2,8 +2,8 @@
  * config.json of a runc container whose first process only waits: commands are started beside it.
  *
  * in   the container's name and limits        out  an OCI runtime specification (1.0.2)
- * Invariant: namespaces for processes, mounts, network, IPC and host name; no network but loopback; no capability for the
- * first process; the parts of /proc that tell about the machine are masked, as Docker does.
+ * Invariant: namespaces for processes, mounts, network, IPC and host name; no network but loopback; no capability for
+ * the first process; the parts of /proc that tell about the machine are masked, as Docker does.
  */
 import type { EnvironmentLimits } from './driver'
 

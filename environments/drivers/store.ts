@@ -4,8 +4,8 @@
  *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
  *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
  *
- * Invariant: everything is in one file system, so that snapshots can share files by hard links. The directory belongs to
- * the user alone.
+ * Invariant: everything is in one file system, so that snapshots can share files by hard links. The directory belongs
+ * to the user alone.
  */
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

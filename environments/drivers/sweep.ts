@@ -2,8 +2,8 @@
  * Removes what environments of dead processes left behind: processes, runc containers, cgroups, files.
  *
  * in   the directories below `live/`        out  the ids that were removed
- * Invariant: an environment whose owner lives is left alone, unless it belongs to an earlier epoch of the same run, whose
- * owner has been replaced. A pid counts only together with its start time, except before owner.json is written.
+ * Invariant: an environment whose owner lives is left alone, unless it belongs to an earlier epoch of the same run,
+ * whose owner has been replaced. A pid counts only together with its start time, except before owner.json is written.
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs'

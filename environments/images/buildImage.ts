@@ -3,7 +3,8 @@
  *
  * in   a Dockerfile, its context, a base image in the store        out  the name of an image in the store
  * Invariant: the name is a digest of the base, the Dockerfile and the context, so that equal inputs are built once. The
- * image is its base and one layer over it. For the driver `local` the base is the machine's own programs, whatever FROM names.
+ * image is its base and one layer over it. For the driver `local` the base is the machine's own programs, whatever FROM
+ * names.
  */
 import { createHash } from 'node:crypto'
 import {

@@ -2,9 +2,9 @@
  * Reads a Dockerfile of the kind that tasks have: one stage, no build mounts.
  *
  * in   the text        out  its instructions, or an error that names the line
- * Invariant: an instruction whose effect Troupe does not have is refused, never left out. What only matters to a container that
- * is started by its image (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL) is left out: a task's
- * commands are started by Troupe.
+ * Invariant: an instruction whose effect Troupe does not have is refused, never left out. What only matters to a
+ * container that is started by its image (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL) is left out:
+ * a task's commands are started by Troupe.
  */
 import { environmentError } from '../drivers/errors'
 
@@ -110,8 +110,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
 }
 
 /**
- * Joins continued lines; comments and empty lines are left out. `number`: that of the first of the joined lines, from
- * 1.
+ * Joins continued lines, and leaves out comments and empty lines. `number`: 1-based number of a joined line's first.
  */
 function logicalLines(text: string): readonly { readonly line: string; readonly number: number }[] {
   const found: { line: string; number: number }[] = []

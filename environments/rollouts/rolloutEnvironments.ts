@@ -1,7 +1,8 @@
 /**
  * Environments of rollouts in one process: each rollout has one of its own, which lives between its calls.
  *
- * in   a call, with the calls that have run before it        out  its outcome, and the snapshot after it if files changed
+ * in   a call, with the calls that have run before it
+ * out  its outcome, and the snapshot after it if files changed
  * Invariant: a call runs on the files that its earlier calls left; if these had to be made again and differ, its
  * outcome says so (`other-files`). An environment in another state (an attempt that was not counted, a fork, a restart
  * of Troupe) is ended, and one with the right files is started. Calls of a rollout run one after the other. More than

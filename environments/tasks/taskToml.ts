@@ -2,8 +2,8 @@
  * The schema of task.toml in Harbor's task format (harbor 0.25, schema_version 1.4), with Harbor's defaults.
  *
  * in   a parsed TOML document        out  TaskToml, or zod's issues
- * Invariant: a document that Harbor accepts is accepted with the same meaning. As in Harbor, unknown fields are ignored;
- * `unknownFields` (unknownFields.ts) lists them for `troupe tasks check`. Names of fields are Harbor's own.
+ * Invariant: a document that Harbor accepts is accepted with the same meaning. As in Harbor, unknown fields are
+ * ignored; `unknownFields` (unknownFields.ts) lists them for `troupe tasks check`. Names of fields are Harbor's own.
  */
 import { z } from 'zod'
 

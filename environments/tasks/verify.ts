@@ -2,8 +2,9 @@
  * Runs the verifier of a step and reads its reward.
  *
  * in   the environment in which the agent worked        out  rewards, and the verifier's log
- * Invariant: the agent's processes are dead before the verifier's files enter its environment, and the verifier's processes
- * are dead before the reward is read: what outlives the verifier changes nothing. Reward files from before are removed.
+ * Invariant: the agent's processes are dead before the verifier's files enter its environment, and the verifier's
+ * processes are dead before the reward is read: what outlives the verifier changes nothing. Reward files from before
+ * are removed.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,6 @@
 /**
- * Tools of an agent that acts on files, as a chat template describes them: name, description, JSON schema of the arguments.
+ * Tools of an agent that acts on files, as a chat template describes them: name, description, JSON schema of the
+ * arguments.
  *
  * Invariant: `bash` and `str_replace_editor` act in the environment of the rollout's task; `submit` ends the rollout.
  */

@@ -2,8 +2,9 @@
  * Runs a recipe's Python function as agents: one process imports its file once, and forks a process for each rollout.
  *
  * in   a rollout's directory, environment and deadline        out  how its process ended, and its output
- * Invariant: as runProgram: when the result is there, the call's process group and every process with its mark are dead. The
- * importing process is started at the first call, and again if it was lost; calls that it had are then ended by a signal.
+ * Invariant: as runProgram: when the result is there, the call's process group and every process with its mark are
+ * dead. The importing process is started at the first call, and again if it was lost; calls that it had are then ended
+ * by a signal.
  */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, statSync } from 'node:fs'

@@ -2,8 +2,8 @@
  * Reads what the model wrote as an assistant's message: thinking, text, and tool calls.
  *
  * in   the text of a turn, with its special tokens        out  a canonical message
- * Invariant: the same text always gives the same message, so that a log that is read again has the same keys. A tool call
- * that is not well-formed stays in the content, where the client can see it.
+ * Invariant: the same text always gives the same message, so that a log that is read again has the same keys. A tool
+ * call that is not well-formed stays in the content, where the client can see it.
  */
 import { parseToolCalls } from '../../kernels'
 import { type AssistantMessage, canonicalJson, type ToolUse } from './message'
@@ -16,7 +16,9 @@ const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*
 /** Removes the special tokens that end a turn. */
 export const withoutEnd = (text: string): string => text.replace(endTokens, '')
 
-/** Splits a text into the thinking at its start and the rest. If the thinking is not closed, the whole text is thinking. */
+/**
+ * Splits a text into the thinking at its start and the rest. If the thinking is not closed, the whole text is thinking.
+ */
 export function splitThinking(text: string): { readonly thinking: string; readonly rest: string } {
   const start = text.trimStart()
   if (start.startsWith(thinkOpen)) {
@@ -31,8 +33,8 @@ export function splitThinking(text: string): { readonly thinking: string; readon
 }
 
 /**
- * Reads a turn. `hasTools`: the request offered tools; without any, a tool call is text. `idOf`: id of the tool call with
- * this index in the turn.
+ * Reads a turn. `hasTools`: the request offered tools; without any, a tool call is text. `idOf`: id of the tool call
+ * with this index in the turn.
  */
 export function answerOf(text: string, hasTools: boolean, idOf: (index: number) => string): AssistantMessage {
   const { thinking, rest } = splitThinking(withoutEnd(text))

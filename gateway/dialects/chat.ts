@@ -2,8 +2,8 @@
  * OpenAI's chat completions.
  *
  * in   bodies of POST /v1/chat/completions        out  chat.completion objects, chunks, errors
- * Invariant: a stream sends the role, then text and reasoning as they are sampled, then whole tool calls, the finish reason,
- * the usage if it was asked for, and `[DONE]`.
+ * Invariant: a stream sends the role, then text and reasoning as they are sampled, then whole tool calls, the finish
+ * reason, the usage if it was asked for, and `[DONE]`.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message } from '../conversation/message'

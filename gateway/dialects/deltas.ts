@@ -3,8 +3,8 @@
  *
  * in   pieces of the model's text; at the end, the whole answer
  * out  pieces that a client can be sent at once
- * Invariant: the pieces joined are the thinking and the content of the answer. Text that may turn out to be a tag, a tool
- * call, a special token or white space at the end is held back.
+ * Invariant: the pieces joined are the thinking and the content of the answer. Text that may turn out to be a tag, a
+ * tool call, a special token or white space at the end is held back.
  */
 import type { AssistantMessage } from '../conversation/message'
 
@@ -79,7 +79,9 @@ export class Deltas {
     out.push({ kind, text: kept })
   }
 
-  /** Position from which the text may be a tag or a special token that is not complete yet, or white space at the end. */
+  /**
+   * Position from which the text may be a tag or a special token that is not complete yet, or white space at the end.
+   */
   private safeEnd(tags: readonly string[]): number {
     for (let i = this.text.indexOf('<', this.at); i >= 0; i = this.text.indexOf('<', i + 1)) {
       const rest = this.text.slice(i)

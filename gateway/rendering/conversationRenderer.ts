@@ -2,8 +2,8 @@
  * Renders conversations that other programs lead: whole ones, and what follows a turn that the model sampled.
  *
  * in   canonical messages, tools        out  token ids, which end with the template's generation prompt
- * Invariant: a turn of the model is rendered as the text that it sampled. A continuation gives the same text as a rendering
- * of the whole conversation, or is refused: then the template rewrites history (drops thinking, say).
+ * Invariant: a turn of the model is rendered as the text that it sampled. A continuation gives the same text as a
+ * rendering of the whole conversation, or is refused: then the template rewrites history (drops thinking, say).
  */
 import type { Rendered, Renderer } from '../../backends/renderer/renderer'
 import type { ToolSchema } from '../../config/toolSchema'
@@ -16,20 +16,20 @@ export interface ConversationRenderer {
   /** Renders a whole conversation and the generation prompt. */
   whole(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
   /**
-   * Renders messages that follow a turn, and the next generation prompt. `isEnded`: the turn ended with its stop token; else
-   * the result begins with one. undefined: the template renders the messages in a form that cannot be appended.
+   * Renders messages that follow a turn, and the next generation prompt. `isEnded`: the turn ended with its stop token;
+   * else the result begins with one. undefined: the template renders the messages in a form that cannot be appended.
    */
   following(messages: readonly ChatMessage[], isEnded: boolean): Promise<Int32Array | undefined>
   /**
-   * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` gives what a
-   * rendering of the whole would. False: callers use `tailOfWhole`.
+   * True if the template renders earlier turns as they were sampled, whatever follows them, so that `following` gives
+   * what a rendering of the whole would. False: callers use `tailOfWhole`.
    */
   readonly keepsHistory: boolean
   /** True if the generation prompt ends with the opening tag of the model's thinking. */
   readonly opensThinking: boolean
   /**
-   * Renders the whole conversation; returns the tokens after `recorded` if the whole begins with the text of those, else
-   * undefined: the template rewrote what was recorded.
+   * Renders the whole conversation; returns the tokens after `recorded` if the whole begins with the text of those,
+   * else undefined: the template rewrote what was recorded.
    */
   tailOfWhole(whole: Rendered, recorded: Int32Array): Promise<Int32Array | undefined>
 }
@@ -84,8 +84,8 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
 }
 
 /**
- * Returns the tokens of a rendering up to the stop token after the probe, if the rest of its tokens is what the rest of its
- * text gives by itself; else undefined: the tokenizer lets texts across a special token depend on each other.
+ * Returns the tokens of a rendering up to the stop token after the probe, if the rest of its tokens is what the rest of
+ * its text gives by itself; else undefined: the tokenizer lets texts across a special token depend on each other.
  */
 async function tokensBefore(
   renderer: TextRenderer,
@@ -103,7 +103,9 @@ async function tokensBefore(
   return isSame ? tokens.slice(0, place + 1) : undefined
 }
 
-/** True if the template keeps the thinking of earlier turns, both before tool responses and before a new user message. */
+/**
+ * True if the template keeps the thinking of earlier turns, both before tool responses and before a new user message.
+ */
 async function rendersThinking(renderer: TextRenderer): Promise<boolean> {
   const turns = [0, 1].map(i => `<think>\n${probe}${i}\n</think>\n\n${probe}answer ${i}`)
   const messages: ChatMessage[] = [asked, turn(turns[0]!), { role: 'tool', content: 'r' }, turn(turns[1]!), asked]

@@ -1,10 +1,11 @@
 /**
- * The places of a call at which it waits for something outside of it, by name, so that a test can end the gateway at each.
+ * Names of the points of a call at which a test can hold the call, or end the gateway.
  *
  * session.found: before the body is read. request.read: before the call is placed. call.placed: before call.started is
- * appended. call.started: once it is durable, before an engine is asked. tokens.streamed: after an engine's first tokens.
- * engine.answered: before call.finished is appended. call.finished: once it is durable, before the answer is written.
- * answer.written: before the connection has taken it. answer.flushed: after that.
+ * appended. call.started: once it is durable; an engine is asked meanwhile. tokens.streamed: at an engine's first
+ * tokens, which do not wait for it. engine.answered: before call.finished is appended. call.finished: once it is
+ * durable, before the answer is written. answer.written: before the connection has taken it. answer.flushed: after
+ * that.
  */
 export const callPoints = [
   'session.found',
@@ -20,5 +21,5 @@ export const callPoints = [
 
 export type CallPoint = (typeof callPoints)[number]
 
-/** Called at each point; the call goes on when it resolves. */
+/** Called at each point; the call goes on when it resolves (at tokens.streamed: at once). */
 export type AtPoint = (point: CallPoint) => Promise<void> | undefined

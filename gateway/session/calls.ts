@@ -1,10 +1,11 @@
 /**
  * Carries out calls: places a request in its session, has an engine continue its tokens, and records both.
  *
- * in   requests in canonical form        out  `call.started`, `call.finished`; the answer, and its text while it is sampled
- * Invariant: an answer is resolved once `call.finished` is durable. A retry of a request (the same digest, and the client says
- * that it is one) joins the running call, or gets the recorded answer; the same request without that mark is a new sample.
- * A call whose answer was lost is generated again under its number and seed.
+ * in   requests in canonical form
+ * out  `call.started`, `call.finished`; the answer, and its text while it is sampled
+ * Invariant: an answer is resolved once `call.finished` is durable. A retry of a request (the same digest, and the
+ * client says that it is one) joins the running call, or gets the recorded answer; the same request without that mark
+ * is a new sample. A call whose answer was lost is generated again under its number and seed.
  */
 import type { CallFinished, CallStarted } from '../../messages/facts'
 import { type EngineId, engineId } from '../../messages/ids'
@@ -38,10 +39,7 @@ export interface CallsOptions extends RenderingOptions {
   readonly fx: Effects
   /** Time that one call may take, its wait for an engine included, ms. */
   readonly callTimeoutMs: number
-  /**
-   * Present inside a run, whose recipe decides the sampling of evaluations too, and `limits.turns` the number of a rollout's
-   * calls.
-   */
+  /** Present inside a run: the recipe decides the sampling of evaluations too. `turns`: bound on a rollout's calls. */
   readonly run?: { readonly turns: number }
   readonly atPoint?: AtPoint
 }
@@ -153,7 +151,7 @@ export class Calls {
     return this.generate(session, started, placed.context)
   }
 
-  /** Returns the running call, the recorded answer, or a new attempt if the answer was lost; undefined if the call failed. */
+  /** Returns the running call, the recorded answer, or a new attempt of a lost one; undefined if the call failed. */
   private again(session: SessionState, call: number): LiveCall | undefined {
     const running = this.live.get(`${session.id}#${call}`)
     if (running !== undefined) return running

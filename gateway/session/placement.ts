@@ -2,8 +2,8 @@
  * Places a request in its session: the call that it continues, and the tokens that it adds to that call's.
  *
  * in   a session and a request        out  parent, branch and context of a new call
- * Invariant: the context begins with the tokens of its path in the tree, as they were recorded; a request whose template
- * rewrites them begins a branch of its own.
+ * Invariant: the context begins with the tokens of its path in the tree, as they were recorded; a request whose
+ * template rewrites them begins a branch of its own.
  */
 import { pathTo } from '../../kernels'
 import type { CallStarted, ChatMessage } from '../../messages/facts'

@@ -2,7 +2,8 @@
  * The actions of the shown run: whether they are allowed, and what became of those that were started.
  *
  * in   a run; an action to start or to stop        out  signals that views read
- * Invariant: the server is asked again only while an action runs.
+ * Invariant: the server is asked when a run is shown, after an action was started or stopped, and every `pollMs` while
+ * an action runs.
  */
 import { signal } from '@preact/signals'
 import type { ActionRequest, Actions } from '../../apiActions'

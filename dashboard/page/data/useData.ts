@@ -15,7 +15,10 @@ export interface Answered<T> {
 /** Milliseconds after which a failed or refused request is sent again: the server may restart, the run may begin. */
 const retryMs = 2000
 
-/** `againMs`: milliseconds after an answer until it is asked for again, besides when the run has grown. */
+/**
+ * `follows`: true to ask again when the run has grown. `againMs`: time in ms from an answer to the next request, also
+ * without growth; undefined: none.
+ */
 export function useData<T>(
   path: string | undefined,
   follows = true,

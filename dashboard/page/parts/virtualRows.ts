@@ -1,7 +1,8 @@
 /**
  * Renders a long list: only its visible rows are in the document, and the rows are read page by page.
  *
- * in   a path of /api that is paged by offset, how to draw a row        out  rows, with placeholders until their page arrives
+ * in   a path of /api that is paged by offset, how to draw a row
+ * out  rows, with placeholders until their page arrives
  * Invariant: a row is never blank: while its page is read, a placeholder stands in its place.
  */
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from '@tanstack/virtual-core'

@@ -1,7 +1,7 @@
 /**
  * What a run or a trajectory waits for: the chain from the open fact to whoever owes the answer.
  *
- * in   a run, and an id or none        out  a line each, with the events of its chain
+ * in   a run, and an id or none        out  a line for each wait, with the links of its chain
  */
 import type { WaitLine, WhyReport } from '../../api'
 import { useData } from '../data/useData'

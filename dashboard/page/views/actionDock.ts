@@ -1,7 +1,7 @@
 /**
  * The dock at the foot of a run's page: the actions that were started, with what each printed.
  *
- * in   the run's actions        out  the newest one open, the others folded; stop, and a link to the run that it made
+ * in   the run's actions        out  the newest 6, the first of them open; a button to stop, a link to the run made
  */
 import { useEffect, useState } from 'preact/hooks'
 import type { ActionLine } from '../../apiActions'

@@ -1,7 +1,7 @@
 /**
  * A group side by side: each rollout with its reward, penalty and advantage, whether RoC kept it, and why.
  *
- * in   a group's report        out  a row each, what other selections would keep, the task
+ * in   a group's report        out  a row for each member, what other selections would keep, the task
  */
 import type { GroupMember, GroupReport } from '../../api'
 import { useData } from '../data/useData'

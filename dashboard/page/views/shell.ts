@@ -41,7 +41,10 @@ const words = { open: 'following', lost: 'connection lost, trying again', static
 const Connected = () =>
   html`<span class=${`connected ${connection.value}`} role="status">${words[connection.value]}</span>`
 
-/** Keys that need no modifier: o overview, t trajectories, g groups, s swimlanes, c cluster, l log; j, k: next, previous row. */
+/**
+ * Handles keys without a modifier: o overview, t trajectories, g groups, s swimlanes, c cluster, l log; j and k move to
+ * the next and the previous row; / moves to the search field.
+ */
 function onKey(event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return
   if (event.target instanceof HTMLElement && /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return

@@ -1,7 +1,8 @@
 /**
  * One trajectory: as messages, as tokens, as raw events; its siblings; the commands that go on from it.
  *
- * in   a trajectory's report, the turn that the address names        out  the view; n and p open the next and previous sibling
+ * in   a trajectory's report, the turn that the address names
+ * out  the view; n and p open the next and previous sibling
  */
 import { useEffect } from 'preact/hooks'
 import type { Part, TrajectoryReport } from '../../api'

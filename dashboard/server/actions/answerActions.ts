@@ -1,7 +1,8 @@
 /**
  * Answers requests about a run's actions: lists, starts and stops them.
  *
- * in   GET actions; POST actions with an ActionRequest; POST actions/ID/stop        out  status and JSON of apiActions.ts
+ * in   GET actions; POST actions with an ActionRequest; POST actions/ID/stop
+ * out  status and JSON of apiActions.ts
  * Invariant: the guard has let the request pass, so a POST comes from this server's page, with the token.
  */
 import type { IncomingMessage } from 'node:http'

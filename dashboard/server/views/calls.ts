@@ -2,8 +2,8 @@
  * The calls of a captured session as a tree: what each call continues, what it added, and its answer.
  *
  * in   a trajectory whose turns another program asked for, through the gateway        out  calls in the tree's order
- * Invariant: a call stands below the call that it continues. The first that continues it keeps its depth; each further one
- * is a branch, one step deeper. Calls of an earlier opening of the session are left out, as they are in training.
+ * Invariant: a call stands below the call that it continues. The first that continues it keeps its depth; each further
+ * one is a branch, one step deeper. Calls of an earlier opening of the session are left out, as they are in training.
  */
 import { type CallNode, type CallTree, callTree, counts } from '../../../kernels'
 import { placeText } from '../../../replay/log/place'

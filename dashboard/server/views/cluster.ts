@@ -13,7 +13,9 @@ import { type CommandPlace, commandOf } from '../commands'
 import type { OpenedRun } from '../openedRun'
 import { shownLine } from '../shownText'
 
-/** Newest records of `tool-calls` among which each executor's latest offer of slots is found; it offers once a second. */
+/**
+ * Newest records of `tool-calls` among which each executor's latest offer of slots is found; it offers once a second.
+ */
 const offersAmong = 2000
 
 export async function cluster(run: OpenedRun, place: CommandPlace): Promise<Cluster> {
@@ -114,7 +116,10 @@ async function topicLines({ recorded }: OpenedRun): Promise<Cluster['topics']> {
   }
 }
 
-/** Consumer groups that commit offsets, by topic. Owners of partitions commit the offset of the oldest fact of an open group. */
+/**
+ * Consumer groups that commit offsets, by topic. Owners of partitions commit the offset of the oldest fact of an open
+ * group.
+ */
 const groups: Partial<Record<TopicName, (run: string) => string>> = {
   trajectories: run => `troupe.${run}.owner.committed`,
   verifications: run => `troupe.${run}.verifier.latest`,
