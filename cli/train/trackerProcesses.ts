@@ -69,6 +69,8 @@ function startTracker(
   let restarts = 0
   let timer: NodeJS.Timeout | undefined
   let settle: (code: number | null) => void = () => {}
+  /** Exit code of the latest process that has ended; null: it was killed, or none has run. */
+  let latest: number | null = null
 
   function start(): void {
     const started = spawn(process.execPath, [bin, 'track', run, '--to', to, ...where, '--until-stdin-ends'], {
@@ -77,10 +79,16 @@ function startTracker(
     })
     child = started
     started.stdin?.on('error', () => {}) // it has ended by itself, with its reason on stderr
-    started.once('error', error => say(`tracker ${to}: it could not be started: ${error.message}`))
+    started.once('error', error => {
+      say(`tracker ${to}: it could not be started: ${error.message}`)
+      if (started.pid !== undefined) return
+      child = undefined
+      settle(null)
+    })
     started.once('spawn', () => lowered(started.pid!))
     started.once('exit', code => {
       child = undefined
+      latest = code
       settle(code)
       if (isEnding || code === 0) return
       if (restarts === mostRestarts) return say(`tracker ${to}: given up; \`${again}\` goes on behind what it has`)
@@ -100,12 +108,9 @@ function startTracker(
     if (code !== 0) say(`tracker ${to}: it lacks the last points; \`${again}\` adds them`)
   }
 
-  /**
-   * Ends the process. Returns its exit code: null if it was killed, or if none runs after a restart; 0 if none runs
-   * else.
-   */
+  /** Ends the process. Returns its exit code, or that of the latest one if none runs; null if it was killed or not started. */
   async function endOf(running: ChildProcess | undefined): Promise<number | null> {
-    if (running === undefined) return restarts > 0 ? null : 0
+    if (running === undefined) return latest
     const ended = new Promise<number | null>(resolve => {
       settle = resolve
     })

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ActionLine, Actions } from '../../dashboard/apiActions'
+import { RunningActions } from '../../dashboard/server/actions/runningActions'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
 import { isAlive } from '../support/cli'
 import { until } from '../support/until'
@@ -126,4 +127,21 @@ test('what the command prints is shown: the selection of a group, explained', as
   const [ended] = (await listed(dashboard)).actions
   expect(ended).toMatchObject({ id: value.id, state: 'done', exitCode: 0 })
   expect(ended!.output.text).toContain("today's code selects as recorded")
+})
+
+test('an action that runs stays in the list, however many come after it', async () => {
+  const actions = new RunningActions([
+    process.execPath,
+    '-e',
+    "if (process.argv[1] === 'stay') setInterval(() => {}, 1e6)",
+  ])
+  const work = actions.start(run, { action: 'resume', words: ['stay'], opens: null })
+  const ended = () => actions.list(run).every(({ id, state }) => id === work.id || state !== 'running')
+  for (let n = 0; n < 22; n++) {
+    actions.start(run, { action: 'rescore', words: [], opens: null })
+    await until(ended, 10_000, 5)
+  }
+  expect(actions.list(run).find(({ id }) => id === work.id)).toMatchObject({ state: 'running' })
+  expect(actions.list(run).length).toBeLessThanOrEqual(21)
+  await actions.close()
 })

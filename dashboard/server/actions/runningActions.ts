@@ -16,7 +16,7 @@ import type { ActionWords } from './actionWords'
 /** Characters of output that are kept of an action; older ones are dropped. */
 const mostOutput = 32_768
 const mostRunning = 8
-/** Upper bound on the actions of one run that are kept, running ones included; the oldest are dropped. */
+/** Upper bound on the actions of one run that are kept; beyond it, the oldest that have ended are dropped. */
 const mostKept = 20
 /** Time in ms from SIGTERM to SIGKILL: after SIGTERM a resumed run drains its step and writes a checkpoint. */
 const endMs = 60_000
@@ -84,7 +84,9 @@ export class RunningActions {
       started.exitCode = code
     }
     for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', add)
-    this.#ofRun.set(run, [started, ...this.#of(run)].slice(0, mostKept))
+    // One that runs stays, however many came after it: it has to be listed, stopped and ended.
+    const kept = [started, ...this.#of(run)].filter((one, at) => one.endedAt === null || at < mostKept)
+    this.#ofRun.set(run, kept)
     return lineOf(started)
   }
 

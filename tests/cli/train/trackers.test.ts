@@ -69,6 +69,18 @@ test('a server that never answers delays the end by no more than its bound, and 
   expect(processes().filter(pid => !before.has(pid))).toEqual([])
 })
 
+test('a process that cannot be started does not hold up the end', async () => {
+  const node = process.execPath
+  process.execPath = '/nonexistent/node'
+  const end = start()
+  process.execPath = node
+  await end()
+  expect(said).toEqual([
+    expect.stringContaining('it could not be started'),
+    expect.stringContaining('it lacks the last points'),
+  ])
+})
+
 test('an address that is none, and a bus that no process can read, are refused before the run', () => {
   const recipe = (trackers: readonly string[]) =>
     resolveConfig(recipeSchema, {
