@@ -1,7 +1,7 @@
 """One command in an environment: a child inside its namespaces and cgroup, with a deadline and bounded output.
 
 in   a request (a dict), its standard input        out  a result (a dict), standard output and error
-Invariant: the status comes from wait4 and this process's clock. The caller's process is outside the environment's PID
+Invariant: the status comes from waitpid and this process's clock. The caller's process is outside the environment's PID
 namespace, so nothing inside can see or signal it. If the deadline passed, the command's process group and its
 descendants are dead when `run` returns, except those that an ended parent had left to the first process. Otherwise only
 processes that the command left in the background are alive.
@@ -30,7 +30,7 @@ class Inside:
 
 
 def run(inside, request, stdin, is_gone):
-    """Runs the command. If `is_gone()` (the asker has closed the connection), it is ended as at its deadline."""
+    """Runs the command. It is killed at its deadline, or once `is_gone()` says that the asker has hung up."""
     started = time.monotonic()
     try:
         kernel.setns(inside.pidfd, inside.namespaces)
@@ -71,7 +71,7 @@ def run(inside, request, stdin, is_gone):
 
 
 def is_ending(inside):
-    """Returns True if the environment's first process is dead or dying: it kills the others before it is reported dead."""
+    """Returns True if the environment's first process is dead or dying: the others die before it is reported dead."""
     if select.select([inside.pidfd], [], [], 0)[0]:
         return True
     try:
@@ -108,7 +108,9 @@ def ended(status, started, code=None, signal=None, reason=None, out=None, err=No
 def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
     """Moves bytes until the child has exited and what it wrote is read.
 
-    Returns its wait status, and True if it was killed since the deadline passed or the asker was gone."""
+    Returns its wait status, and True if it was killed: at the deadline, or once the asker was gone. After its exit the
+    streams are read until they end or fall silent, for at most DRAIN_SECONDS, since other processes may hold them open.
+    """
     pidfd = os.pidfd_open(child)
     poll = select.poll()
     for fd in (*streams, in_write):
@@ -167,7 +169,7 @@ def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
 
 
 def kill_tree(inside, child):
-    """Kills the command and its descendants, in up to 20 rounds since they may fork meanwhile, then its process group."""
+    """Kills the command and its descendants, in up to 20 rounds as they may fork meanwhile, then its process group."""
     for _ in range(20):
         found = descendants(inside.host_proc, child)
         for pid in found:
@@ -227,7 +229,7 @@ def become(inside, request, fail):
 
 
 def identity(user):
-    """Returns uid, gid, further groups and home of a user of the environment, by name or id, from its own /etc/passwd."""
+    """Returns uid, gid, groups and home of a user, by name or id, from the environment's /etc/passwd and /etc/group."""
     wanted = "0" if user is None else str(user)
     name, _, group = wanted.partition(":")
     found = next((row for row in rows("/etc/passwd", 7) if name in (row[0], row[2])), None)

@@ -1,4 +1,4 @@
-"""Limit on an environment's disk space: its changes lie in a file system of that size, in a sparse file on a loop device.
+"""Limit on an environment's disk space: its changes lie in a file system of that size, on a loop device.
 
 in   a size in MiB; the working directory is the environment's        out  mounts: `disk`, and `disk/upper` also at
 `upper`
@@ -11,7 +11,7 @@ import subprocess
 
 import kernel
 
-# No journal and no reserve: the file system never outlives its environment. A small one needs as many inodes as a large one.
+# No journal and no reserve: the file system never outlives its environment. Small ones need many inodes too.
 OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", "-i", "8192")
 
 

@@ -45,7 +45,7 @@ def delete_runc(config):
 
 
 def start_local(config):
-    """Forks twice: the first child enters the namespaces, its child is their first process. Each dies with its parent."""
+    """Forks twice: the first child makes the namespaces, its child is their first process; each dies with its parent."""
     read, write = os.pipe2(os.O_CLOEXEC)
     if os.fork() == 0:
         try:
@@ -134,7 +134,7 @@ def become_root():
 
 
 def started_at(host_proc, pid):
-    """Returns the start time of a process in clock ticks since boot: with the pid, it identifies the process in this boot."""
+    """Returns a process's start time in clock ticks since boot; pid and start time name one process of this boot."""
     fd = os.open(f"{pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=host_proc)
     with open(fd) as file:
         return file.read().rpartition(")")[2].split()[19]

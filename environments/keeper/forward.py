@@ -1,6 +1,7 @@
 """Forwarder from an environment's loopback to the proxy of its allowlist: the environment's only way out.
 
-in   connections to 127.0.0.1:3128 in the environment's network namespace        out  the same bytes on the socket `proxy`
+in   connections to 127.0.0.1:3128 in the environment's network namespace
+out  the same bytes on the socket `proxy`
 Invariant: of the environment's namespaces this process is in that of the network alone. It dies with its parent: the
 keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
 """
@@ -102,7 +103,7 @@ def move(loop, pairs, source):
 
 
 def main(pid, directory):
-    """Forwards for a container: its first process, the directory of the socket `proxy`."""
+    """Forwards for a container. pid: its first process; directory: that of the socket `proxy`."""
     os.chdir(directory)
     listener = listen(os.pidfd_open(int(pid)))
     os.write(1, b"ready\n")

@@ -1,10 +1,10 @@
 """Keeper: holds one environment and serves it on a Unix socket: commands, files, snapshots.
 
 in   argv: a configuration file (JSON); standard input: the lifeline, whose end means that Troupe's process is gone
-out  on standard output one line: `{"ready": …}` or `{"failed": …}`; on the socket `s` in its directory, one answer per connection
+out  one line on standard output: `{"ready": …}` or `{"failed": …}`; one answer per connection on the socket `s`
 Invariant: the overlay is mounted in this process's own mount namespace, so it ends with the last process that uses it.
-When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of this
-process leaves is listed in the directory (`first.pid`, `cgroups`), where the sweeper finds it.
+When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of
+this process leaves is listed in the directory (`first.pid`, `cgroups`), where the sweeper finds it.
 """
 
 import json
@@ -89,7 +89,7 @@ class Keeper:
             os.waitpid(pid, 0)
 
     def kill(self):
-        """Kills every process of the environment; its files stay."""
+        """Kills every process of the environment, and waits for up to 10 s until they are dead; its files stay."""
         if self.inside is None:
             return
         kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
@@ -165,7 +165,7 @@ class Keeper:
                 self.forwarder = None
 
     def end_handlers(self):
-        """Kills the environment's first process, which ends running commands; kills requests that go on for 5 s more."""
+        """Kills the environment's first process, which ends its commands. Requests that last 5 s more are killed."""
         if self.inside is not None:
             kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
         for pid in list(self.handlers):

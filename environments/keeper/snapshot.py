@@ -1,6 +1,7 @@
 """Snapshot of an environment's files: a layer for overlayfs, with a manifest whose digest is the layer's name.
 
-in   the upper directory, the layer that the environment started from, the image     out  `layers/<digest>`, its manifest
+in   the upper directory, the layer that the environment started from, the image
+out  `layers/<digest>`, its manifest
 Invariant: over the same image, equal digests mean equal files (name, kind, mode, owner, content); times are kept but do
 not count. Regular files of equal content, mode, owner and time are stored once (`objects/`), however many layers have
 them. Names are looked up relative to open directories, without following links: the environment's processes may change
@@ -128,7 +129,7 @@ class Taken:
         # Sockets are left out: without the process that listens they are nothing.
 
     def content(self, parent, name, info, inner):
-        """Puts a file into `objects`. Returns its key, which also depends on mode, owner and time, and its content's digest."""
+        """Puts a file into `objects`. Returns its key (of content, mode, owner and time), and its content's digest."""
         mark = [info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns]
         known = self.known.get(inner)
         if known and known[0] == mark and os.path.exists(f"{self.objects}/{known[1]}"):

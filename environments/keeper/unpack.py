@@ -1,8 +1,9 @@
 """Unpacks the layers of an image, lowest first, into a directory.
 
-in   argv: the directory, then tar archives, compressed or not        out  files; exit code 1 and a line on stderr where one is broken
-Invariant: the directory is the root of this process while it unpacks, so that no link of a layer leads outside. Deleted files
-of lower layers (`.wh.NAME`, `.wh..wh..opq`) are removed before their layer's own files appear.
+in   argv: the directory, then tar archives, compressed or not
+out  files; a Python traceback and exit code 1 if an archive is broken
+Invariant: the directory is the root of this process while it unpacks, so that no link of a layer leads outside. Deleted
+files of lower layers (`.wh.NAME`, `.wh..wh..opq`) are removed before their layer's own files appear.
 """
 
 import os
