@@ -48,9 +48,11 @@ const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool, ...onFiles]
 export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
   const functions = await functionsOf(options)
   const servers = await openServers(options)
-  const schemas = all(options, functions, servers)
-  await closeServers(servers)
-  return sayMissing(options, schemas)
+  try {
+    return await sayMissing(options, all(options, functions, servers))
+  } finally {
+    await closeServers(servers)
+  }
 }
 
 /**

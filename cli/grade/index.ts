@@ -143,7 +143,7 @@ export async function gradeLines(
   const isFull = () => open.length >= maxOpen || openBytes > maxOpenBytes
   await whileWritable(input, output, abort, async () => {
     for await (const line of readLines(input, maxLineBytes)) {
-      const bytes = 'text' in line ? line.text.length : 0
+      const bytes = 'text' in line ? line.bytes : 0
       const answer =
         'text' in line ? answerTo(line.text) : Promise.resolve(ungradedLine(undefined, 'rejected', line.reason))
       if (!('text' in line)) counts.ungraded++
