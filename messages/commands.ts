@@ -176,7 +176,7 @@ export interface EndCode {
   readonly front: string
   /** Key of the call, `group/member#turn#call#attempt`. */
   readonly call: string
-  /** The sandbox's RunResult, its streams as bytes. */
+  /** RunResult that the sandbox returned; stdout and stderr are bytes, not text. */
   readonly result: Readonly<Record<string, unknown>>
 }
 

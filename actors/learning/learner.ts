@@ -106,7 +106,7 @@ export type LearnerRequest =
       readonly checkpoint: BaseCheckpoint
       /** Batches of the finished steps since `checkpoint`; the trainer computes them again if it lost their result. */
       readonly since: readonly Batch[]
-      /** Checkpoint in the middle of this step, or of one of `since`, from which the trainer can go on. */
+      /** Newest checkpoint saved in the middle of this step, or of one in `since`: a trainer can resume from it. */
       readonly partial?: KeptCheckpoint
       readonly saved: readonly KeptCheckpoint[]
     }

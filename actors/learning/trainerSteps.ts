@@ -131,7 +131,9 @@ export function trainerSteps(options: TrainerStepsOptions) {
     } catch (thrown) {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
-      // After a refused batch the trainer holds the state before the step, unless it had resumed inside the step.
+      // After a refused batch the trainer restores the state that it had before the call. That is the state before this
+      // step, which a rejected step leaves unchanged. If the call resumed in the middle of the step, the restored state
+      // is unknown.
       if (!isInside) held = { trainer, step }
       return { fault: error }
     }

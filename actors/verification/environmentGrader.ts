@@ -19,7 +19,7 @@ export function environmentGrader(
   return async ({ task, environment: at }, signal) => {
     if (at === undefined)
       return { reward: null, how: 'no-environment', why: `task ${task.id} has no environment to verify` }
-    // Loaded here, because most runs have no environments.
+    // Loads the environments module on the first use, because most runs have no environments.
     const { environmentSpec, imageOf, verifyStep } =
       require('../../environments') as typeof import('../../environments')
     const { environment, prepared, from } = await (await environments()).start(at, signal)

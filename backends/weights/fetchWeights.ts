@@ -27,7 +27,10 @@ import { servedWeights, unchecked, type WeightDigests } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface PublishedWeights extends WeightDigests {
-  /** Directory that the learner wrote, as `weights.published` has it. */
+  /**
+   * Location of the weights, copied from `url` of `weights.published`: a path relative to the run's directory, or a
+   * `file:` URL. The learner wrote the directory, unless it is the initial model.
+   */
   readonly url: string
   /** URL (`http:`) at which the learner's host serves the directory. */
   readonly served?: string | undefined

@@ -1,8 +1,8 @@
 /**
- * Reads a request's query: offsets, limits, filters.
+ * Parses the query of a request: offset, limit, sort order, filters.
  *
- * in   a query        out  checked values
- * @throws TroupeError dashboard.bad_query, which is answered with status 400
+ * in   a query        out  numbers and the sort order, checked; text filters, which `listTrajectories` checks later
+ * @throws TroupeError dashboard.bad_query; the server answers it with status 400
  */
 import type { TrajectoryFilter } from '../../replay/trajectories/filter'
 import { TroupeError } from '../../runtime/errors'

@@ -55,7 +55,10 @@ export async function tensorboardTracker(directory: string, run: string): Promis
 /** TensorBoard reads texts as Markdown. */
 const fenced = (value: unknown): string => `\`\`\`json\n${JSON.stringify(value, undefined, 2)}\n\`\`\``
 
-/** Finds the key in a frame of ours: it is the value of the last text, whose tag is `troupe/point`. */
+/**
+ * Reads the point's key from a frame that Troupe wrote: the value of the frame's last text, which has the tag
+ * `troupe/point`. Returns an empty list if there is none.
+ */
 function keysIn(data: Buffer): string[] {
   const tag = data.lastIndexOf(keyTag)
   if (tag < 0) return []

@@ -46,7 +46,8 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
         overscan: 12,
         ...{ scrollToFn: elementScroll, observeElementRect, observeElementOffset },
         onChange: () => redraw(undefined),
-        // Rows of a first screen, until the browser has measured the list.
+        // Assumed size of the list, in pixels, until the browser has measured it: it decides how many rows are drawn
+        // first.
         initialRect: { width: 1000, height: 800 },
       }),
     [],

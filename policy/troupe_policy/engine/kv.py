@@ -148,9 +148,9 @@ class KvBlocks(Cache):
         return ((blocks[:, None] * heads + head) * self.block_tokens + places[:, None]).view(-1)
 
     def copies(self, store: torch.Tensor, numbers: torch.Tensor, which: int) -> torch.Tensor:
-        """Copies the entries of `store` [entries, …] with the numbers int64 [n] into the scratch of keys (0) or values
-        (1),
-        which every layer reuses: allocating new pages would cost more than the copy. Returns [n, …].
+        """Gathers the entries of `store` [entries, …] at the indices `numbers` (int64 [n]) into a scratch buffer:
+        `which` 0 for keys, 1 for values. All layers reuse the buffer, because allocating new memory would cost more than
+        the copy. Returns a view [n, …] of the buffer, valid until the next call with the same `which`.
         """
         size = len(numbers) * store[0].numel()
         if self._scratch[which].numel() < size:

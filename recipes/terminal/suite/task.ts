@@ -1,4 +1,4 @@
-/** Form of the suite's tasks, and the directory in Harbor's format that each becomes. */
+/** Defines the type of the suite's tasks, and writes each task as a directory in Harbor's format. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 

@@ -1,11 +1,12 @@
 /**
- * Allocates the disk space of a transaction before lmdb writes it.
+ * Appends zeros to lmdb's data file before a transaction, so that the file has disk space for all pages that the
+ * transaction adds.
  *
- * in   the log's open tables, the writes of a transaction      out  a data file that is long enough for it, or
- *      bus.disk_full, bus.file_too_large
- * Invariant: lmdb writes only to pages of the file that have their space already. For lmdb 3.5.6 does not survive a
- * failed write: it formats its error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and the
- * process ends with a signal. A file system that copies on write (btrfs, ZFS) may still refuse such a write.
+ * in   the log's open tables, the writes of a transaction      out  a data file that is long enough, or bus.disk_full,
+ *      bus.file_too_large
+ * Invariant: lmdb writes only to pages that already have disk space. Reason: lmdb 3.5.6 does not survive a failed write.
+ * It formats the error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and a signal ends the
+ * process. Exception: on a copy-on-write file system (btrfs, ZFS) such a write may still fail.
  */
 import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
