@@ -13,6 +13,7 @@ import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { asError } from '../../runtime/errors'
 import { environmentError } from '../drivers/errors'
+import { feedTar, tarEnded } from '../drivers/tarProcess'
 import { type Engine, EngineError } from './engine'
 
 interface PathStat {
@@ -52,7 +53,7 @@ export async function upload(engine: Engine, container: string, source: string, 
   const request = { query: { path: where }, stream: tar.stdout as Readable, deadlineMs: transferMs }
   try {
     const sent = engine.call('PUT', `/containers/${container}/archive`, request)
-    await Promise.all([sent, ended(tar)])
+    await Promise.all([sent, tarEnded(tar)])
   } catch (thrown) {
     throw notCopied(source, `${container.slice(0, 12)}:${target}`, thrown)
   }
@@ -73,7 +74,7 @@ export async function download(engine: Engine, container: string, source: string
     if (!isPlain(stat)) throw new Error(`${source} is neither a file nor a directory`)
     const tar = spawn('tar', ['--extract', '--to-stdout'], { stdio: ['pipe', 'pipe', 'pipe'] })
     const written = pipeline(tar.stdout, createWriteStream(target, { mode: 0o600, flags: 'wx' }))
-    await Promise.all([fed(stream, tar), written, ended(tar)])
+    await Promise.all([feedTar(stream, tar), written, tarEnded(tar)])
     const { size } = statSync(target)
     if (size !== stat.size) throw new Error(`only ${size} of ${stat.size} bytes arrived`)
   } catch (thrown) {
@@ -110,7 +111,7 @@ async function unpack(stream: Readable, target: string): Promise<void> {
   mkdirSync(target)
   const words = ['-C', target, '--extract', '--strip-components=1', '--no-same-owner', '--no-same-permissions']
   const tar = spawn('tar', [...words, '--delay-directory-restore'], { stdio: ['pipe', 'ignore', 'pipe'] })
-  await Promise.all([fed(stream, tar), ended(tar)])
+  await Promise.all([feedTar(stream, tar), tarEnded(tar)])
   removeSpecial(Buffer.from(target))
 }
 
@@ -134,26 +135,6 @@ function entriesOf(directory: Buffer) {
     isDirectory: entry.isDirectory(),
     isSpecial: !(entry.isDirectory() || entry.isFile() || entry.isSymbolicLink()),
   }))
-}
-
-/**
- * Pipes a stream into tar. Errors of writing are ignored, since tar may exit before the padding after the archive's end
- * is written. A stream that ends early is noticed by tar's exit code.
- */
-const fed = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }) =>
-  pipeline(stream, tar.stdin).catch(() => {})
-
-function ended(child: ReturnType<typeof spawn>): Promise<void> {
-  let errors = ''
-  child.stderr?.setEncoding('utf8').on('data', text => {
-    errors = (errors + text).slice(-2048)
-  })
-  return new Promise((resolve, reject) => {
-    child.once('error', reject)
-    child.once('close', code =>
-      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
-    )
-  })
 }
 
 const quoted = (name: string) => name.replaceAll(/[\\|&]/g, word => `\\${word}`)

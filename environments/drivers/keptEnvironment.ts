@@ -15,6 +15,7 @@ import { asError } from '../../runtime/errors'
 import type { Environment, EnvironmentSpec, ExecRequest, ExecResult, ExecStatus, Snapshot } from './driver'
 import { environmentError } from './errors'
 import type { Keeper, RequestOptions } from './keeper'
+import { feedTar, tarEnded } from './tarProcess'
 
 /** Defaults that an image sets for the commands that run in it. */
 export interface ImageDefaults {
@@ -175,7 +176,7 @@ function tarOf(directory: string): { readonly stream: Readable; readonly done: P
     '.',
   ]
   const tar = spawn('tar', words, { stdio: ['ignore', 'pipe', 'pipe'] })
-  return { stream: tar.stdout, done: ending(tar) }
+  return { stream: tar.stdout, done: tarEnded(tar) }
 }
 
 /** Unpacks a tar stream of files, directories and links; links that lead out of `target` are made last, by tar(1). */
@@ -183,22 +184,7 @@ async function untar(stream: Readable, target: string): Promise<void> {
   mkdirSync(target)
   const words = ['-C', target, '--extract', '--no-same-owner', '--no-same-permissions', '--delay-directory-restore']
   const tar = spawn('tar', words, { stdio: ['pipe', 'ignore', 'pipe'] })
-  // tar may end before the padding after the archive's end is written; a stream that ends early makes tar fail.
-  const written = pipeline(stream, tar.stdin).catch(() => {})
-  await Promise.all([written, ending(tar)])
-}
-
-function ending(child: ReturnType<typeof spawn>): Promise<void> {
-  let errors = ''
-  child.stderr?.setEncoding('utf8').on('data', text => {
-    errors = (errors + text).slice(-2048)
-  })
-  return new Promise((resolve, reject) => {
-    child.once('error', reject)
-    child.once('close', code =>
-      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
-    )
-  })
+  await Promise.all([feedTar(stream, tar), tarEnded(tar)])
 }
 
 async function headerOf(socket: Socket): Promise<Record<string, unknown> | undefined> {

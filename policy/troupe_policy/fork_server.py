@@ -121,7 +121,7 @@ class ForkServer:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            run(stdio, stderr, parent, self)
+            run(stdio, stderr, parent)
         stdio.socket.close()
         stderr.socket.close()
         self.report(id=stdio.fields["id"], pid=pid)
@@ -141,7 +141,7 @@ class ForkServer:
         os.write(self.control, (json.dumps(fields) + "\n").encode())
 
 
-def run(stdio: Request, stderr: Request, parent: int, server: ForkServer) -> None:
+def run(stdio: Request, stderr: Request, parent: int) -> None:
     """Turns this forked child into the requested process, with its streams, environment, working directory and
     arguments in a session of its own, runs the module's `main`, and exits with the exit code of that.
     """

@@ -1,0 +1,32 @@
+/**
+ * The end of a tar(1) process, and its input.
+ *
+ * in   a process of tar      out  a promise of its end, which has the end of its stderr if it fails
+ */
+import type { ChildProcess } from 'node:child_process'
+import type { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+
+/** Upper bound on the characters of stderr that an error has: the last ones. */
+const stderrTailChars = 2048
+
+/**
+ * Pipes a stream into tar. Errors of writing are ignored, since tar may exit before the padding after the archive's end
+ * is written. A stream that ends early is noticed by tar's exit code.
+ */
+export const feedTar = (stream: Readable, tar: { readonly stdin: NodeJS.WritableStream }): Promise<void> =>
+  pipeline(stream, tar.stdin).catch(() => {})
+
+/** Resolves when tar exits with 0; rejects if it cannot be run or exits with another code. */
+export function tarEnded(tar: ChildProcess): Promise<void> {
+  let errors = ''
+  tar.stderr?.setEncoding('utf8').on('data', text => {
+    errors = (errors + text).slice(-stderrTailChars)
+  })
+  return new Promise((resolve, reject) => {
+    tar.once('error', reject)
+    tar.once('close', code =>
+      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
+    )
+  })
+}
