@@ -1,6 +1,6 @@
 /**
- * What leads rollouts in place of the coordinator: agents, which the room `gateway` starts. This file is the seam,
- * since actors may not import the gateway.
+ * Interface of agents, the programs that lead rollouts in place of the coordinator. The folder `gateway` implements it,
+ * because actors may not import the gateway.
  *
  * in   requests to lead a rollout, or to dismiss its agent
  * out  the facts of its calls; at its end rollout.finished, and the reward or answer.verify
