@@ -119,8 +119,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Requests all missing groups of one step: the first, of the steps that may have groups now, that lacks some and has
-   * fewer than `largest` groups. Requests nothing if there is no such step. Rejected groups count as missing.
+   * Requests further groups for one step: the first step that has fewer than `groupsPerStep` groups which are not
+   * rejected, and fewer than `largest` groups in all. The draw fills the step until it reaches one of the two numbers.
+   * Returns an empty list if no step up to the last allowed one lacks groups.
    */
   function drawFor(state: CurriculumState, minVersion: PolicyVersion): DrawRequest[] {
     const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
@@ -138,9 +139,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Repeats a draw that the log holds only in part, with the tasks that the first attempt used: requests all rollouts
-   * of its groups up to the last one in the log, also those that are in the log already. Groups after that one are left
-   * to a later draw; but an evaluation is one draw, so all of its groups are requested.
+   * Repeats a draw whose requests are only in part in the log, with the tasks that the first attempt used. The repeated
+   * draw requests every rollout of the draw's groups up to the last group in the log, including the rollouts that are
+   * in the log already. A later draw requests the remaining groups. An evaluation is one draw: all of its groups are
+   * requested here.
    */
   function drawAgain(
     state: CurriculumState,

@@ -188,7 +188,10 @@ export function obey(state: CurriculumState, { order, reason }: ControlObeyed): 
   }
 }
 
-/** True if every draw is complete, its step over and its evaluation completed, so that a drained run can end. */
+/**
+ * True if a drained run can end: weights are published, every draw is complete, every step with groups is over, and
+ * every requested evaluation is completed.
+ */
 export const isDrained = ({ asked, drawn, done, evaluations, version }: CurriculumState): boolean =>
   version !== null &&
   asked.size === 0 &&

@@ -201,8 +201,8 @@ export function nextTally(
 }
 
 /**
- * Returns whether plain arithmetic finds an answer right that the mathematics grader judged; undefined if arithmetic
- * cannot decide, or another grader judged the answer.
+ * Returns true if plain arithmetic finds the answer right, false if wrong; undefined if arithmetic cannot decide, or if
+ * a grader other than the mathematics grader judged the answer.
  */
 export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
   how === 'integer' || how.startsWith('math-verify') ? checkByArithmetic(answer, truth) : undefined

@@ -10,7 +10,7 @@ import type { Metrics, TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 
 interface Open {
-  /** Index, from 0, of the trajectory's turn that is under way, or of the next turn between two. */
+  /** Index, from 0, of the trajectory's turn that is under way; between two turns, that of the next one. */
   readonly turn: number
   readonly attempt: number
   readonly contextTokens: number

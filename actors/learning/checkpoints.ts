@@ -1,5 +1,6 @@
 /**
- * Writes what a step leaves on disk: the weights that engines load, and checkpoints, most of them beside training.
+ * Writes what a step leaves on disk: the weights that engines load, and checkpoints. Most checkpoints are written while
+ * training continues.
  *
  * in   the trainer after a step; the checkpoints that the log knows
  * out  weights.published; checkpoint.saved once a checkpoint is complete on disk; removes files that are no longer kept
@@ -139,8 +140,9 @@ export function checkpoints(options: CheckpointsOptions) {
     },
 
     /**
-     * Begins a checkpoint that is written beside training, after the one before it. Resolves once the next step may
-     * begin, also if the checkpoint fails. @throws the error of an earlier checkpoint: the third failure in a row
+     * Waits until the previous checkpoint has ended, then begins one that is written while training goes on. Resolves
+     * once the next step may begin, also if the checkpoint fails. @throws the error of an earlier checkpoint that was
+     * the third failure in a row
      */
     async saveBeside(trainer: Trainer, state: Failed): Promise<void> {
       await writing?.ended

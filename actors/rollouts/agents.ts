@@ -3,7 +3,7 @@
  * because actors may not import the gateway.
  *
  * in   requests to lead a rollout, or to dismiss its agent
- * out  the facts of its calls; at its end rollout.finished, and the reward or answer.verify
+ * out  the facts of the agent's calls; at the agent's end rollout.finished, and either the reward or answer.verify
  */
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { RecipeConfig } from '../../config'
@@ -48,7 +48,7 @@ export const ownerKey = (request: OwnerRequest): string => {
   }
 }
 
-/** How rollouts of a recipe are led, for the coordinator. */
+/** Returns the coordinator's option `agents`; no option if the recipe has no section `agent`. */
 export const agentsOf = ({ agent }: RecipeConfig): { readonly agents?: { readonly isGraded: boolean } } =>
   agent === undefined ? {} : { agents: { isGraded: agent.reward === 'grader' } }
 

@@ -39,8 +39,8 @@ export interface GatheredGroup {
   readonly size: number
   /**
    * The group's deadline: `afterMs` ms after the time `from`. Two facts replace this object and so restart the
-   * deadline: a member's `rollout.started`, if `waitsForStart`, and a new owner's claim of the partition, since nobody
-   * worked on the group just before it.
+   * deadline: a member's `rollout.started`, if `waitsForStart`, and a new owner's claim of the partition, since no
+   * process worked on the group just before the claim.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
   /** True if the deadline waits until every member has started or ended, since members may wait long in a queue. */

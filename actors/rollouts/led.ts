@@ -16,7 +16,7 @@ interface OpenCall {
 export interface Led {
   /** Number of the latest opening of the rollout's session; -1 before the first. */
   readonly opening: number
-  /** Numbers that no call and no turn has had yet. */
+  /** One more than the highest number of any call, and of any turn, of the rollout so far; 0 before the first. */
   readonly nextCall: number
   readonly nextTurn: number
   /** Calls of this opening that have no answer. */

@@ -102,8 +102,8 @@ async function take(
 }
 
 /**
- * Records run.started if the log has none, or run.resumed if `resumes`; then starts the learner. Resolves with false,
- * having done neither, if another process was elected meanwhile.
+ * Records run.started if the log has none, or run.resumed if `resumes`; then starts the learner and resolves with true.
+ * If another process was elected meanwhile, it records and starts nothing, and resolves with false.
  */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope

@@ -87,7 +87,7 @@ async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEn
   }
 }
 
-/** Returns the environment that the run's latest start or resume with one recorded; undefined if none did. */
+/** Returns the environment in the latest run.started or run.resumed that has one; undefined if none has one. */
 async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | undefined> {
   const { oldest, next } = await journal.offsets('runs', 0)
   let last: ToolEnvironment | undefined

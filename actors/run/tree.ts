@@ -2,8 +2,7 @@
  * The supervision tree of a run: which supervisor has which children, and what it does when one gives up.
  *
  *   root
- *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator, grouper) per
- * partition
+ *   ├─ coordination   renderer (process) · scheduler · dispatcher · verifier · owner (coordinator and grouper)
  *   ├─ inference      an actor per engine (owns its process) ── the inference behaviour · token-reader (process)
  *   ├─ tools          an actor per sandbox (owns its processes) ── the tool executor
  *   └─ learning       trainer (process) · evaluator · curriculum · learner

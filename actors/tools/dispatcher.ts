@@ -18,9 +18,12 @@ import { LeaseClock } from './leaseClock'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** Time in ms without a report about it after which an executor, or a call, counts as lost. Default: 5000. */
+  /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /** Upper bounds on waiting calls and their arguments' bytes; a call above is dropped. Defaults: 65,536, 256 MiB. */
+  /**
+   * Upper bounds on the number of waiting calls and on the bytes of their arguments. A new call that would exceed one of
+   * them is dropped. Defaults: 65,536 and 256 MiB.
+   */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */
@@ -67,7 +70,7 @@ type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
 /** `lingerMs` of a dispatcher's host: inputs that come within it are decided about together. */
 export const DISPATCH_LINGER_MS = 5
-/** Upper bounds on the calls of one command and, unless it is a single call, on their bytes. */
+/** Upper bounds on the calls of one `tools.assign` and on their bytes; a single call may have more bytes. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 

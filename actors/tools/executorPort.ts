@@ -3,9 +3,9 @@
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
  * Invariant: at most `lanes` (the number of workers) calls run at once. At most lanes + 128 calls are held, running or
- * waiting: 64 that are asked for in advance, and 64 in case two dispatchers overlap. A call beyond that is dropped, and
- * its lease at the dispatcher ends; so does the lease of a call that cannot be run at all. No call begins after
- * `leave`.
+ * waiting: 64 that are asked for in advance, and 64 in case two dispatchers overlap. A further call is dropped without
+ * an answer, so its lease at the dispatcher ends; so does the lease of a call for which the machine had no memory. No
+ * call begins after `leave`.
  */
 import type { ExecuteTool, OfferSlots, SandboxOffer } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
