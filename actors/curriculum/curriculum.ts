@@ -139,10 +139,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Repeats a draw whose requests are only in part in the log, with the tasks that the first attempt used. The repeated
-   * draw requests every rollout of the draw's groups up to the last group in the log, including the rollouts that are
-   * in the log already. A later draw requests the remaining groups. An evaluation is one draw: all of its groups are
-   * requested here.
+   * Repeats a draw that the log holds only in part, with the tasks that the first attempt used. Requests every rollout
+   * of its groups up to the last group in the log, also those that are in the log already; a later draw requests the
+   * remaining groups. An evaluation is one draw, so all of its groups are requested here.
    */
   function drawAgain(
     state: CurriculumState,

@@ -20,10 +20,7 @@ import { toolKey } from './toolPort'
 export interface DispatcherOptions {
   /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /**
-   * Upper bounds on the number of waiting calls and on the bytes of their arguments. A new call that would exceed one of
-   * them is dropped. Defaults: 65,536 and 256 MiB.
-   */
+  /** Upper bounds on waiting calls and on their arguments' bytes; a call above is dropped. 65,536 and 256 MiB. */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */

@@ -32,7 +32,7 @@ interface Open {
 }
 
 const LEVELS: readonly SandboxLevel[] = ['none', 'degraded', 'full']
-/** Time in ms, besides a call's own timeout, without an answer after which it is asked again: it may have been lost. */
+/** Time in ms that is added to a call's own timeout; a call without an answer for that sum is sent again. */
 const AGAIN_MS = 60_000
 
 /**

@@ -2,7 +2,7 @@
  * Dispatcher of a judge's front: the dispatcher of tool calls, which also ends running calls that nobody waits for and
  * lets executors join only if their programs run in one environment.
  *
- * in   those of the dispatcher        out  those of the dispatcher; tools.abort, executor.refused
+ * in   the inputs of dispatcher.ts        out  the outputs of dispatcher.ts; tools.abort, executor.refused
  * Invariant: all executors that have calls have environments with the digest of the executor that joined first. When no
  * executor is left, the next one to join sets the digest.
  */
