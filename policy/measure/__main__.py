@@ -1,13 +1,15 @@
-"""Measures the peak memory of one training step on the CPU, by category, and the time of others, in a process of its own.
+"""Measures training steps on the CPU in a process of its own: one step's peak memory by category, other steps'
+processor time.
 
 In: a JSON object on the command line: `model` (transformers config), `lengths` of the sequences, `microBatchTokens`, `dtype`,
-`checkpointing`, `lora` (rank or null), `gradientReduction`; `memory`: false leaves the memory unmeasured; `timed`: batches {lengths,
-microBatchTokens} whose time is measured in `rounds` rounds; `resident`: measure the process too; `flops`: count operations.
-Out: one JSON line from rank 0: `peak`, bytes by category; `timed`, see timing.py; `residentBytes`, growth since imports; `flops` of a
-step by torch's operations.
-Invariants: bytes are those of tensors and depend neither on the allocator nor on other processes: torch's MemTracker counts the
-categories and, for several ranks, the peak; for one rank the peak is what allocated.py counts. The first step is not
-measured: AdamW's moments exist in every later one.
+`checkpointing`, `lora` (rank or null), `gradientReduction`; `memory`: false skips `peak`; `timed`: batches {lengths,
+microBatchTokens} whose time is measured in `rounds` rounds; `resident`: also report `residentBytes`; `flops`: also
+report `flops`.
+Out: one JSON line from rank 0: `peak`, bytes by category; `timed`, see timing.py; `residentBytes`, the process's peak
+resident memory minus that after the imports; `flops`, FLOPs of one step for each torch operation.
+Invariants: `peak` counts bytes of tensors, so it depends neither on the allocator nor on other processes. torch's
+MemTracker counts the categories and, for several ranks, the total; for one rank allocated.py counts the total. The
+first step is not measured, because AdamW's moments exist only from the second step on.
 Several ranks: `python -m torch.distributed.run --standalone --nproc-per-node N -m measure JSON`.
 """
 
@@ -33,7 +35,7 @@ from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.ranks.shards import local_shard
 from troupe_policy.trainer.trainer import Trainer
 
-# Our names of the tracker's categories of tensors that outlive a micro-batch.
+# Tensors that outlive a micro-batch: our name of each category, and the tracker's name.
 STATIC = {"gradients": "Gradient", "optimizer": "Optstate"}
 
 
@@ -116,7 +118,7 @@ def peak(trainer: Trainer, step: Any) -> dict[str, int]:
 
 
 class _Tracker(MemTracker):
-    """Registers no hook on the gradient of a frozen parameter, which torch refuses, gathered ones of several ranks included."""
+    """MemTracker without hooks on the gradients of frozen parameters: torch refuses such hooks."""
 
     def _track_module_params_and_buffers(self, module: torch.nn.Module, install_grad_hooks: bool = True) -> tuple[int, int]:
         for parameter in module.parameters():
@@ -141,6 +143,6 @@ def resident_bytes(field: str) -> int:
 
 if __name__ == "__main__":
     main()
-    # Gloo's threads are not joined at the interpreter's end, which sometimes aborts the process: it ends here instead.
+    # The process ends here: gloo's threads are not joined at the interpreter's end, which sometimes aborts a process.
     sys.stdout.flush()
     os._exit(0)

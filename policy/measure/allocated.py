@@ -1,8 +1,9 @@
-"""Peak of what a step allocates, by the events of torch's profiler.
+"""Measures the most memory that a step holds allocated at one moment, from the events of torch's profiler.
 
-In: a function that runs the step. Out: bytes. Invariant: the step runs as in training. Under a dispatch mode, such as torch's
-MemTracker, autograd adds two gradients of one weight in new memory instead of in place: a peak that no training has.
-One rank only: gloo's threads free tensors of which the profiler is not told.
+In: a function that runs the step. Out: bytes. Invariant: the step allocates what it allocates in training. Under a
+dispatch mode, such as torch's MemTracker, it would allocate more: autograd then adds two gradients of one weight in new
+memory instead of in place. One rank only: with several, gloo's threads free tensors, and the profiler does not record
+that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def most_allocated(step: Callable[[], object]) -> int:
-    """Largest sum of bytes that `step` has allocated and not freed, gradients included: an update drops them."""
+    """Largest number of bytes that `step` has allocated and not yet freed. Gradients count: each step allocates them
+    anew.
+    """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         step()
     events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]

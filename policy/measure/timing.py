@@ -1,9 +1,9 @@
-"""Processor time of training steps, by micro-batch, in one process that measures several batches in turn.
+"""Measures the processor time of training steps and of their micro-batches, for several batches in one process.
 
-In: a trainer, batches of sequence lengths with a bound on the tokens of their micro-batches, the number of rounds. Out: for each
-batch the seconds of its micro-batches in order, of its update and of the whole step: for each the least of these rounds.
-Invariants: the batches take turns, so that other work on the machine meets all of them. Processor time of this process with all its
-threads leaves out waiting for a processor and for other ranks.
+In: a trainer, batches of sequences with their step options, the number of rounds. Out: for each batch the seconds of
+each micro-batch in order, of the updates and of the whole step; each number is the least of all rounds. Invariants:
+every round steps once on each batch, so that other work on the machine slows all batches alike. Processor time counts
+all threads of this process, and leaves out waiting for a processor and for other ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def step_seconds(
     trainer: Trainer, batches: list[tuple[list[TrainSequence], GrpoOptions]], rounds: int
 ) -> list[dict[str, Any]]:
     least: list[dict[str, Any]] = [{} for _ in batches]
-    # One more round comes first and does not count: it asks for memory of this size for the first time.
+    # One more round comes first and does not count: in it, memory of this size is allocated for the first time.
     for turn in range(rounds + 1):
         for at, (sequences, options) in enumerate(batches):
             found = _timed(trainer, sequences, options)

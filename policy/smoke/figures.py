@@ -1,4 +1,4 @@
-"""A figure of a smoke check: what was measured, and the bound that it has to keep if it has one."""
+"""A figure of a smoke check: a measured value, with an upper bound, a lower bound or none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """most, least: bounds on the value; None is no bound. A value that is not finite is out of every bound."""
+    """most, least: bounds on the value; None is no bound. A value that is not finite is never ok, even without a bound.
+    """
 
     figure: str
     value: float

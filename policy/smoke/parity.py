@@ -80,8 +80,9 @@ def attention(model: Path, device: torch.device) -> Iterator[Figure]:
 
 
 def kernels(model: Path, device: torch.device) -> Iterator[Figure]:
-    """The kernels for sequences of any length, against sdpa over rows of similar length: log-probabilities, and on a GPU the
-    gradient, in the trainer's dtype there. On a CPU, flex has no backward pass and varlen does not run.
+    """The kernels for sequences of any length, against sdpa over rows of similar length. On a GPU, compares
+    log-probabilities and gradients of varlen and flex in bfloat16; on a CPU, the log-probabilities of flex in
+    float32, because flex has no backward pass there and varlen does not run.
     """
     on_cuda = device.type == "cuda"
     kind = "bfloat16" if on_cuda else "float32"
@@ -96,7 +97,9 @@ def kernels(model: Path, device: torch.device) -> Iterator[Figure]:
 
 
 def compiled(model: Path, device: torch.device) -> Iterator[Figure]:
-    """Compiled layers against uncompiled ones, in float32. On a CPU graphs are captured and not compiled, which takes a minute."""
+    """Compiled layers against uncompiled ones, in float32. On a CPU, torch.compile only captures the graphs (about a
+    minute).
+    """
     want, gradient = graded(new_trainer(model, device, "float32", attention="sdpa"))
     compiling = torch.compile
     if device.type == "cpu":
@@ -111,7 +114,9 @@ def compiled(model: Path, device: torch.device) -> Iterator[Figure]:
 
 
 def graded(trainer: Trainer, backward: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
-    """Log-probabilities of the trained tokens of LENGTHS, and the gradient of their sum by parameter."""
+    """Log-probabilities of the trained tokens of the LENGTHS sequences, and for each parameter the gradient of their
+    sum.
+    """
     micro = micro_batch_of(trainer)
     trainer.drop_gradients()
     with torch.set_grad_enabled(backward):
@@ -150,7 +155,7 @@ def new_trainer(model: Path, device: torch.device, kind: str, checkpointing: boo
 @torch.no_grad()
 def trained_logprobs(model: Path, device: torch.device, kind: str, precision: str = "highest") -> Tensor:
     """Log-probabilities of the trained tokens of LENGTHS as the trainer computes them, float32, longest sequence first.
-    precision: of float32 products, as torch names it; the trainer itself sets "high" (TF32) on a GPU.
+    precision: torch's name for the precision of float32 products; the trainer itself sets "high" (TF32) on a GPU.
     """
     trainer = new_trainer(model, device, kind)
     torch.set_float32_matmul_precision(precision)

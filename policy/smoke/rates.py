@@ -35,7 +35,7 @@ def head(model: Path, device: torch.device) -> Iterator[Figure]:
     dense: list[float] = []
     ours: list[float] = []
     with torch.no_grad():
-        for _ in range(8):  # in turns, so that a slow moment of the machine meets both
+        for _ in range(8):  # in turns, so that a slow moment of the machine slows both
             dense.append(timed(lambda: nn.functional.linear(hidden, weight), device))
             ours.append(timed(lambda: chunked_logprobs(hidden, Head(weight, None), targets), device))
     ratio = sorted(a / b for a, b in zip(ours[1:], dense[1:], strict=True))[len(ours) // 2 - 1]
@@ -53,7 +53,9 @@ def generation(model: Path, device: torch.device) -> Iterator[Figure]:
 
 
 def training(model: Path, device: torch.device) -> Iterator[Figure]:
-    """Tokens/s of a GRPO step with bfloat16 products and activation checkpointing, and the utilization that this means."""
+    """Tokens/s of a GRPO step with bfloat16 products and activation checkpointing; for a GPU in PEAK_TFLOPS also its
+    MFU.
+    """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     trainer = new_trainer(model, device, "bfloat16", checkpointing=True)

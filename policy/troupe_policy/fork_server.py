@@ -28,11 +28,11 @@ from typing import Any
 from .child_process import end_with_parent
 from .library_settings import set_library_variables
 
-# What the processes import: the modules of every service that needs torch.
+# Modules that are imported before the first fork: those of every service that needs torch.
 PRELOADED = ("torch", "troupe_policy.model.init_model", "troupe_policy.engine.service", "troupe_policy.trainer.service", "troupe_policy.server")
 # Upper bound on the first line of a connection, in bytes: environment variables can be long.
 MAX_LINE_BYTES = 4 * 1024 * 1024
-# Bytes of this process's own command line that are kept free for the command lines of its processes.
+# Length that --title gives this process's command line, so that a forked process has room to write its own over it.
 TITLE_BYTES = 4096
 
 
@@ -90,8 +90,8 @@ class ForkServer:
 
     def read(self, connection: Connection) -> None:
         """Reads a connection's first line and nothing after it, because what follows is the process's stdin. Forks when
-        the lines of both connections are read. Closes a connection that ends within its first line, has too long a one,
-        or one that is no request.
+        the lines of both connections are read. Closes a connection that ends within its first line, or whose first line
+        is too long or not a request.
         """
         try:
             peeked = connection.socket.recv(65536, socket.MSG_PEEK)
@@ -143,7 +143,7 @@ class ForkServer:
 
 def run(stdio: Request, stderr: Request, parent: int) -> None:
     """Turns this forked child into the requested process, with its streams, environment, working directory and
-    arguments in a session of its own, runs the module's `main`, and exits with the exit code of that.
+    arguments in a session of its own, runs the module's `main`, and exits with the status that `main` returns.
     """
     status = 1
     try:

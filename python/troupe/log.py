@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Run:
-    """A run of a log. `info` is its line as it was listed: state, recipe, step, passAt1, startedAt …"""
+    """One run in a log. `info`: state, recipe, step, passAt1, startedAt … when this object was made."""
 
     def __init__(self, name: str, bus: str | None = None, info: Row | None = None) -> None:
         self.name = name
@@ -88,7 +88,7 @@ def _lines(*args: str) -> list[Row]:
 
 
 def _flat(row: Row) -> Row:
-    """Puts the entries of an inner object beside the others: metrics.loss."""
+    """Replaces each inner object by its entries, under names such as metrics.loss."""
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, dict):

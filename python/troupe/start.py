@@ -1,6 +1,6 @@
 """Starts runs: `troupe train` in a process of its own.
 
-In: a recipe's name or file, options of the command line. Out: the run, when it has ended.
+In: a recipe's name or file, options of the command line. Out: the run, after it has ended.
 """
 
 from __future__ import annotations

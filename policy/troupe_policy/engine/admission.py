@@ -2,8 +2,8 @@
 
 In: a request or a waiting sequence, the ledger. Out: a refusal, or a row.
 A row is the storage of one sequence's keys and values.
-Invariant: an admitted sequence fits the KV budget together with one spare block for each running sequence, so it is not
-preempted at once. A sequence that runs alone may use the whole budget.
+Invariant: after an admission, the KV budget still has room for one more block of each running sequence, so the new
+sequence is not preempted at once. A sequence that runs alone may use the whole budget.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 from .blocks import BlockTables
 from .kv import KvBlocks
 
-# Blocks move when a decode would read more blocks that it does not need than this share of those that it needs.
+# Blocks move when the blocks that a decode would read without need exceed this share of the blocks that it needs.
 SPARE_SHARE = 1 / 4
 
 
@@ -23,7 +23,7 @@ def compact(tables: BlockTables, store: KvBlocks, rows: np.ndarray) -> None:
     """
     mine = np.zeros(len(tables.count) + 1, bool)
     mine[rows] = True
-    needed = mine[tables.owner]  # a free block's owner is -1, which indexes the last entry
+    needed = mine[tables.owner]  # a free block's owner is -1, which indexes the last entry: False
     count = int(tables.count[rows].sum())
     if int(np.flatnonzero(needed)[-1]) + 1 <= count * (1 + SPARE_SHARE):
         return

@@ -4,7 +4,8 @@ In: requests, aborts, releases and new weights, from any thread. Out: events, on
 thread. An iteration runs the posted actions, admits waiting sequences by priority, prefills missing keys, and decodes
 one token for every ready row.
 Invariants: each token is sampled from a decode of the token before it, with a random number that depends only on the
-request's seed and the token's position. A preempted sequence keeps its tokens; only its keys are computed again.
+request's seed and the token's index in its turn. A preempted sequence keeps its tokens; only its keys are computed
+again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Engine:
 
     def update(self, version: int, directory: str, digest: str, keep_kv: bool, manifest: str = "") -> Future[float]:
         """Loads new weights between two iterations. keep_kv: keep the keys and values that older weights computed;
-        without it they are computed again, and those kept for later turns are dropped.
+        without it, those of running sequences are computed again, and those kept for later turns are dropped.
 
         The future resolves with the seconds that the update took, or fails with WeightsError and the old weights in
         place.

@@ -172,8 +172,8 @@ class KvBlocks(Cache):
         [n].
         """
         stores, place = ([*self.keys, *self.values], 0) if self._whole is None else ([self._whole], 2)
-        # Bounds the temporary copies: those of `low`, and those of `high`, are each at most as large as the scratch, or
-        # as one block of every layer if that is larger.
+        # Bounds the two temporary copies, one of `low` and one of `high` blocks: each is at most as large as the
+        # scratch, or as one block of every layer if that is larger.
         step = self.scratch_blocks if self._whole is None else max(1, self.scratch_blocks // len(self.keys))
         for at in range(0, len(low), step):
             one, other = (torch.from_numpy(numbers[at : at + step]).to(self.device) for numbers in (low, high))

@@ -17,8 +17,9 @@ from .kv import KvBlocks
 from .ledger import Ledger
 from .requests import Sequence
 
-# Upper bound on the iterations by which a small prefill is delayed, so that others can join it. Small: fewer than
-# SMALL_PREFILL_TOKENS missing keys in all, in fewer than an eighth as many rows as are ready to decode.
+# Upper bound on the iterations by which a small prefill is delayed, so that more rows can join it. A prefill is small
+# if its rows lack fewer than SMALL_PREFILL_TOKENS keys together, and are fewer than an eighth of the rows that are
+# ready to decode.
 MAX_DELAY_ITERATIONS = 4
 SMALL_PREFILL_TOKENS = 512
 
@@ -43,8 +44,8 @@ class Prefill:
         return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
 
     def run(self) -> None:
-        """Computes at most `batch_tokens` missing keys. A small prefill is delayed, for at most MAX_DELAY_ITERATIONS,
-        so that others join it.
+        """Computes at most `batch_tokens` missing keys. Delays a small prefill by at most MAX_DELAY_ITERATIONS
+        iterations.
         """
         pending = self.pending()
         if not pending:

@@ -54,8 +54,8 @@ class Finished:
     tokens: int32 [n], sampled for this request (without resumed ones), with the stop token. logprobs: float32 [n],
     natural log, under the distribution sampled from. entropies: float32 [n], nats, of those distributions; [0] if
     they are not reported. cached_tokens: number of context tokens whose keys were kept from an earlier turn or copied
-    from the group. started_at: when the request first got a row; it and first_token_at are ended_at if that never
-    happened. Times are ms since 1970.
+    from the group. started_at: when the request first got a row. first_token_at: when its first token was sampled. Each
+    of the two equals ended_at if its event never happened. Times are ms since 1970.
     """
 
     request: Request

@@ -1,10 +1,10 @@
 """`python -m troupe_policy.functions.schemas FILE [NAME …]`: the tools that a Python file defines, as JSON schemas.
 
 Out: one line of JSON: {"tools": [{"name", "description", "parameters"}, …]}, or {"fault", "line"?}. The tools are the
-functions NAME in the order of the arguments; without names, all public functions that the file itself defines, in its
-order. Type hints give the types, the docstring (Google's form, with `Args:`) the descriptions; transformers reads both,
-so that the schema is the one its chat templates expect. Invariant: what the file prints when it is imported goes to
-stderr.
+functions NAME in the order of the arguments; without names, all public functions that the file itself defines, in the
+file's order. Type hints give the types, the docstring (Google's form, with `Args:`) the descriptions; transformers
+reads both, so that the schema is the one its chat templates expect. Invariant: what the file prints when it is imported
+goes to stderr.
 """
 
 from __future__ import annotations

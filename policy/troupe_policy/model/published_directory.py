@@ -50,8 +50,8 @@ def _remove_leftovers(target: Path) -> None:
         name, pid = leftover.name.removesuffix(".tmp").rpartition(".")[::2]
         if not pid.isdigit():
             continue
-        # This process may be writing another target beside this one; of this target it writes only one directory at a
-        # time.
+        # A temporary directory of this process is a leftover only if it is this target's: other targets may be being
+        # written.
         is_gone = name == f".{target.name}" if int(pid) == os.getpid() else not _is_alive(int(pid))
         if is_gone:
             shutil.rmtree(leftover, ignore_errors=True)

@@ -43,7 +43,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def publish(state: TrainingState, directory: Path) -> dict:
     """Publishes the weights, in the dtype that the state names, and returns their manifest. Collective.
 
-    Raises OSError or CheckpointError on rank 0, and CheckpointError trainer.failed on every other rank with it.
+    If rank 0 cannot write, it raises OSError or CheckpointError, and every other rank CheckpointError trainer.failed.
     """
     ranks, lora, leads = state.ranks, state.lora, state.ranks.is_leader
     dtype = DTYPES[state.published_dtype]
@@ -181,10 +181,10 @@ def load(
 ) -> dict:
     """Loads a checkpoint, or weights alone, and returns its manifest. Raises CheckpointError with the state unchanged.
 
-    expected: sha256 that the manifest must have; empty for a checkpoint of which the log has none. refuse: called with
-    the manifest on rank 0 before anything changes. If it raises CheckpointError, every rank raises it.
-    Two exceptions: a checkpoint of format 1 whose optimizer state does not fit its own weights leaves the weights
-    loaded and the optimizer fresh, and a file that changes while it is read leaves the state undefined.
+    expected: sha256 that the manifest must have; empty turns the check off. refuse: called with the manifest on rank 0
+    before anything changes. If it raises CheckpointError, every rank raises it. Two exceptions: a checkpoint of format
+    1 whose optimizer state does not fit its own weights leaves the weights loaded and the optimizer fresh, and a file
+    that changes while it is read leaves the state undefined.
     """
     state.writer.wait_until_copied()
     manifest, problem = None, None
