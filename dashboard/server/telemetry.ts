@@ -36,7 +36,7 @@ export class Telemetry {
     this.#next = places.map(({ offset }) => offset)
   }
 
-  /** Tokens that an engine sampled a second over its last statuses; null before there are two. */
+  /** Tokens per second that an engine sampled over its last `rateOver` statuses; null for fewer than two statuses. */
   tokensPerSecond(engine: string): number | null {
     const statuses = this.engines.get(engine) ?? []
     const [first, last] = [statuses[0], statuses.at(-1)]

@@ -2,8 +2,8 @@
  * Driver `docker`: containers of a Docker engine, over its HTTP API (DOCKER_HOST, or the default socket).
  *
  * in   specifications with an image that the engine has        out  environments
- * Invariant: the driver never pulls an image. A container has the capabilities of one of the driver `oci`, Docker's own
- * seccomp profile, and labels that name the run, the epoch and the process that owns it.
+ * Invariant: the driver never pulls an image. A container gets the same capabilities as one of the driver `oci`,
+ * Docker's own seccomp profile, and labels that name the run, the epoch and the process that owns the container.
  */
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'

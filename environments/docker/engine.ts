@@ -3,8 +3,8 @@
  *
  * in   requests        out  JSON, streams; for attach and exec the raw connection
  * Invariant: every request has a deadline (default 60 s) for its answer's header. The body has none here: a caller that
- * needs one gives a signal. An answer of 400 or more is an EngineError with the engine's own message. Nothing is
- * fetched from a registry here.
+ * needs one gives a signal. A status of 400 or more is thrown as an EngineError with the engine's own message. Nothing
+ * is fetched from a registry here.
  */
 import { existsSync } from 'node:fs'
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'

@@ -1,5 +1,5 @@
 /**
- * The end of a tar(1) process, and its input.
+ * Feeds a tar(1) process, and waits for its end.
  *
  * in   a process of tar      out  a promise of its end, which has the end of its stderr if it fails
  */
@@ -7,7 +7,7 @@ import type { ChildProcess } from 'node:child_process'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-/** Upper bound on the characters of stderr that an error has: the last ones. */
+/** Upper bound on the characters that an error quotes from the end of tar's stderr. */
 const stderrTailChars = 2048
 
 /**

@@ -2,7 +2,7 @@
 
 in   connections to 127.0.0.1:3128 in the environment's network namespace
 out  the same bytes on the socket `proxy`
-Invariant: of the environment's namespaces this process is in that of the network alone. It dies with its parent: the
+Invariant: of the environment's namespaces, this process joins the network namespace alone. It dies with its parent: the
 keeper, or Troupe's process for the driver `docker`. At most 64 connections are open; a further one is closed at once.
 """
 
@@ -36,7 +36,8 @@ def start(inside):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         listener = listen(inside.pidfd)
         os.write(write, b"ready")
-        # The keeper's descriptors too: a request that this process held open would never seem answered.
+        # Closes the keeper's descriptors too: a request whose connection this process held open would never seem
+        # answered.
         os.closerange(0, listener.fileno())
         os.closerange(listener.fileno() + 1, 4096)
         serve(listener)

@@ -4,8 +4,8 @@
  * in   connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py)
  * out  HTTP and CONNECT
  * Invariant: a host is reached only if an entry names it, or if its address lies in a listed range. A listed name whose
- * address is this machine's, private or link-local is refused, unless a listed range has it. Listed addresses may lie
- * anywhere.
+ * address is this machine's, private or link-local is refused, unless a listed range contains that address. A listed
+ * address is reached wherever it lies.
  */
 import { lookup } from 'node:dns/promises'
 import { closeSync, constants, openSync } from 'node:fs'

@@ -2,8 +2,8 @@
  * Bounds the store of snapshots: the one that was used longest ago is removed first.
  *
  * in   the store, its largest size        out  a store of at most that size, but for snapshots in use
- * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. One that is about
- * to be mounted by another process may be: its start fails, and the caller makes the files again.
+ * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. A snapshot that
+ * another process is about to mount may be removed: that start fails, and its caller makes the files again.
  */
 import {
   existsSync,

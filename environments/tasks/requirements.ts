@@ -1,10 +1,10 @@
 /**
  * Says what a task needs of a driver, and what a driver cannot give.
  *
- * in   a Task, the capabilities of a driver        out  needs, each with the reason why the driver cannot give it
+ * in a Task, the capabilities of a driver out needs, each with the reason why the driver cannot give it, or none
  * Invariant: a task without a refused need runs as Harbor's documentation says, except that it has no network if it
- * names no network mode. Troupe never runs a task with less isolation or fewer resources than it asks for without
- * saying so.
+ * names no network mode. Where Troupe runs a task with less isolation or fewer resources than the task asks for, it
+ * says so.
  */
 import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'

@@ -1,5 +1,5 @@
 /**
- * Decides how a rollout ended whose agent has ended, and finds its reward.
+ * Decides how a rollout ended, once its agent's program has ended, and finds the rollout's reward.
  *
  * in   the program's end, what the session was told and refused, the recipe's source of rewards
  * out  outcome and reason of `rollout.finished`; the facts of the reward

@@ -2,8 +2,8 @@
  * Runs one program of an agent to its end: starts it, keeps what it writes, and leaves no process of it.
  *
  * in   program, arguments, directory, environment, deadline, limits        out  how it ended, and its output
- * Invariant: when the result is there, the program's process group and every process that carries its mark are dead. At
- * most `logBytes` of the output are kept, its beginning; the rest is counted.
+ * Invariant: when the result is there, the program's process group and every process with the program's mark in its
+ * environment are dead. At most `logBytes` of the output are kept, its beginning; the rest is counted.
  */
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'

@@ -110,7 +110,7 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
       const { text, tail, bytes } = readOutput(output, logBytes)
       return {
         ...{ how: how ?? (ended.code === null ? 'signal' : 'exit'), ...ended, output: text, outputBytes: bytes },
-        // Both streams go to one file: its last line stands for either.
+        // Both streams go to one file, so its last line serves as that of each stream.
         ...{ lastError: '', lastLine: lastLine(tail) },
       }
     },

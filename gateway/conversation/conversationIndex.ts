@@ -50,7 +50,7 @@ export interface ConversationIndexOptions {
 export class ConversationIndex {
   /** Recorded conversations by their digest. */
   private readonly seen = new Map<string, Seen>()
-  /** Digest with the whole last answer, by the digest with the answer without its thinking. */
+  /** Maps the digest of a conversation whose last answer lacks its thinking to the digest with the whole answer. */
   private readonly whole = new Map<string, string>()
   private readonly ends = new Map<number, string>()
   private readonly lengths = new Map<number, number>()

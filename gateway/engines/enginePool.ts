@@ -36,7 +36,7 @@ export type PoolRequest = Omit<GenerateRequest, 'resumedTokens'>
 export type PoolGeneration = Omit<Generation, 'finish'> & {
   readonly engine: EngineId
   readonly finish: 'stop' | 'length'
-  /** True if several engines made it; `text` is then only the last one's. */
+  /** True if several engines generated the answer; `text` is then only the last engine's part. */
   readonly isJoined: boolean
 }
 

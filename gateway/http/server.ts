@@ -235,7 +235,7 @@ function routesOf(options: ServerOptions) {
     if (match === null) throw noRoute(request, pathname)
     const named = match[1] === undefined ? undefined : decodeURIComponent(match[1])
     const route = match[2]!
-    // These routes need no session; where calls need a key, they do too.
+    // These routes need no session. If calls need a key, these routes need one too.
     const isOfNoSession = route === 'models' || route === 'messages/count_tokens'
     if (isOfNoSession && key !== undefined && !isGatewayKey(keyOf(request))) await sessionOf(request, named)
     if (route === 'models' && request.method === 'GET') return sendJson(response, 200, modelsBody(model))

@@ -47,7 +47,7 @@ export function decontaminator(n: number): Decontaminator {
 function* gramsOf(text: string, n: number): Generator<string> {
   const words = wordsOf(text)
   if (words.length < n) {
-    // The prefix `=` keeps the whole of a short text apart from a part of a longer one.
+    // The prefix `=` marks a whole short text, so that it never equals n words inside a longer text.
     yield `= ${words.join(' ')}`
     return
   }

@@ -2,7 +2,7 @@
  * Turns the instances of environment families into tasks, with training and evaluation kept apart.
  *
  * in   instances of both splits, by family       out  a task for every index of a split
- * Families take turns, so that every step and every evaluation has equally many tasks of each. An index past a family's
+ * Families take turns, so that a step or an evaluation has about equally many tasks of each. An index past a family's
  * last instance starts again at its first. Invariant: pure; no question of the evaluation is trained on, in any spacing
  * or case; every instance has an id of its own.
  */

@@ -41,7 +41,9 @@ export function filesIn(store: Layers, snapshot: string): readonly ManifestEntry
   return manifest && [...manifest.values()].filter(({ path }) => !path.startsWith(shellState))
 }
 
-/** Content of a regular file of a snapshot; undefined if there is none, or the store lacks the snapshot. */
+/**
+ * Content of the regular file `path` in a snapshot; undefined if the snapshot has no such file, or the store lacks it.
+ */
 export function bytesIn(store: Layers, snapshot: string, path: string): Buffer | undefined {
   if (readManifest(store, snapshot)?.get(path)?.kind !== 'file') return undefined
   let fd: number

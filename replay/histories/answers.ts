@@ -4,8 +4,8 @@
  *
  * in   the facts of one partition of `trajectories`, in the log's order
  * out  violations; for each fact whether it counts
- * Basis: an owner decides by a prefix of this partition, so its decision may be out of date, but never ahead of the
- * counted facts before it. A decision that is ahead is reported only if an ignored fact explains it.
+ * Basis: an owner decides from the counted facts before its decision, perhaps without the newest of them. A decision
+ * that needs a fact which is not among them is reported only if an ignored fact would have supplied it.
  */
 import type { Fact, GroupClosed, RolloutRequested, TrajectoryFact } from '../../messages/facts'
 import { type GroupId, groupOf, memberOf, type TrajectoryId, trajectoryId } from '../../messages/ids'
@@ -112,7 +112,7 @@ export class Answers {
     return counts
   }
 
-  /** Accuses a current decision that is ahead of what counts before it, if an ignored fact explains it. */
+  /** Reports a current decision that needs a fact which does not count, if an ignored fact would have supplied it. */
   private judge(fact: Decision, rollout: ModelRollout, place: string): void {
     const { ignored } = rollout
     const ahead = (why: string, ...keys: readonly string[]) => {
@@ -179,7 +179,7 @@ export class Answers {
 const keyOf = (fact: { readonly type: string; readonly turn?: number; readonly call?: number }): string =>
   `${fact.type}#${fact.turn ?? ''}${fact.call === undefined ? '' : `#${fact.call}`}`
 
-/** Keys of what has to count before a turn is asked. */
+/** Keys of the facts that have to count before turn `turn` is asked. */
 const keysBefore = (turn: number): readonly string[] => [`turn.completed#${turn - 1}`, `context.appended#${turn - 1}`]
 
 const callKeys = (ignored: ReadonlyMap<string, string>, turn: number): readonly string[] =>

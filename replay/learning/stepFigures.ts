@@ -2,7 +2,7 @@
  * Sums up the rollouts of each training step from the rows of a run's index, without reading the log.
  *
  * in   summaries of trajectories        out  figures by step
- * Invariant: for a step without running rollouts, figures that `runProgress` folds from the same log too are equal.
+ * Invariant: for a step without running rollouts, a figure that `runProgress` also computes has the same value there.
  */
 import { errorRate } from '../../actors/curriculum/errorRate'
 import { groupOf } from '../../messages/ids'

@@ -44,7 +44,7 @@ export interface TopTable {
   readonly top: number
   /**
    * `afterTool`: number of sampled tokens among the first `afterToolTokens` of a turn after a tool response.
-   * `topAfterTool`: the part of them that is among the top.
+   * `topAfterTool`: how many of these are among the top.
    */
   readonly afterTool: number
   readonly topAfterTool: number

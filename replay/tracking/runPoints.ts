@@ -29,7 +29,7 @@ export interface Point {
 export interface Tracker {
   /** Called before any point; called again if it fails with a retriable error. */
   begin(started: RunStarted): Promise<void>
-  /** Stores those of the points that it does not have. Once it resolves, all of them are stored. */
+  /** Stores the points that the tracker does not have yet. When the promise resolves, all `points` are stored. */
   keep(points: readonly Point[]): Promise<void>
   /** Called when the run has finished and all its points are stored. */
   end?(finished: RunFinished): Promise<void>

@@ -2,9 +2,9 @@
  * TensorBoard as a tracker: event files in `DIR/RUN`, written directly.
  *
  * in   points of a run        out  one event file of the run, which only grows
- * Invariant: the file itself is the commit. Beside each point's values stands its key, as the tag `troupe/point`; a
- * restart cuts off a frame that was not written whole and leaves out the points whose keys the file has, so nothing is
- * lost or repeated.
+ * Invariant: the file itself says which points it holds: each point's values are followed by its key, under the tag
+ * `troupe/point`. A restart cuts off a frame that was not written whole and skips points whose keys the file has, so
+ * nothing is lost or repeated.
  */
 import { mkdir, open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'

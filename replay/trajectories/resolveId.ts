@@ -1,7 +1,8 @@
 /**
  * Resolves the id that a person typed: an exact id; else the only id that begins with the text or whose last part is
  * the text; else the only one that ends with it; else the only one that contains it.
- * Invariant: text that fits several ids by the first of these rules that fits any id is refused, with up to 8 of them.
+ * Invariant: the first of these rules that any id meets decides; if several ids meet it, the error lists up to 8 of
+ * them.
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'

@@ -84,7 +84,7 @@ export class RunningActions {
       started.exitCode = code
     }
     for (const stream of [child.stdout, child.stderr]) stream?.setEncoding('utf8').on('data', add)
-    // One that runs stays, however many came after it: it has to be listed, stopped and ended.
+    // An action that still runs is kept, however many came after it, so that it can be listed, stopped and ended.
     const kept = [started, ...this.#of(run)].filter((one, at) => one.endedAt === null || at < mostKept)
     this.#ofRun.set(run, kept)
     return lineOf(started)

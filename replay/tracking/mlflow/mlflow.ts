@@ -2,8 +2,8 @@
  * MLflow as a tracker, over its REST API: one MLflow run for each run, found by its tag `troupe.run`.
  *
  * in   points of a run        out  parameters, metrics by step, tags; the run's status at its end
- * Invariant: the server keeps the commit. Its tag `troupe.kept` has the latest step of each series (the steps, every
- * evaluation) that the server accepted, and travels with the values of that step, so a restart continues after it.
+ * Invariant: the MLflow run's tag `troupe.kept` has the latest step that the server accepted of each series (the steps,
+ * every evaluation). The tag is sent in the same call as that step's values, so a restart continues after that step.
  */
 import type { RunFinished } from '../../../messages/facts'
 import type { Point, Tracker } from '../runPoints'
