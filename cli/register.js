@@ -65,7 +65,8 @@ function keep(file, content) {
 
 const mapMark = '//# sourceMappingURL='
 /**
- * Source maps by the source that this process has required: the map's path; its content once a stack trace needed it.
+ * Source maps by the source file that this process has required: the map's path, or its content once a stack trace
+ * needed it.
  */
 const maps = new Map()
 

@@ -27,7 +27,7 @@ export interface ChatModelOptions {
 export const chatDefaults = { maxTokens: 2048, turns: 16, temperature: 0.7, callsPerTurn: 4, seed: 1 }
 
 const askMs = 5000
-/** Tokens of the context that are reserved for the conversation so far. */
+/** Number of context tokens that are reserved for the conversation so far, beside those of the answer. */
 const promptTokens = 4096
 const longestContext = 32_768
 

@@ -25,7 +25,7 @@ export function gatewayEngines(config: RecipeConfig, modelDirectory: string, log
     ...one,
     async start(signal, env) {
       const engine = await one.start(signal, env)
-      // A server that has the model loaded learns only the version's number.
+      // A server that already has the model's weights only notes their version number.
       await engine.updateWeights(first)
       return engine
     },

@@ -2,8 +2,8 @@
  * Waits for the end of a run that a command made for its own report: a dry run, a rehearsal.
  *
  * in   the run's end, the signals, a bound on the time        out  how it ended, and why
- * Invariant: it does not stop the run. After a signal, or when the time is over, the run still runs: the caller closes
- * it.
+ * Invariant: this function does not stop the run. After a signal, or when the time is over, the caller has to close the
+ * run.
  */
 import type { RunFinished } from '../../messages/facts'
 import type { StopSignals } from './signals'

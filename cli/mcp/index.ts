@@ -80,7 +80,7 @@ function withPlace(words: readonly string[], place: readonly string[]): readonly
 }
 
 /**
- * Runs a command. Exit code 1 with output is an answer too: `why` says so that something is stuck, `diff` that two
+ * Runs a command. Exit code 1 with output is an answer too: `why` exits so when something is stuck, `diff` when the two
  * differ.
  */
 function answerOf(words: readonly string[], timeout: number): Promise<CallToolResult> {

@@ -2,8 +2,8 @@
  * Shortens the batches of a rehearsal's trainer: it computes every sequence, but at most `mostTokens` tokens of each.
  *
  * in   the trainer's calls        out  the same calls, with shorter sequences; how many tokens were left out
- * The batch is read from the log and assembled whole before it comes here. The small model still costs about 20 µs a
- * token on two cores, so a whole batch of the paper (33 million tokens) would take too long.
+ * The learner reads and assembles the batch whole before this trainer shortens it. The small model still costs about 20
+ * µs a token on two cores, so a whole batch of the paper (33 million tokens) would take too long.
  * Invariant: the number of sequences, their groups and their advantages stay; each sequence keeps at least one sampled token.
  */
 import type { Trainer, TrainSequence } from '../../backends/trainer/trainer'

@@ -2,7 +2,8 @@
  * The report of a rehearsal, as text.
  *
  * in   what happened, the estimate's training time, the recipe's numbers        out  lines for a terminal
- * Invariant: a figure that was not measured says where it comes from. The report lists the fields that differ from the recipe.
+ * Invariant: for a figure that was not measured, the report says where the figure comes from. The report lists the
+ * fields that differ from the recipe.
  */
 import type { RecipeConfig } from '../../config'
 import { duration } from '../io/terminal'

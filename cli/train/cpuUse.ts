@@ -65,7 +65,7 @@ function children(): [number, Use][] {
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
       found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {
-      // The process ended meanwhile; its last sample counts.
+      // The process has ended since it was listed; its last sample counts.
     }
   }
   return found

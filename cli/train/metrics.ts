@@ -92,7 +92,8 @@ export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTe
     'evaluation',
   ])
   const alarms = registry.counter('troupe_alarms_total', 'Alarms of the run, by name.', ['alarm'])
-  // A series that begins at its first alarm has no increase; one that begins at 0 has.
+  // Each known alarm's series begins at 0, since Prometheus sees no increase in a series that begins at its first
+  // alarm.
   for (const alarm of knownAlarms) alarms.add({ alarm }, 0)
   const training = registry.gauge('troupe_training', 'Metrics of the last training step.', ['metric'])
   return message => {

@@ -117,7 +117,7 @@ export function trainView(options: TrainViewOptions) {
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${live ? left : ''}`
       if (live || json) return draw(note)
       const now = fx.elapsed()
-      // A line at its beginning, at each quarter, and whenever half a minute has passed without one.
+      // Prints a line when the cold start begins, at each quarter of it, and when half a minute has passed without one.
       if (Math.floor(done * 4) <= quarters && now - coldStartSaidAt < coldStartEveryMs) return
       quarters = Math.floor(done * 4)
       coldStartSaidAt = now

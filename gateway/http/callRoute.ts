@@ -30,7 +30,8 @@ export interface CallRouteParts {
 }
 
 /**
- * Number of responses that wait for a call's answer. One that got it counts; only the last can record that none did.
+ * By call: number of responses that still wait for its answer. One response that gets the answer makes it delivered;
+ * only the last that waits can record that none got it.
  */
 const waiting = new WeakMap<LiveCall, number>()
 
