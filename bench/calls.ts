@@ -28,16 +28,22 @@ const RATIO = 1.25
 const EXECUTORS = 2
 const MIB = 1024 * 1024
 const CORES = availableParallelism()
-/** Part of the time without a kill that a kill at half of the calls explains: the others do the rest. */
+/**
+ * Expected time with a kill at half of the calls, as a multiple of the time without: one executor fewer runs the second
+ * half.
+ */
 const KILL_EXPLAINS = 0.5 + (0.5 * EXECUTORS) / (EXECUTORS - 1)
 
-/** Cores of executor number `n`: as on hosts of its own, each has its share of them. */
+/** Cores of executor number `n`: each executor gets an equal share of its own, as if each ran on another host. */
 const coresOf = (n: number) =>
   Array.from({ length: CORES }, (_, core) => core).filter(core => core % EXECUTORS === n % Math.min(CORES, EXECUTORS))
 
 interface Cost {
   readonly seconds: number
-  /** CPU milliseconds of all processes, a broker's too, for a call. Unlike seconds it hardly depends on other work. */
+  /**
+   * CPU milliseconds per call of all processes, a broker included. Unlike elapsed time, this hardly depends on other
+   * work.
+   */
   readonly cpuMsPerCall: number
   readonly brokerCpuMsPerCall: number
   /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
@@ -177,7 +183,7 @@ function budgetsOf(name: string, measured: Readonly<Record<string, Measured>>, a
   ]
 }
 
-/** Measures the CPU time of this process and all its descendants, which a process that ends takes with it. */
+/** Measures the CPU time of this process and its descendants; an ended one counts only if its parent waited for it. */
 function watchCpu() {
   const now = () => processTree(process.pid).reduce((sum, { cpuMs }) => sum + cpuMs, 0)
   const broker = () =>

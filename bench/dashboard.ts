@@ -129,7 +129,7 @@ export async function bench(): Promise<BenchReport> {
         budgets: [
           atLeast('trajectories in the log', written.trajectories, 100_000),
           atMost('first view after the index exists, seconds', view, 1.5),
-          // One frame of 50 a second.
+          // 0.02 s is one frame at 50 frames per second.
           atMost('a page of 200 rows, median seconds', median(scrolled), 0.02),
           atMost('memory of the server without the mapped log, MB', memory, 300),
           atMost('CPU of the server while a page watches, share of a core', watching, 0.05),

@@ -66,7 +66,7 @@ async function measure(name: Name): Promise<Figures> {
   if (engine !== undefined) await importMinimal(engine, directory)
   const driver = drivers[name].open({ run: 'bench', fx: systemEffects, directory })
   try {
-    await driver.start(spec).then(one => one.stop()) // the first one of a process loads modules
+    await driver.start(spec).then(one => one.stop()) // the first start in a process also loads modules
     return { start: await timedStarts(driver), ...(await timedWork(driver)) }
   } finally {
     await driver.close()

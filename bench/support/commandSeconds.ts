@@ -1,5 +1,5 @@
 /**
- * Seconds that a `troupe` command takes: elapsed, and of processors.
+ * Measures how many seconds a `troupe` command takes: elapsed time and processor time.
  *
  * in   the command's arguments        out  the least of three runs after one that fills caches
  * Invariant: the command ends with 0, else the measurement throws.

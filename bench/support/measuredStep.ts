@@ -102,7 +102,10 @@ export async function measuredStep(asked: StepConfiguration): Promise<MeasuredSt
   return { estimated, measured: peak, ratio: sum / peak.total, estimatedFlops: 2 * work.matrices, ...rest }
 }
 
-/** Measures the processor time of batches, each of which every rank gets the same share of, as the least of `rounds` rounds. */
+/**
+ * Measures the processor time of batches, as the least of `rounds` rounds. Every rank gets the same share of each
+ * batch.
+ */
 export async function measuredTimes(
   asked: StepConfiguration,
   timed: readonly TimedBatch[],

@@ -17,9 +17,12 @@ import { openSandbox, pythonTool } from '../../../sandbox'
 export const RUN = 'calls'
 export const PARTITIONS = 4
 
-/** Joins an executor; returns its end. @param zygotes number of its cores. Default: all that its process may use */
+/**
+ * Joins an executor; resolves with the function that ends it. @param zygotes number of its cores. Default: all that its
+ * process may use
+ */
 export async function openExecutor(bus: Bus, name: string, zygotes?: number): Promise<() => Promise<void>> {
-  // No record of this load is large, so the blobs of one process do.
+  // No record of this load is large enough for a blob, so a blob store in memory is enough.
   const troupe = await openTroupe({ bus, run: RUN, blobs: memoryBlobs(), partitions: PARTITIONS })
   const sandbox = await openSandbox({ ...codeOptions({}), ...(zygotes === undefined ? {} : { zygotes }) })
   const tools = new Map([[pythonTool.name, pythonToolIn(sandbox)]])

@@ -17,7 +17,7 @@ const MANY_SHARE = 1 / 9
 export interface LoadedTrajectory {
   readonly id: TrajectoryId
   readonly calls: number
-  /** Number of its first call. */
+  /** Number of the trajectory's first call. */
   readonly first: number
 }
 

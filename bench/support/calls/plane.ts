@@ -25,7 +25,7 @@ const BATCH = 256
 
 export interface PlaneFigures extends Tally {
   readonly seconds: number
-  /** CPU seconds of this process in that time. */
+  /** CPU seconds that this process used during `seconds`. */
   readonly cpuSeconds: number
 }
 
@@ -97,7 +97,7 @@ export async function runPlane(
   const seconds = (performance.now() - began) / 1000
   const { user, system } = process.cpuUsage(cpu)
   onEnded?.()
-  // What comes late, from an executor whose lease had ended, counts as repeated.
+  // Waits for late answers of executors whose lease had ended; these answers count as repeated.
   await sleep(500)
   await troupe.close()
   return { ...tallyOf(trajectories, answers), seconds, cpuSeconds: (user + system) / 1e6 }

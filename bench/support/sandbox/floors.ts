@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 
 const execute = promisify(execFile)
-/** First user id of the isolated floor, where the benchmark runs as root: beyond those of zygotes. */
+/** First user id of the isolated floor if the benchmark runs as root; it is above the user ids of zygotes. */
 const FLOOR_UID = 215_000
 
 /** Calls per second, and CPU milliseconds per call, which other load on the machine hardly changes. */

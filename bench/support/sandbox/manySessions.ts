@@ -29,7 +29,7 @@ export async function sessions(python: string): Promise<Part> {
       process.stderr.write(`sandbox: sessions: cell ${cell + 1} of ${CELLS}: ${msPerCell.at(-1)!.toFixed(2)} ms\n`)
     }
     const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length
-    // The first cell starts its session's process; the later ones do the same work as one another.
+    // The first cell also starts its session's process, so it is left out; all later cells do the same work.
     const growth = mean(msPerCell.slice(-5)) / mean(msPerCell.slice(1, 6))
     return {
       metrics: {
@@ -48,7 +48,10 @@ export async function sessions(python: string): Promise<Part> {
   }
 }
 
-/** Runs one cell of every session; the number of right answers. A session whose state was lost would count from 0 again. */
+/**
+ * Runs one cell of every session; returns the number of right answers. A session whose state was lost would count from
+ * 0 again.
+ */
 async function runCells(sandbox: Sandbox, cell: number): Promise<number> {
   const code = cell === 0 ? 'import time\nborn = time.time_ns()\nn = 0\nprint(n)' : 'n += 1\nprint(n)'
   let next = 0

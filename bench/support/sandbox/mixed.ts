@@ -25,7 +25,7 @@ type Answered = (result: Result) => boolean
 
 /** Returns the nth program of the load, and what its answer must be. */
 function callOf(n: number, spinners: boolean): { readonly solution: string; readonly isRight: Answered } {
-  const at = (7 * n) % 20 // so that a batch has the kinds in turn
+  const at = (7 * n) % 20 // so that calls of one kind do not follow one another
   if (at === 0 && spinners)
     return { solution: 'while True: pass', isRight: ({ reason }) => reason === 'worker_timeout' }
   if (at < 3 && at > 0) {
