@@ -15,7 +15,7 @@ import type { Readable, Writable } from 'node:stream'
 import { pythonEnvironment } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
-/** What a spawned and a forked process have in common. 'close' comes after the last byte of both outputs. */
+/** Interface that spawned and forked processes share. 'close' comes after the last byte of both outputs. */
 export interface PythonProcess extends EventEmitter {
   readonly pid?: number | undefined
   readonly stdin: Writable
@@ -29,7 +29,9 @@ export interface PythonProcess extends EventEmitter {
 const startMs = 120_000
 /** Milliseconds without a forked process after which a fork server ends. */
 export const idleMs = 10_000
-/** Bytes of the fork server's command line in which its forks write theirs. */
+/**
+ * Number of bytes that the fork server's command line reserves: each fork writes its own command line there, for `ps`.
+ */
 const titleBytes = 4096
 
 export interface ForkServer {
@@ -124,7 +126,8 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
       try {
         const [stdio, stderr] = await Promise.all([connected(path), connected(path)])
         const forked = new Promise<Fork>((resolve, reject) => {
-          // Registered before any await, since the next line may already report the process's end.
+          // Registered before any await, since the fork server's next line of output may already report the process's
+          // end.
           starting.set(id, pid => {
             const fork = new Fork(pid, stdio, stderr)
             forks.set(pid, fork)

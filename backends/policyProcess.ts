@@ -85,7 +85,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const child = await startPython({
     module: 'troupe_policy.server',
     args: parent => argumentsOf(options, socket, parent),
-    // The renderer needs no torch, and torchrun starts the ranks itself.
+    // The renderer needs no torch, and torchrun starts the ranks itself; so neither is forked.
     mayFork: serve !== 'render' && Number(options.options?.ranks ?? 1) === 1,
     python,
     ...(options.env !== undefined && Object.keys(options.env).length > 0 && { env: options.env }),
@@ -241,7 +241,7 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
         if (signal?.aborted) return reject(signal.reason)
         let isLate = false
         const stop = () => call.cancel()
-        // gRPC's own deadline is a time of the wall clock, which may jump.
+        // A timer is used instead of gRPC's own deadline, which is a time of the wall clock and so may jump.
         const cancelTimer = afterAwake(Math.min(timeoutMs, longestTimerMs), () => {
           isLate = true
           call.cancel()

@@ -4,7 +4,8 @@
  * in   a recipe, the number of GPUs that the process sees, the engines and trainer ranks that the process starts
  * out  GPU indices of each engine and of the trainer
  * Invariant: pure; the same recipe and numbers give the same plan. A `hardware.plan` that needs more GPUs than the host
- * has is refused; without one, engines and trainer then share the GPUs. On a host without GPUs they get none.
+ * has is refused; without a plan, engines and trainer share the GPUs if the host has too few for both. On a host
+ * without GPUs they get none.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'

@@ -1,14 +1,14 @@
 /**
  * Estimates pass@k: the expected reward of the best of k answers.
  *
- * in   the rewards of n answers to one problem, k ≤ n        out  the mean of the best over all choices of k of the n
- * answers
+ * in   the rewards of n answers to one problem, k ≤ n
+ * out  the mean of the best over all choices of k of the n answers
  * Invariant: the estimate is unbiased for every k ≤ n; for rewards 0 and 1 it is 1 − C(n − c, k) / C(n, k) with c
  * solved answers (arXiv 2107.03374 eq. 1). The binomials themselves would overflow, so each weight is computed from the
  * previous.
  */
 
-/** @throws RangeError unless 1 ≤ k ≤ the number of rewards */
+/** Returns the expected best reward of k answers. @throws RangeError unless 1 ≤ k ≤ the number of rewards */
 export function expectedBest(rewards: readonly number[], k: number): number {
   const n = rewards.length
   if (!Number.isInteger(k) || k < 1 || k > n) throw new RangeError(`k is ${k}, expected a whole number from 1 to ${n}`)

@@ -3,7 +3,7 @@
  *
  * in   a value that should have the shape
  * out  reader: the same object, its bytes converted to typed arrays; writer: an object to pack, its typed arrays as
- * bytes
+ *      bytes
  * Invariant: a value that passes has every field of its shape that is not optional, each of the right kind. Any other
  * value throws MessageError with the field's path. The reader keeps fields that the shape does not name. The writer
  * drops them from an object that has typed arrays (it builds such an object anew) and keeps them elsewhere.

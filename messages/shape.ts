@@ -1,8 +1,8 @@
 /**
  * Shapes: the fields of a message as data, so that bytes from a bus can be checked against the message's interface.
  *
- * in   a TypeScript interface, as a type parameter       out  the type of the only table that the compiler accepts for
- * it
+ * in   a TypeScript interface, as a type parameter
+ * out  the type of the only table that the compiler accepts for it
  * Invariant: interface and table cannot drift apart. A field, a literal of a union or a `null` that only one of the two
  * has fails to compile. The table alone says which numbers are integers.
  */

@@ -85,7 +85,7 @@ export function policyDirectory(): string {
   return resolve(__dirname, '../policy')
 }
 
-/** Returns the environment of a process of troupe_policy: this process's own, with `more`. */
+/** Returns the environment variables for a process of troupe_policy: those of this process, with `more` added. */
 export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
   return { ...process.env, ...more, ...ours }

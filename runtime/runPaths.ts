@@ -29,7 +29,7 @@ export function pathToday(root: string, recorded: string): string {
   return movedPath(root, fileURLToPath(recorded))
 }
 
-/** Returns where the file lies today that had an absolute path when it was recorded. */
+/** Returns today's path of a file that a fact names by an absolute path. */
 function movedPath(root: string, path: string): string {
   const [, run, rest] = ofRun.exec(path) ?? []
   if (run === undefined || rest === undefined) return path

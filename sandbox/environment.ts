@@ -2,8 +2,8 @@
  * Describes what programs can import: the interpreter and its packages, with a digest by which two of them are
  * compared.
  *
- * in   an interpreter, the modules that programs were promised      out  versions, a digest, the modules that are
- * missing
+ * in   an interpreter, the modules that programs were promised
+ * out  versions, a digest, the modules that are missing
  * Invariant: the digest covers the interpreter's version and every package named in the description: those of the
  * promised modules and what these require; with `everything`, all that are installed.
  */

@@ -247,8 +247,8 @@ function zygoteSetup(
       PATH: '/usr/local/bin:/usr/bin:/bin',
       LANG: 'C.UTF-8',
       HOME: '/tmp',
-      // With it the zygote resolves symbols at its start, and no child has to. It removes the variable before it
-      // serves.
+      // With LD_BIND_NOW the zygote resolves its libraries' symbols at its start, so that no child has to. The zygote
+      // removes the variable before it serves.
       LD_BIND_NOW: '1',
       TMPDIR: '/tmp',
       // A fixed hash seed makes sets print in the same order in every zygote.

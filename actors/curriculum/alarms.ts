@@ -3,14 +3,14 @@
  *
  * in   step.tallied, alarm.raised, run.resumed        out  the alarms to raise now; why a raised alarm ends the run
  * Invariant: pure. An alarm is due once the rule's metric was beyond the bound in at least `for` steps in a row. It is
- * raised once for that row of steps, and again only after a step within the bound or a resume of the run. A step
- * without the metric is skipped: it neither lengthens nor ends the row. A metric that is NaN is beyond every bound.
+ * raised once for such a series of steps, and again only after a step within the bound or a resume of the run. A step
+ * without the metric is skipped: it neither lengthens nor ends the series. A metric that is NaN is beyond every bound.
  */
 
 import type { Alarm } from '../../config'
 import type { Fact } from '../../messages/facts'
 
-/** What is known about one alarm rule: the steps in a row beyond its bound, and the latest step that had its metric. */
+/** State of one alarm rule: its steps in a row beyond the bound, and the latest step that had its metric. */
 interface Watched {
   /** Number of steps in a row, up to the latest, whose metric was beyond the bound. */
   readonly steps: number

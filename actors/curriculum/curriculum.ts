@@ -92,7 +92,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
-  /** Cache: problems that the current stage trains on, for the stages' state that they were computed from. */
+  /** Cache of the problems that the current stage trains on; valid for the stages' state that is stored with it. */
   let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
@@ -163,8 +163,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Number of the last optimizer step that may get new groups: that of the run, or of the current stage if its number
-   * of steps ends earlier; once the stage is over or an order ends the run, the last step that has groups already.
+   * Returns the number of the last optimizer step that may get new groups: the run's last step, or the last of the
+   * current stage if that comes earlier. Once the stage is over, or an order has ended the run, no further step begins:
+   * then it is the last step that has groups already.
    */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state) || state.ends !== null) return Math.max(state.done, ...state.drawn.keys())

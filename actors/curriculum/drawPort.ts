@@ -50,9 +50,9 @@ export interface DrawOptions {
 }
 
 /**
- * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; if the source has
- * fewer tasks, their number is the bound. After that many, the next task with too long a prompt fails the draw: then
- * the limits are too small, and the tasks are not at fault.
+ * Upper bound on the tasks in a row that a training draw skips because their prompts are too long; the number of the
+ * source's tasks, if that is smaller. If the task after them is too long as well, the draw fails: then the limits are
+ * too small, and the tasks are not at fault.
  */
 const mostPassed = 1000
 

@@ -77,7 +77,10 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return undefined
   }
 
-  /** True if the current stage is over, and the next one, measured to its end, keeps no problem and so cannot begin. */
+  /**
+   * True if the current stage is over and the next one cannot begin, because its measurement has ended and left it no
+   * problem to train on.
+   */
   function isEmptyStage(state: CurriculumState): boolean {
     const next = stages[state.stages.index + 1]
     if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false

@@ -102,8 +102,8 @@ export function checkpoints(options: CheckpointsOptions) {
     pathOf,
 
     /**
-     * Returns the options with which the trainer resumes a call from the checkpoint `from` in its middle; no options if
-     * `from` is undefined.
+     * Returns the options with which the trainer resumes a call from the checkpoint `from`, which was saved in the
+     * middle of that call; no options if `from` is undefined.
      */
     resumeOf(from: KeptCheckpoint | undefined): Pick<PartialCheckpoints, 'resume' | 'resumeManifest'> {
       if (from === undefined) return {}
@@ -191,7 +191,8 @@ export function checkpoints(options: CheckpointsOptions) {
     /** Removes a checkpoint, and the weights of its version unless they are among the newest `keepVersions`. */
     async remove({ name, version }: KeptCheckpoint, newest: PolicyVersion): Promise<void> {
       const aside = pathOf(`.${name}.removed`)
-      // The directory gets another name first: one that is removed in part would be taken for a whole checkpoint.
+      // The directory is renamed first: a directory that was removed only in part would be taken for a whole
+      // checkpoint.
       await rename(pathOf(name), aside).catch(unlessMissing)
       await rm(aside, { recursive: true, force: true })
       if (version !== null && version <= newest - options.keepVersions) await removeVersion(version)

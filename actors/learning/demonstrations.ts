@@ -23,7 +23,7 @@ export interface DemonstrationsOptions {
 /** Upper bound on the conversations in one call of the renderer. */
 const perCall = 256
 
-/** @throws TroupeError config.no_data if no conversation fits the context */
+/** Renders the demonstrations batch by batch. @throws TroupeError config.no_data if no conversation fits the context */
 export async function* renderedDemonstrations(options: DemonstrationsOptions): AsyncGenerator<SftExample> {
   const { renderer, conversations, tools, contextTokens, log } = options
   let kept = 0

@@ -159,7 +159,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   async function train(trainer: Trainer, request: TrainRequest, signal: AbortSignal): Promise<Decision> {
     const { epoch } = request
     const { step } = request.batch.started
-    // Before the step is computed: a step that waits with its result would be lost in a crash.
+    // Waits for disk space before the step is computed: if it waited afterwards, a crash would lose the step's result.
     await rejectOnAbort(room.forStep(hasCheckpoint(step)), signal)
     const computed = await steps.compute(trainer, request)
     if ('fault' in computed) {

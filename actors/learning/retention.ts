@@ -5,8 +5,8 @@
  * out  the checkpoints to remove, oldest first
  * Invariant: the newest `keep` checkpoints stay, and so does every checkpoint that is needed: the newest one of a
  * completed step, and the bases from which the open step, the steps since that checkpoint and the last finished step
- * (completed or rejected) were computed. No other has to stay for a stage's reference policy, which is part of every
- * checkpoint that was saved in the stage.
+ * (completed or rejected) were computed. No other checkpoint has to stay for a stage's reference policy, which is part
+ * of every checkpoint that was saved in the stage.
  */
 import type { PolicyVersion } from '../../messages/ids'
 

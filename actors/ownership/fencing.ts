@@ -4,7 +4,7 @@
  *
  * in   a behaviour
  * out  the same behaviour without the facts that an owner wrote after another process had claimed its partition, and
- * without those that a learner, curriculum or evaluator wrote after another process had taken it over
+ *      without those that a learner, curriculum or evaluator wrote after another process had taken it over
  * Invariant: whether a fact counts follows from its epoch (log offset of its writer's claim) and the claims before it
  * in its own partition, so every refold (rebuilding a state from the log) finds the same. Facts without an epoch count.
  */

@@ -25,7 +25,7 @@ export interface AgentParts {
   readonly renderer: Renderer
   readonly fx: Effects
   readonly log: Log
-  /** Called when no agent can be led any more. */
+  /** Called with the error after which no agent can be run any more. */
   readonly onFailed: (error: Error) => void
 }
 
@@ -52,7 +52,10 @@ export const ownerKey = (request: OwnerRequest): string => {
 export const agentsOf = ({ agent }: RecipeConfig): { readonly agents?: { readonly isGraded: boolean } } =>
   agent === undefined ? {} : { agents: { isGraded: agent.reward === 'grader' } }
 
-/** Port of an owner: renders, and passes requests for agents on. `agents`: absent if the coordinator leads. */
+/**
+ * Makes an owner's port: it renders by itself, and passes requests for agents on to `agents`, which is absent if the
+ * coordinator leads the rollouts.
+ */
 export function ownerPort(render: Port<RenderRequest>, agents?: Agents): Port<OwnerRequest> {
   return async (request, signal) => {
     if (request.kind === 'render') return render(request, signal)

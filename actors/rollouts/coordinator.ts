@@ -56,8 +56,8 @@ export interface CoordinatorOptions {
   /** Time in ms after which the verifier is asked again for a finished rollout without a reward. Default: 30,000. */
   readonly verifyTimeoutMs?: number
   /**
-   * Present if agents lead the rollouts. `isGraded`: a grader judges their texts; else the agent's end brings the
-   * reward.
+   * Present if agents lead the rollouts. `isGraded`: true if a grader judges the agents' texts; false if the reward
+   * comes with the agent's end.
    */
   readonly agents?: { readonly isGraded: boolean }
 }

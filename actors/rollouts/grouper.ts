@@ -82,9 +82,9 @@ const foldedWithinMs = 5000
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const clock = new ActiveClock()
   /**
-   * Deadlines of the open groups at the last tick. The clock measures the wait of each deadline object, and a refold
-   * (the state is rebuilt from the log) creates new objects: an old one with the same start is used again, with its
-   * wait.
+   * Deadlines of the open groups at the last tick. The clock measures how long each deadline object has waited. A
+   * refold (rebuilding the state from the log) makes new objects; then the old object with the same start is used
+   * again, which keeps its measured wait.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
   /**

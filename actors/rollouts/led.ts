@@ -1,8 +1,9 @@
 /**
- * What the coordinator keeps of a rollout that an agent leads through the gateway.
+ * State that the coordinator keeps for a rollout that an agent leads through the gateway.
  *
  * in   session.opened, call.started | finished, turn.asked of one trajectory
- * out  counts and texts of the latest opening; the numbers that the next opening begins with
+ * out  counts and texts of the latest opening (each agent that works on the rollout opens its session anew); the numbers
+ *      that the next opening begins with
  * Invariant: facts of an earlier opening, of an attempt that another replaced, and repeated facts change nothing. The
  * tokens of a call are in its own facts: `turn.completed` of an agent's call adds nothing.
  */

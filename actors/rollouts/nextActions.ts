@@ -46,19 +46,20 @@ export interface RenderRequest {
 }
 
 /**
- * Asks for an agent that leads the rollout to its end; its facts follow from its calls, `rollout.finished` is the last.
+ * Asks for an agent that leads the rollout to its end. The agent's calls are recorded as facts; the last fact is
+ * `rollout.finished`.
  */
 export interface LeadRequest {
   readonly kind: 'lead'
   readonly request: RolloutRequested
   readonly epoch: Epoch
-  /** Number of the opening that the agent gets, and of its first call and turn. */
+  /** Number that the new opening of the rollout's session gets; below: the numbers of its first call and first turn. */
   readonly opening: number
   readonly call: number
   readonly turn: number
 }
 
-/** Asks for the end of the rollout's agent, whose rollout is over. */
+/** Asks to end the agent of a rollout that is over. */
 export interface DismissRequest {
   readonly kind: 'dismiss'
   readonly trajectory: TrajectoryId
@@ -76,8 +77,8 @@ export interface NextActions {
 }
 
 /**
- * Adds the rollout's next actions to `out`. With `isDue`, of the tool calls without an answer only those for which it
- * returns true are asked; refused calls are answered in any case.
+ * Adds the rollout's next actions to `out`. If `isDue` is given, a tool call without an answer is asked only if `isDue`
+ * returns true for it; refused calls are answered in any case.
  */
 export function addNextActions(
   rollout: Rollout,

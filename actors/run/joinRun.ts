@@ -84,7 +84,7 @@ async function take(
     case 'inference':
       return startInference(scope, { model: modelThere(options.config, options.modelDirectory), name })
     case 'tools':
-      // Tools that an embedding program passes in run no code of this host's interpreter.
+      // Tools that come from an embedding program do not run code in this host's interpreter.
       if (options.tools === undefined && runsCode(options)) {
         await checkEnvironment(scope.troupe.journal, options.config, options.acceptCode)
       }

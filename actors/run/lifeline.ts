@@ -3,7 +3,7 @@
  *
  * in   how to start the process
  * out  the process that is alive; calls to onUp after a start, and to onDown when the process died or could not be
- * started
+ *      started
  * Invariant: as for `processActor`. Deprecated: start a run's processes under its supervision tree (tree.ts).
  */
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'

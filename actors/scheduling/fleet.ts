@@ -45,6 +45,7 @@ export class EngineFleet {
   readonly #clock = new ActiveClock(longestNapMs)
 
   /**
+   * Starts with no engine joined.
    * @param silentMs milliseconds without a sign of life after which an engine has to leave
    * @param behindMs milliseconds after one engine has loaded new weights at which an engine without them has to leave,
    * if turns wait for them

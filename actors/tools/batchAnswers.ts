@@ -18,9 +18,9 @@ interface Batch {
 }
 
 /**
+ * Makes a function that takes a call's answer and its key. It resolves with the messages of the whole batch for the
+ * first call of a batch, and with undefined for the others.
  * @param ended builds the report to the dispatcher that the calls with these keys have ended
- * @returns a function that takes a call's answer and its key. It resolves with the messages of the whole batch for the
- * first call of a batch, and with undefined for the others
  */
 export function batchAnswers(
   windowMs: number,

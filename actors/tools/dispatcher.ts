@@ -20,7 +20,10 @@ import { toolKey } from './toolPort'
 export interface DispatcherOptions {
   /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /** Upper bounds on waiting calls and on their arguments' bytes; a call above is dropped. 65,536 and 256 MiB. */
+  /**
+   * Upper bounds on the waiting calls and on the bytes of their arguments; a call beyond a bound is dropped. Defaults:
+   * 65,536 calls and 256 MiB.
+   */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */
@@ -65,7 +68,7 @@ export interface DispatcherState {
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** `lingerMs` of a dispatcher's host: inputs that come within it are decided about together. */
+/** `lingerMs` of a dispatcher's host: time in ms; inputs that arrive within it are handled together. */
 export const DISPATCH_LINGER_MS = 5
 /** Upper bounds on the calls of one `tools.assign` and on their bytes; a single call may have more bytes. */
 const maxBatch = 64
@@ -79,7 +82,8 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // At most a quarter of a lease counts per input: a suspension must not drop every executor.
+      // One input advances the clock by at most a quarter of a lease: the first input after the process was suspended
+      // must not drop every executor.
       clock: new LeaseClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -109,7 +113,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       }
       return nothing
     },
-    // Once for all calls and ends that came together: most executors then get several calls in one command.
+    // Runs once after all calls and ends that came together, so that most executors get several calls in one command.
     settle(state) {
       state.clock.settle()
       return { facts: [], commands: assign(state, limits.leaseMs) }

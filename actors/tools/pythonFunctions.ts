@@ -114,7 +114,7 @@ async function beside(python: string, cwd: string, stdin: string, timeoutMs: num
   const ended = new Promise<{ exitCode: number | null; signal: string | null; error?: Error }>(done => {
     child.once('error', error => done({ exitCode: null, signal: null, error }))
     child.once('exit', (exitCode, by) => {
-      killGroup(child) // what the call left behind would hold the pipes open
+      killGroup(child) // processes that the call left running would keep the pipes open
       done({ exitCode, signal: by })
     })
   })

@@ -58,7 +58,7 @@ export function breaker({ most, tries, isLate }: BreakerOptions) {
         isAgain = true
       } finally {
         running--
-        // A call that is made again takes its place in front of the others first.
+        // A late call that is repeated first rejoins the queue, at its head (`turn`), which admits the next call.
         if (!isAgain) admit()
       }
     }

@@ -117,7 +117,7 @@ async function answer(
 /** Returns the directory of a version; undefined if it is gone, or if a symbolic link leads to it. */
 async function unlinked(folder: string, version: string): Promise<string | undefined> {
   try {
-    // The operator may have moved `weights` as a whole to another disk, behind a link; what lies in it may be no link.
+    // The operator may have moved `weights` as a whole to another disk, behind a link; nothing in it may be a link.
     const wanted = join(await realpath(folder), version)
     return (await realpath(wanted)) === wanted ? wanted : undefined
   } catch {

@@ -1,8 +1,8 @@
 /**
  * Bytes that autograd keeps from the forward pass of one micro-batch to its backward pass.
  *
- * in   the architecture of a Llama or Qwen2 model, how a rank trains it        out  bytes of one layer, of the whole
- * model
+ * in   the architecture of a Llama or Qwen2 model, how a rank trains it
+ * out  bytes of one layer, of the whole model
  * Invariant: each term is a tensor that transformers' LlamaDecoderLayer or the trainer's packed attention saves,
  * counted once where two operations save the same memory. `bench estimate` and tests/config/estimate compare the sums
  * with measured steps.

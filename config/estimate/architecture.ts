@@ -9,8 +9,8 @@ import { asError, TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
 
 /**
- * @throws TroupeError config.no_architecture if the recipe has no architecture and the model's config.json cannot be
- * read
+ * Returns the fields of the model's transformers config. @throws TroupeError config.no_architecture if the recipe has
+ * no architecture and the model's config.json cannot be read
  */
 export function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
   if (model.from === 'random') return model.config

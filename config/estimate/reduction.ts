@@ -2,8 +2,8 @@
  * Resolves `train.gradientReduction`, the time at which ranks sum their gradients: the recipe's value, or for `auto`
  * the one that fits the GPUs' memory.
  *
- * in   a resolved recipe; its sizes where its model's transformers config is known        out  the value, and its
- * origin
+ * in   a resolved recipe; its sizes where its model's transformers config is known
+ * out  the value, and its origin
  * Invariant: `auto` is `update` only if there are several ranks on GPUs, the recipe names its hardware, and the trainer
  * with whole gradients and what else lies on the GPU at that time take at most nine tenths of its memory by the
  * estimate. A run records the value, so that a resume keeps it.

@@ -1,8 +1,8 @@
 /**
  * Work of the trainer: floating-point operations and bytes of a micro-batch and of an optimizer update, on one rank.
  *
- * in   a model's shape, how it is trained, lengths of the sequences        out  operations, bytes; seconds by given
- * rates
+ * in   a model's shape, how it is trained, lengths of the sequences
+ * out  operations, bytes; seconds by given rates
  * Invariant: each term is a product or a transfer that the trainer makes (model/logprobs.py, batch/packed_attention.py,
  * FSDP2). Operations on single numbers (norms, activations, softmax) are not counted: the rates contain them, since
  * their number grows with the tokens, as that of the products does. `bench estimate` compares the seconds with measured

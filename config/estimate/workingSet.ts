@@ -1,8 +1,8 @@
 /**
  * Estimates the largest memory that a micro-batch takes beyond a rank's own weights, gradients and AdamW's moments.
  *
- * in   how a rank computes one micro-batch        out  bytes at the peak, and the phase of the step in which they are
- * taken
+ * in   how a rank computes one micro-batch
+ * out  bytes at the peak, and the phase of the step in which they are taken
  * Invariant: the phases (`Moment`) are those of grpo_step.py: the head's forward and backward pass (model/logprobs.py),
  * a layer's, the sum of a layer's gradients, the gradient of the embedding. The result is the phase with the largest
  * sum. Several ranks (FSDP2): the embedding and the head are gathered during the whole micro-batch, a layer and the

@@ -2,8 +2,8 @@
  * The recipe's correction for tokens that were not sampled from π_old, the trainer's policy before the step: π_engine,
  * which sampled them, differs by kernels and precision and, with `rollout.maxStaleness`, by the age of its weights.
  *
- * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`        out  one correction and its
- * band
+ * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`
+ * out  one correction and its band
  * Invariant: the three fields name the same mechanism, importance_weight.py; a recipe names at most one of them.
  */
 import { z } from 'zod'

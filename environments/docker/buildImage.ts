@@ -13,7 +13,10 @@ import { environmentError } from '../drivers/errors'
 import type { BuildOptions } from '../images/buildImage'
 import type { DockerDriver } from './dockerDriver'
 
-/** @throws TroupeError environment.no_image: the engine's own message, and the end of what the build printed */
+/**
+ * Builds the image, or takes it from the engine's cache; resolves with its id. @throws TroupeError environment.no_image
+ * with the engine's own message and the end of what the build printed
+ */
 export async function buildDockerImage({ engine }: DockerDriver, options: BuildOptions): Promise<string> {
   const { file, context, timeoutMs, signal } = options
   const name = `troupe-build:${createHash('sha256').update(file).digest('hex').slice(0, 32)}`
@@ -34,7 +37,7 @@ export async function buildDockerImage({ engine }: DockerDriver, options: BuildO
   return (await engine.call<{ Id: string }>('GET', `/images/${name}/json`)).Id
 }
 
-/** Reads the build's progress, a JSON object a line. */
+/** Reads the build's progress, one JSON object per line. */
 async function outcome(answer: Readable): Promise<{ readonly error?: string; readonly log: string }> {
   let [rest, log] = ['', '']
   let error: string | undefined

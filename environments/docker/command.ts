@@ -80,7 +80,7 @@ export async function runCommand(
     return ending(isGone ? 'lost' : 'rejected', wall(), { reason: thrown.message })
   }
   const output = readFrames(socket, maxOutputBytes)
-  socket.on('error', () => {}) // the connection's end says the same
+  socket.on('error', () => {}) // an error is ignored: the connection's end reports it
   if (input.length > 0) socket.end(input)
   let isLate = false
   const kill = async () => {

@@ -17,14 +17,20 @@ import { Engine, EngineError, engineAddress } from './engine'
 import { canForward, type Forwarder, openForwarder } from './forwarder'
 import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
 
-/** As in keeper/kernel.py: Docker's default without NET_RAW, MKNOD and AUDIT_WRITE. */
+/**
+ * Capabilities of a container, the same as in keeper/kernel.py: Docker's default without NET_RAW, MKNOD and
+ * AUDIT_WRITE.
+ */
 const capabilities = [
   ...['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'SETGID', 'SETUID', 'SETPCAP', 'NET_BIND_SERVICE'],
   ...['SYS_CHROOT', 'SETFCAP'],
 ]
 const label = 'troupe.environment'
 
-/** Says why there is no engine to use; undefined: there is an address, which may still not answer. */
+/**
+ * Returns why this machine has no Docker engine to use; undefined if an address is known, whether or not an engine
+ * answers there.
+ */
 export const dockerMissing = (address = engineAddress()): string | undefined =>
   address === undefined ? 'no Docker engine: DOCKER_HOST is not set and /var/run/docker.sock is not there' : undefined
 
@@ -37,7 +43,7 @@ export const dockerCapabilities = (): DriverCapabilities => ({
   snapshots: true,
 })
 
-/** @throws TroupeError environment.unavailable */
+/** Makes the driver. @throws TroupeError environment.unavailable if no engine's address is known */
 export function dockerDriver(options: DriverOptions): DockerDriver {
   const address = engineAddress()
   if (address === undefined)
@@ -130,7 +136,7 @@ export class DockerDriver implements EnvironmentDriver {
     }
   }
 
-  /** The image's id and defaults. @throws TroupeError environment.no_image */
+  /** Looks up the image's id and defaults. @throws TroupeError environment.no_image */
   private async image(name: string | undefined): Promise<DockerImage> {
     if (name === undefined)
       throw environmentError('environment.no_image', 'the driver docker needs an image, and the task names none')
@@ -189,10 +195,12 @@ export class DockerDriver implements EnvironmentDriver {
   }
 }
 
-/** The shell and `cat` that keep the container alive. */
+/** Number of processes that keep the container alive: the shell and `cat`. */
 const firstProcesses = 2
 
-/** Names this boot of this machine: a pid means nothing elsewhere. */
+/**
+ * Returns an id of this machine's present boot, by which a recorded pid is told from one of another machine or boot.
+ */
 function bootId(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()

@@ -43,7 +43,7 @@ export interface ContainerParts {
 export class DockerEnvironment implements Environment {
   private stopped: Promise<void> | undefined
   private isKilled = false
-  /** Rises with each kill: a command that began before the kill counts as lost, unless it succeeded. */
+  /** Number of kills so far. A command that began before a kill counts as lost, unless it succeeded. */
   private life = 0
 
   constructor(
@@ -51,7 +51,7 @@ export class DockerEnvironment implements Environment {
     readonly spec: EnvironmentSpec,
     private readonly parts: ContainerParts,
   ) {
-    parts.lifeline.on('error', () => {}) // the container has died; commands say so
+    parts.lifeline.on('error', () => {}) // an error is ignored: the container has died, which its commands report
     parts.lifeline.resume().unref()
   }
 
@@ -98,7 +98,7 @@ export class DockerEnvironment implements Environment {
     const { engine, container, image, below, snapshots } = this.parts
     const { life } = this
     try {
-      // Paused, so that what is hashed is what is committed.
+      // The container is paused meanwhile, so that the files that are hashed are those that are committed.
       if (!this.isKilled) await engine.call('POST', `/containers/${container}/pause`)
       try {
         const manifest = await changesOf(engine, container, below)

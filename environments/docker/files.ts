@@ -48,7 +48,7 @@ export async function upload(engine: Engine, container: string, source: string, 
     ...[...rename, '--null', '--verbatim-files-from', '--files-from=-'],
   ]
   const tar = spawn('tar', words, { stdio: ['pipe', 'pipe', 'pipe'] })
-  tar.stdin.on('error', () => {}) // tar's exit code says why
+  tar.stdin.on('error', () => {}) // an error is ignored: tar's exit code reports it
   tar.stdin.end(list)
   const request = { query: { path: where }, stream: tar.stdout as Readable, deadlineMs: transferMs }
   try {

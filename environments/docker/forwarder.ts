@@ -25,7 +25,10 @@ const startMs = 30_000
 export const canForward = (): boolean =>
   process.platform === 'linux' && process.geteuid?.() === 0 && engineAddress()?.startsWith('unix:') === true
 
-/** @throws TroupeError environment.unavailable: the engine runs elsewhere; environment.start_failed */
+/**
+ * Starts the proxy and the forwarder of a container. @throws TroupeError environment.unavailable if the engine runs on
+ * another machine; environment.start_failed
+ */
 export async function openForwarder(
   engine: Engine,
   container: string,

@@ -54,7 +54,9 @@ export class SnapshotStore {
     renameSync(`${file}.new`, file)
   }
 
-  /** @throws TroupeError environment.no_image */
+  /**
+   * Finds a snapshot by its digest. @throws TroupeError environment.no_image if its image or its manifest is missing
+   */
   async find(digest: string): Promise<KeptSnapshot> {
     if (/^[0-9a-f]{64}$/.test(digest) && (await this.has(digest))) {
       const { image, manifest } = JSON.parse(readFileSync(this.file(digest), 'utf8'))

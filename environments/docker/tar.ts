@@ -120,7 +120,7 @@ function reader(stream: Readable) {
       rest = rest.subarray(size)
       return taken
     },
-    /** At least one byte and at most `most`. */
+    /** Reads at least one byte and at most `most`; undefined at the end of the stream. */
     async some(most: number): Promise<Buffer | undefined> {
       if (rest.length === 0 && !(await fill())) return undefined
       const taken = rest.subarray(0, most)

@@ -27,7 +27,7 @@ export interface EnvironmentLimits {
   readonly cpus?: number
   readonly memoryMb: number
   readonly processes: number
-  /** Space for what the environment changes. */
+  /** Upper bound on the disk space that the environment's changes take, MiB. */
   readonly storageMb?: number
 }
 
@@ -89,7 +89,7 @@ export interface ExecResult {
 export interface Snapshot {
   readonly digest: string
   readonly files: number
-  /** Size of the changed files. */
+  /** Size of the changed files in bytes. */
   readonly bytes: number
 }
 

@@ -34,9 +34,9 @@ export interface KeeperConfig {
 }
 
 export interface RequestOptions {
-  /** Sent after the header; the connection stays open, since its end would end a command. */
+  /** Bytes to send after the header. The connection stays open, since its end would end a command. */
   readonly bytes?: Uint8Array
-  /** Sent after the header; the end of the stream ends the request. */
+  /** Stream to send after the header. Its end ends the request. */
   readonly stream?: Readable
   readonly deadlineMs: number
   readonly signal?: AbortSignal | undefined
@@ -78,7 +78,7 @@ export class Keeper {
     child.stderr.setEncoding('utf8').on('data', text => {
       errors = (errors + text).slice(-4096)
     })
-    child.stdin.on('error', () => {}) // the keeper has died; `ended` says so
+    child.stdin.on('error', () => {}) // an error is ignored: the keeper has died, which `ended` reports
     const late = () =>
       environmentError('environment.start_failed', `environment ${config.name} did not start in ${startDeadlineMs} ms`)
     try {

@@ -32,7 +32,7 @@ export const ociCapabilities = (): DriverCapabilities => ({
   snapshots: true,
 })
 
-/** @throws TroupeError environment.unavailable */
+/** Makes the driver. @throws TroupeError environment.unavailable if this machine cannot run it (`ociMissing`) */
 export function ociDriver(options: DriverOptions): KeptDriver {
   const runc = findRunc()
   const missing = ociMissing(runc)

@@ -17,7 +17,7 @@ export interface Store {
   readonly root: string
   readonly images: string
   readonly live: string
-  /** runc's state. */
+  /** Directory of runc's state. */
   readonly state: string
 }
 
@@ -47,7 +47,7 @@ export function openStore(directory = snapshotsRoot()): Store {
 export const imageDirectory = (store: Store, name: string): string => join(store.images, encodeURIComponent(name))
 
 export interface Image {
-  /** Equal ids mean equal files. */
+  /** Id of the image's files: equal ids mean equal files. */
   readonly id: string
   readonly rootfs: string
   /** Digest of the layer over `rootfs`, for an image that was built here. */
@@ -63,7 +63,7 @@ export const hasImage = (store: Store, name: string): boolean =>
 export const localBase = 'local programs'
 export const localDefaults: ImageDefaults = { env: { LANG: 'C.UTF-8' }, workdir: '/app' }
 
-/** @throws TroupeError environment.no_image */
+/** Finds an unpacked image by its name. @throws TroupeError environment.no_image if the store has none of this name */
 export function findImage(store: Store, name: string): Image {
   const directory = imageDirectory(store, name)
   if (!existsSync(join(directory, 'image.json')))

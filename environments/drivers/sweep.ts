@@ -76,7 +76,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // It has died meanwhile.
+    // The process has died meanwhile.
   }
 }
 

@@ -34,7 +34,10 @@ export interface BuildOptions {
 
 const limits = { memoryMb: 4096, processes: 1024 } as const
 
-/** @throws TroupeError environment.no_image: an instruction that is not known here or that failed, or no base image */
+/**
+ * Builds the image unless the store has it; resolves with its name. @throws TroupeError environment.no_image if an
+ * instruction is not known here or fails, or if the base image is missing
+ */
 export async function buildImage(driver: KeptDriver, options: BuildOptions): Promise<string> {
   const { file, context, signal } = options
   const text = readFileSync(file, 'utf8')

@@ -33,7 +33,7 @@ const withoutEffect = new Set([
   'MAINTAINER',
 ])
 
-/** @throws TroupeError environment.no_image */
+/** Parses a Dockerfile. @throws TroupeError environment.no_image, with the line, for what is not supported here */
 export function readDockerfile(text: string, file: string): readonly Instruction[] {
   const found: Instruction[] = []
   const variables = new Map<string, string>()
@@ -127,7 +127,7 @@ function logicalLines(text: string): readonly { readonly line: string; readonly 
   return open === undefined ? found : [...found, open]
 }
 
-/** The words of the exec form `["a", "b"]`; undefined for the shell form. */
+/** Returns the words of the exec form `["a", "b"]`; undefined for the shell form. */
 function words(text: string): readonly string[] | undefined {
   if (!text.trim().startsWith('[')) return undefined
   try {

@@ -32,7 +32,10 @@ interface ImageConfig {
   readonly config?: { readonly Env?: readonly string[]; readonly WorkingDir?: string; readonly User?: string } | null
 }
 
-/** @throws TroupeError environment.no_image: the file is no archive of an image, or is damaged */
+/**
+ * Unpacks an archive under the name `name`. @throws TroupeError environment.no_image if the file is no archive of an
+ * image, or is damaged
+ */
 export async function importImage(store: Store, file: string, name: string): Promise<void> {
   if (!existsSync(file)) throw environmentError('environment.no_image', `${file} does not exist`)
   const target = imageDirectory(store, name)
@@ -68,7 +71,7 @@ export async function importImage(store: Store, file: string, name: string): Pro
   }
 }
 
-/** Layers of an archive, lowest first, and what the image says about its commands. */
+/** Reads an archive: its layers, lowest first, and the image's defaults for commands. */
 async function read(file: string, work: string): Promise<{ layers: readonly string[]; config: ImageConfig }> {
   const { stdout } = await run('tar', ['--list', '--file', file], mostOutput)
   const names = new Set(stdout.split('\n').map(name => name.replace(/^\.\//, '')))

@@ -30,7 +30,9 @@ class Inside:
 
 
 def run(inside, request, stdin, is_gone):
-    """Runs the command. It is killed at its deadline, or once `is_gone()` says that the asker has hung up."""
+    """Runs the command. It is killed at its deadline, or once `is_gone()` says that the requester has closed the
+    connection.
+    """
     started = time.monotonic()
     try:
         kernel.setns(inside.pidfd, inside.namespaces)
@@ -108,8 +110,9 @@ def ended(status, started, code=None, signal=None, reason=None, out=None, err=No
 def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
     """Moves bytes until the child has exited and what it wrote is read.
 
-    Returns its wait status, and True if it was killed: at the deadline, or once the asker was gone. After its exit the
-    streams are read until they end or fall silent, for at most DRAIN_SECONDS, since other processes may hold them open.
+    Returns its wait status, and True if it was killed: at the deadline, or once the requester was gone. After its exit
+    the streams are read until they end or fall silent, for at most DRAIN_SECONDS, since other processes may hold them
+    open.
     """
     pidfd = os.pidfd_open(child)
     poll = select.poll()

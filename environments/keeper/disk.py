@@ -1,7 +1,7 @@
 """Limit on an environment's disk space: its changes lie in a file system of that size, on a loop device.
 
-in   a size in MiB; the working directory is the environment's        out  mounts: `disk`, and `disk/upper` also at
-`upper`
+in   a size in MiB; the working directory is the environment's
+out  mounts: `disk`, and `disk/upper` also at `upper`
 Invariant: the mount is in the keeper's own mount namespace, and the device is freed with it (autoclear), also after
 `kill -9`. The file takes the space that is used, and is removed with the directory.
 """
@@ -11,7 +11,7 @@ import subprocess
 
 import kernel
 
-# No journal and no reserve: the file system never outlives its environment. Small ones need many inodes too.
+# No journal and no reserve: the file system never outlives its environment. A small file system needs many inodes, too.
 OPTIONS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", "-i", "8192")
 
 

@@ -81,7 +81,8 @@ def be_first(config, write):
         kernel.drop_capabilities(keep=())
         os.write(write, b"built\n")
         os.closerange(0, 3)
-        # Another program, so that neither the memory nor the command line of the keeper is in the environment.
+        # The first process runs another program, so that neither the memory nor the command line of the keeper is in
+        # the environment.
         os.execve("/bin/sh", ["sh", "-c", WAITS], {"PATH": "/usr/bin:/bin"})
     except BaseException as error:
         os.write(write, f"{type(error).__name__}: {error}\n".encode())

@@ -250,7 +250,7 @@ def answer(connection, value, data=b""):
     try:
         connection.sendall(struct.pack("<I", len(head)) + head + data)
     except OSError:
-        pass  # The asker has gone.
+        pass  # The requester has closed the connection.
 
 
 def say(value):

@@ -99,7 +99,7 @@ class Taken:
                 hides = attribute(under, self.opaque) == b"y"
             else:
                 hides = True
-        # It hides the image's directory of the same name only where the image has one.
+        # The directory hides the image's directory of the same name, if the image has one.
         hides = hides and in_image == "directory"
         os.mkdir(target)
         self.directory(above, under, target, inner, None if hides or in_image != "directory" else below)

@@ -35,7 +35,10 @@ export interface PrepareOptions {
   readonly signal?: AbortSignal
 }
 
-/** @throws TroupeError task.*, environment.* */
+/**
+ * Prepares a task; resolves with its specification and its first snapshot. @throws TroupeError task.* for a task that
+ * cannot be read, environment.* for an environment that cannot be made
+ */
 export async function prepareTask(
   { directory, digest }: TaskEnvironment,
   driver: KeptDriver,
@@ -62,7 +65,10 @@ export async function prepareTask(
   }
 }
 
-/** @throws TroupeError environment.refused: the driver cannot give what the task needs, or it has several steps */
+/**
+ * Refuses a task that rollouts cannot run. @throws TroupeError environment.refused if the driver cannot give what the
+ * task needs, or if the task has several steps
+ */
 async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabilities'>): Promise<void> {
   const refused = rolloutRefusals(task, await driver.capabilities())
   if (refused.length === 0) return

@@ -25,7 +25,7 @@ export interface Restored {
 /** Upper bound on the starts that are tried: a start fails if its snapshot was just removed from the store. */
 const tries = 3
 
-/** @throws TroupeError environment.* */
+/** Starts the environment with the files after the last of the calls. @throws TroupeError environment.* */
 export async function restore(
   prepare: () => Promise<PreparedTask>,
   { calls, timeoutMs }: Pick<EnvironmentAt, 'calls' | 'timeoutMs'>,

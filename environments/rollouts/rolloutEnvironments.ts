@@ -198,7 +198,7 @@ export class RolloutEnvironments {
     while (this.live.size >= this.options.live) {
       const idle = [...this.live].filter(([, { dirty }]) => !dirty).sort(([, a], [, b]) => a.usedAt - b.usedAt)
       const oldest = idle[0]
-      if (oldest === undefined) return // all are at work: the number of workers bounds them
+      if (oldest === undefined) return // all environments run calls: the number of workers bounds how many there are
       await this.drop(oldest[0])
     }
   }

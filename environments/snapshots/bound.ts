@@ -47,7 +47,7 @@ export function touchSnapshot(store: Pick<Store, 'root'>, digest: string, now: n
   try {
     utimesSync(join(store.root, 'layers', `${digest}.manifest`), now / 1000, now / 1000)
   } catch {
-    // It has been removed meanwhile.
+    // The snapshot has been removed meanwhile.
   }
 }
 
@@ -100,7 +100,7 @@ function dropUnused(objects: string, settledBefore: number): number {
   let bytes = 0
   for (const name of readdirSync(objects)) {
     const info = lstatSync(join(objects, name), { throwIfNoEntry: false })
-    // A young one may belong to a snapshot that is just being taken.
+    // A recent object may belong to a snapshot that is just being taken.
     if (info === undefined || info.nlink > 1 || info.ctimeMs > settledBefore) continue
     unlinkSync(join(objects, name))
     bytes += info.size
@@ -134,7 +134,7 @@ function mountedLayers({ live }: Store): ReadonlySet<string> {
           const { lower } = JSON.parse(readFileSync(file, 'utf8')) as { readonly lower: readonly string[] }
           for (const path of lower) found.add(path.split('/').at(-1)!)
         } catch {
-          // It is just being made, or removed.
+          // The environment is just being made, or removed.
         }
   return found
 }

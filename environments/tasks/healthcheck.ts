@@ -9,7 +9,9 @@ import type { Environment } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { HealthcheckToml } from './taskToml'
 
-/** @throws TroupeError environment.start_failed */
+/**
+ * Waits until the check succeeds; returns at once if the task has none. @throws TroupeError environment.start_failed
+ */
 export async function waitUntilHealthy(environment: Environment, check: HealthcheckToml | undefined): Promise<void> {
   if (check === undefined) return
   const { command, interval_sec, timeout_sec, start_period_sec, start_interval_sec, retries } = check

@@ -1,7 +1,8 @@
 /**
  * Says what a task needs of a driver, and what a driver cannot give.
  *
- * in a Task, the capabilities of a driver out needs, each with the reason why the driver cannot give it, or none
+ * in   a Task, the capabilities of a driver
+ * out  needs, each with the reason why the driver cannot give it, or none
  * Invariant: a task without a refused need runs as Harbor's documentation says, except that it has no network if it
  * names no network mode. Where Troupe runs a task with less isolation or fewer resources than the task asks for, it
  * says so.
@@ -10,7 +11,7 @@ import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'
 
 export interface Need {
-  /** Field of task.toml, or file, that asks. */
+  /** Field of task.toml, or file, that states the need. */
   readonly where: string
   readonly what: string
   /** Reason why the driver cannot give it; absent: it can. */
@@ -124,7 +125,7 @@ const networkText = ({ network_mode, saysNetwork }: Task['config']['environment'
 const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
   `the driver ${driver} offers only ${networks.join(', ')}`
 
-/** A task that says nothing about the network gets none: Harbor's default (public) is not a need. */
+/** A task that says nothing about the network gets none: Harbor's default (public) does not count as a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
 

@@ -13,7 +13,10 @@ export type Rewards = Readonly<Record<string, number>>
 
 const mostBytes = 1024 * 1024
 
-/** @throws TroupeError task.no_reward, task.bad_reward */
+/**
+ * Reads the reward files in a directory. @throws TroupeError task.no_reward if there are none, task.bad_reward if one
+ * cannot be used
+ */
 export function readRewards(directory: string): Rewards {
   const json = read(join(directory, 'reward.json'))
   if (json !== undefined) return fromJson(json)

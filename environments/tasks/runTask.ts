@@ -133,7 +133,7 @@ async function solve(
   return environment.exec(request, signal)
 }
 
-/** Makes the environment ready for the next step: the verifier's and the oracle's files are gone. */
+/** Prepares the environment for the next step: removes the verifier's and the oracle's files. */
 async function goOn(environment: Environment): Promise<void> {
   await environment.restart()
   await mustRun(environment, { command: 'rm -rf /tests /solution', user: 'root', cwd: '/', timeoutMs: 60_000 })

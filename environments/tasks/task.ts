@@ -55,7 +55,7 @@ export interface Task {
   readonly unknownFields: readonly string[]
 }
 
-/** @throws TroupeError task.unreadable, task.bad_toml, task.invalid (which lists all faults) */
+/** Loads a task. @throws TroupeError task.unreadable, task.bad_toml, task.invalid (which lists all faults) */
 export function loadTask(directory: string): Task {
   const root = resolve(directory)
   const { document, config } = readConfig(root)

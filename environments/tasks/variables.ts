@@ -9,7 +9,10 @@ import { TroupeError } from '../../runtime/errors'
 
 export type AllowedVariables = Readonly<Record<string, string | undefined>>
 
-/** @throws TroupeError task.variable_refused */
+/**
+ * Returns the variables with their values filled in. @throws TroupeError task.variable_refused for a variable that the
+ * user does not let tasks read
+ */
 export function resolveVariables(
   variables: Readonly<Record<string, string>>,
   allowed: AllowedVariables,
@@ -23,8 +26,8 @@ export function resolveVariables(
       throw new TroupeError('task.variable_refused', {
         boundary: 'config',
         retriable: false,
-        message: `the task's variable ${name} asks for ${wanted} of this process, which is not given to tasks`,
-        hint: `--env ${wanted} gives it, where it is set`,
+        message: `the task's variable ${name} takes its value from ${wanted} in this process's environment, which tasks may not read`,
+        hint: `let tasks read it with --env ${wanted}, if it is set`,
       })
     }),
   )

@@ -24,7 +24,7 @@ const quickMs = 60_000
 /** Longest log of a verifier that is kept, in bytes. */
 const mostLog = 1024 * 1024
 
-/** Writable for the agent's and the verifier's users, as in Harbor. */
+/** Makes the directories of logs, writable for the agent's and the verifier's users, as in Harbor. */
 const makeLogs =
   'mkdir -p /logs/agent /logs/verifier /logs/artifacts && chmod 777 /logs/agent /logs/verifier /logs/artifacts'
 

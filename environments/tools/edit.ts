@@ -14,7 +14,7 @@ type Arguments = Readonly<Record<string, unknown>>
 /** Lines that are shown before and after an edit. */
 const around = 4
 
-/** @param text the file's text; undefined: there is no such file */
+/** Applies one command to a text. @param text the file's text; undefined: there is no such file */
 export function applyEdit(args: Arguments, text: string | undefined): Edited {
   const { command, path } = args
   if (command === 'create') {

@@ -50,7 +50,7 @@ async function directory(environment: Environment, path: string, command: unknow
 
 const sh = (script: string, path: string) => ['sh', '-c', script, 'sh', path]
 
-/** The file's text; null if it is no UTF-8. */
+/** Returns the file's text; null if it is not UTF-8. */
 function textOf({ stdout }: ExecResult): string | null {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(stdout)

@@ -1,8 +1,8 @@
 /**
  * Folds the call facts of a captured session into its tree of calls.
  *
- * in   facts of one session, in the log's order        out  a node for each call of the latest opening, with its
- * children
+ * in   facts of one session, in the log's order
+ * out  a node for each call of the latest opening, with its children
  * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context,
  * the parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
  */

@@ -14,6 +14,7 @@ const maxChars = 10_000
 const fold = (text: string) => normalizeUnicode(text).replace(/\s+/g, ' ').trim().toLowerCase()
 
 /**
+ * Returns the letter that an answer names, or the reason why it names none.
  * @param count number of choices, 2 to 26
  * @param texts the choices' texts, A first
  */

@@ -2,8 +2,8 @@
  * Parses English number words: `twenty-one`, `two and a half`, `five point two`, `5 million`, `seven hundredths`, `3
  * dozen`.
  *
- * in   words in lower case, split at blanks and hyphens        out  the number as LaTeX; undefined if the words are not
- * exactly one number
+ * in   words in lower case, split at blanks and hyphens
+ * out  the number as LaTeX; undefined if the words are not exactly one number
  * Invariant: exact (decimals are never rounded), linear time, never throws.
  */
 import Fraction from 'fraction.js'

@@ -1,10 +1,11 @@
 /**
  * Finds the number that a response gives as its answer, by the two rules with which GSM8K is usually scored.
  *
- * in   the text of the model's turns        out  the number as it is written, without `$` and commas; null if there is
- * none hashes, the strict rule: the number after the last `####` that a number follows after at most 8 blanks, as
- * GSM8K's own solutions end (arXiv 2110.14168 §2). last-number, the lenient rule: the last number of the text, wherever
- * it stands.
+ * in   the text of the model's turns
+ * out  the number as it is written, without `$` and commas; null if there is none
+ * Place `hashes`, the strict rule: the number after the last `####` that is followed, within at most 8 blanks, by a
+ * number, as GSM8K's own solutions end (arXiv 2110.14168 §2). Place `last-number`, the lenient rule: the last number of
+ * the text, wherever it stands.
  * Invariant: linear time, never throws. A `.` or `,` that ends a sentence is not part of the number.
  */
 

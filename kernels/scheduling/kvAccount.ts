@@ -101,7 +101,10 @@ export class KvAccount implements EngineAccount {
   #runningNeedTokens = 0
   readonly #prompts = new Map<GroupId, SharedPrompt>()
 
-  /** @throws RangeError if kvTokens, blockTokens, maxSequences or contextTokens of `spec` is not above 0 */
+  /**
+   * Opens the account of an engine that holds nothing yet. @throws RangeError if kvTokens, blockTokens, maxSequences or
+   * contextTokens of `spec` is not above 0
+   */
   constructor(public spec: EngineSpec) {
     for (const name of ['kvTokens', 'blockTokens', 'maxSequences', 'contextTokens'] as const) {
       if (!(spec[name] > 0))

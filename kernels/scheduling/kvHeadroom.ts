@@ -14,7 +14,7 @@
  * - A trajectory moves only between two turns: after a pause, after its engine left, or if its engine's load is above
  *   another's by a margin.
  * - An engine without a running turn starts the first waiting turn, of whatever size, so no turn starves and no KV
- * idles.
+ *   idles.
  */
 import {
   type EngineView,

@@ -53,8 +53,8 @@ export class Ledger {
   }
 
   /**
-   * @throws RangeError if the engine has joined already, or if kvTokens, blockTokens, maxSequences or contextTokens of
-   * `spec` is not above 0
+   * Adds an engine. @throws RangeError if the engine has joined already, or if kvTokens, blockTokens, maxSequences or
+   * contextTokens of `spec` is not above 0
    */
   join(spec: EngineSpec): void {
     if (this.accounts.has(spec.engine)) throw new RangeError(`engine ${spec.engine} has joined already`)

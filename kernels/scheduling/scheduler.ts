@@ -33,7 +33,7 @@ const defaults: PolicyOptions = {
   reserveShareWithoutPriority: 0.1,
 }
 
-/** @throws RangeError on an unknown policy or an option out of range */
+/** Creates a scheduler with the given policy. @throws RangeError on an unknown policy or an option out of range */
 export function createScheduler(policy: PolicyName, options: SchedulerOptions = {}): Scheduler {
   if (!Object.hasOwn(policies, policy)) {
     throw new RangeError(`unknown scheduling policy '${policy}'; known policies: ${Object.keys(policies).join(', ')}`)

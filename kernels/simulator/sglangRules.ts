@@ -2,9 +2,8 @@
  * Simulates SGLang's scheduler (its defaults, read in 2026): prompts before decodes, in separate steps.
  *
  * - Requests are admitted in order of arrival, if their context fits. While other requests run, the tokens that a
- * request
- *   must compute and may write (counted up to 4096) must also be fewer than the available tokens minus an estimate for
- *   the running requests: the tokens that they may write, times a ratio.
+ *   request must compute and may write (counted up to 4096) must also be fewer than the available tokens minus an
+ *   estimate for the running requests: the tokens that they may write, times a ratio.
  * - The ratio starts at 0.7, falls to 14 % of that over 600 decode steps, and is reset when the engine is idle.
  * - A decode step without memory retracts the requests that have written least (among equals the longest prompt first)
  *   until it has memory. They go to the end of the queue, and their prompts stay in the prefix cache. The ratio is then

@@ -3,8 +3,7 @@
  * arrival (or priority), all within one token budget per step.
  *
  * - A sequence that needs a block when none is free preempts running sequences until it has one: the newest first or,
- * with
- *   priorities, the largest priority value first. It may preempt itself.
+ *   with priorities, the largest priority value first. It may preempt itself.
  * - A preempted sequence goes to the head of the queue (with priorities: to its place in their order) and is computed
  *   again, except for blocks that are still cached.
  * - A request is admitted if its whole context fits. Tokens that it will write are never reserved.

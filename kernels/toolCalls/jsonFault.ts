@@ -4,7 +4,7 @@
  *
  * in   a text
  * out  null if it is JSON and not nested too deep; else the fault, with its character (0-based) unless the text ends
- * there
+ *      there
  * Invariant: one pass, no recursion: neither the length nor the nesting of a hostile text can exhaust the stack.
  */
 

@@ -53,7 +53,7 @@ export interface PastCall {
   readonly snapshot: string | null
 }
 
-/** Place at which a call or a verifier finds the files: an environment of the task, after these calls. */
+/** State of the files on which a tool call or a verifier works: those of the task's environment after `calls`. */
 export interface EnvironmentAt {
   readonly task: TaskEnvironment
   /** All calls that have run in the environment, oldest first. */

@@ -262,8 +262,8 @@ export interface AlarmRaised {
 
 /**
  * Order of a person to a run. pause: no new turn, draw or optimizer step begins; those that run are finished, and
- * deadlines stand still. resume: takes a pause, or a drain, back. drain: no new step is drawn; the run ends once the
- * steps that were drawn are over. abort: the run ends at once.
+ * deadlines stand still. resume: cancels a pause or a drain. drain: no new step is drawn; the run ends once the steps
+ * that were drawn are over. abort: the run ends at once.
  */
 export type ControlOrder = 'pause' | 'resume' | 'drain' | 'abort'
 

@@ -62,7 +62,7 @@ function architectureOf({ config, architecture, path }: PlainObject): PlainObjec
   try {
     return JSON.parse(readFileSync(join(String(path), 'config.json'), 'utf8')) as PlainObject
   } catch {
-    return {} // the check of the recipe says so
+    return {} // the check of the recipe reports it
   }
 }
 

@@ -53,7 +53,7 @@ export interface ReadRecipe {
    * faulty.
    */
   readonly config: RecipeConfig | undefined
-  /** True if the recipe's model is sound. */
+  /** True if the recipe's section `model` has no fault. */
   readonly hasModel: boolean
 }
 

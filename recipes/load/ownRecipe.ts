@@ -4,7 +4,9 @@ import { TroupeError } from '../../runtime/errors'
 
 const names = ['recipe.yaml', 'recipe.yml', 'recipe.ts', 'recipe.js', 'recipe.py']
 
-/** @throws TroupeError cli.no_recipe if there is none, or there are several */
+/**
+ * Returns the path of the project's recipe. @throws TroupeError cli.no_recipe if there is none, or there are several
+ */
 export function ownRecipe(): string {
   const found = names.filter(name => existsSync(name))
   const [only] = found

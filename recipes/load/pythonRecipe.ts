@@ -13,7 +13,10 @@ import type { PlainObject } from '../../runtime/settings/resolveConfig'
 
 const importMs = 60_000
 
-/** @throws TroupeError config.unreadable, with the file and the line; process.no_python */
+/**
+ * Imports the file and returns its dict `recipe`. @throws TroupeError config.unreadable, with the file and the line;
+ * process.no_python
+ */
 export function pythonRecipe(file: string): PlainObject {
   const unreadable = (place: string, why: string, cause?: unknown) =>
     new TroupeError('config.unreadable', {

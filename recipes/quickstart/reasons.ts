@@ -1,8 +1,8 @@
 /**
  * Adds thoughts to demonstrations, for a reasoning-heavy cold start.
  *
- * in   a demonstration's messages and its task        out  the messages, with a `<reason>` before each turn of the
- * model
+ * in   a demonstration's messages and its task
+ * out  the messages, with a `<reason>` before each turn of the model
  * Invariant: calls and answers stay as they are; only text before them is added.
  */
 import type { ChatMessage } from '../../messages/facts'

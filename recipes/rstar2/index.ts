@@ -105,7 +105,7 @@ const paper = {
     dtype: 'bfloat16',
     checkpointing: true,
     ranks: 64,
-    // 8 GPUs a host. Where the hosts meet, only the user knows: --set train.rendezvous=HOST:PORT.
+    // 8 GPUs a host. The user has to name an address at which the hosts meet: --set train.rendezvous=HOST:PORT.
     nodes: 8,
     checkpointEvery: 10,
     keepVersions: 2,

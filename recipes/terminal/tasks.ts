@@ -33,7 +33,10 @@ export interface TerminalTask {
   readonly messages: readonly ChatMessage[]
 }
 
-/** @throws TroupeError task.none, task.cannot_run */
+/**
+ * Makes the task source of a directory. @throws TroupeError task.none if there is no task to train or evaluate on;
+ * task.cannot_run, which lists all tasks that the run cannot run
+ */
 export function terminalTasks(
   directory: string,
   system: string,
@@ -106,7 +109,10 @@ const taskOf = ({ harbor, environment, messages }: TerminalTask): Task => ({
   environment,
 })
 
-/** The directory itself if it is a task, else the tasks directly below it, by name. @throws TroupeError task.none */
+/**
+ * Returns the directory itself if it is a task, else the tasks directly below it, by name. @throws TroupeError
+ * task.none
+ */
 function taskDirectories(directory: string): readonly string[] {
   if (existsSync(join(directory, 'task.toml'))) return [directory]
   const names = existsSync(directory) ? readdirSync(directory).sort() : []

@@ -4,8 +4,8 @@
  * in   messages, failures of handlers and children, requests to stop
  * out  calls of the handler, one at a time; dead letters; an escalation
  * Invariant: until a stop's or a hook's deadline passes, at most one of `start`, a handler and a hook runs at any time,
- * across restarts too. A message that was accepted is handled, or becomes a dead letter, or is dropped because it is a
- * question whose asker has given up. Every promise rejection of this file is handled. The file is longer than 320 lines
+ * across restarts too. A message that was accepted is handled, or becomes a dead letter, or is dropped because it is an
+ * `ask` whose caller has given up. Every promise rejection of this file is handled. The file is longer than 320 lines
  * because the states of one life lose their order when they are spread over files.
  */
 

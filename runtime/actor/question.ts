@@ -1,5 +1,5 @@
 /**
- * A pending `ask` of an actor, on the asker's side.
+ * A pending `ask` of an actor, on the caller's side.
  *
  * in   an answer, a failure, a deadline, an abort: whichever comes first        out  one settled promise
  * Invariant: a question settles once; its timer and its listener are removed then, and later answers are ignored.

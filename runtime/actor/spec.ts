@@ -97,7 +97,7 @@ export interface Reply<R> {
   /** Number of the question, ascending within the process. */
   readonly id: number
   answer(value: R): void
-  /** Rejects the asker's promise with this error. */
+  /** Rejects the caller's promise with this error. */
   fail(error: unknown): void
 }
 
@@ -138,7 +138,7 @@ export interface ActorRef<M> {
    * `actor.ask_timeout` when the deadline passes; with the error that the handler passed to `fail`; with
    * `actor.handler_failed` (cause: the thrown error) when the actor has crashed on the message `attemptsPerMessage`
    * times, or has crashed on it at least once and then the deadline passes or the actor ends. A queued question whose
-   * asker has given up is not handled.
+   * caller has given up is not handled.
    */
   ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R>
   /**

@@ -1,8 +1,8 @@
 /**
  * Opens a bus by its address, as in `--bus` and TROUPE_BUS.
  *
- * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]      out  an open Bus, or `bus.address_invalid` with the known
- * forms
+ * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]
+ * out  an open Bus, or `bus.address_invalid` with the known forms
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'

@@ -36,8 +36,8 @@ export interface Pause {
 
 export interface DiskPause {
   /**
-   * The run's effects; their `elapsed` stands still while a write with `stopsClock` waits, and from `stopClock` until
-   * its result is called.
+   * The run's effects; their `elapsed` stands still while a write with `stopsClock` waits, and from a call of
+   * `stopClock` until the function that it returned is called.
    */
   readonly fx: Effects
   /** True while a write with `stopsClock` waits. */
@@ -49,7 +49,10 @@ export interface DiskPause {
    * the free space: then the time between two attempts doubles, from `lookEveryMs` to 32 times as much.
    */
   attempt<T>(need: Need, work: () => Promise<T>): Promise<T>
-  /** Stops the run's clock, as a full disk does, until the result is called; for a pause that a person ordered. */
+  /**
+   * Stops the run's clock, as a full disk does, until the returned function is called; for a pause that a person
+   * ordered.
+   */
   stopClock(): () => void
   /** Sets the listener of pauses: it is called once as each begins. */
   onPause(listener: (pause: Pause) => void): void
@@ -68,7 +71,8 @@ export interface DiskPauseOptions {
 /** Upper bound on the time between two attempts at a write, in times of `lookEveryMs`. */
 const mostBackoff = 32
 /**
- * Milliseconds for which one measurement of free space is used, for at most a quarter of the reserve in written bytes.
+ * Milliseconds for which one measurement of free space is used, provided that at most a quarter of the reserve is
+ * written meanwhile.
  */
 const goodForMs = 50
 
@@ -130,7 +134,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   }
 
   /**
-   * Begins a pause, or joins the pause of writes with the same `what` and directory. The result ends this write's wait.
+   * Begins a pause, or joins the pause of writes with the same `what` and directory. Returns a function that ends this
+   * write's wait.
    */
   function pauseFor(need: Need): () => void {
     const { what, directory, stopsClock = false } = need
@@ -171,7 +176,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
 
   async function room(need: Need): Promise<void> {
     const key = keyOf(need)
-    // A write for a place where others wait already waits behind them.
+    // If other writes already wait for the same place, this write waits behind them.
     while (polls.has(key) || !hasRoom(need)) {
       if (over.signal.aborted) throw diskFull(need)
       const poll = polls.get(key) ?? untilRoom(need)

@@ -159,7 +159,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       else await mailing.post({ kind: 'failed', error, reported: false })
     },
     over() {
-      // Its answer may have been folded while it still counted as running, when it could not be asked again.
+      // The request's answer may have been folded while the request still counted as running and could not be made
+      // again, so `pending` has to be called.
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },
@@ -246,7 +247,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // Another member owns the partition, or the next tick commits. At worst a resumed run reads more records.
+        // A commit that failed does no harm: another member owns the partition, or the next tick commits. At worst a
+        // resumed run reads more records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }

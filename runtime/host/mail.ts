@@ -11,7 +11,7 @@ import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 
 const tellDeadlineMs = 60_000
-/** Upper bound on the difference between a timer and the clock, ms: with no more time left, the deadline has passed. */
+/** Milliseconds before its deadline at which a tell that timed out is given up: a timer may fire that much early. */
 const earlyMs = 50
 
 export interface HostMail<M> {

@@ -11,7 +11,10 @@ import type { Effects } from '../effects'
 import type { Log } from '../log'
 import type { Journal } from './journal'
 
-/** @param journal a journal whose appends fail on a full disk, instead of waiting for room */
+/**
+ * Makes the listener of pauses that appends the alarm.
+ * @param journal a journal whose appends fail on a full disk, instead of waiting for room
+ */
 export const diskAlarm =
   (journal: Journal, fx: Effects, log: Log) =>
   ({ what, directory, needBytes, freeBytes }: Pause): void => {

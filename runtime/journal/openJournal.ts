@@ -179,8 +179,8 @@ export function openJournal(
     },
     async *readTo(topic, partition, from, to) {
       for (let at = from; at < to; ) {
-        // An embedded bus reads without I/O: without a turn, a long read would block the event loop from its begin to
-        // its end.
+        // An embedded bus reads without I/O: unless the loop gives up its turn, a long read would block the event loop
+        // from begin to end.
         if (at > from) await nextTurn()
         const records = await readBelow(onBus(topic), partition, at, to)
         if (records.length === 0) return // the partition has a gap up to `to`

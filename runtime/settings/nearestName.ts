@@ -3,8 +3,8 @@
  *
  * in   the unknown name, the known names
  * out  the best of the first rule that fits: the same letters (`learning_rate`), the initials of its words (`lr` for
- * `learningRate`), few typing errors, all words of the name among those of the known one (`batch_tokens` for
- * `microBatchTokens`); undefined if no rule fits
+ *      `learningRate`), few typing errors, all words of the name among those of the known one (`batch_tokens` for
+ *      `microBatchTokens`); undefined if no rule fits
  */
 import { distance } from 'fastest-levenshtein'
 

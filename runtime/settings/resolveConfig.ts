@@ -173,7 +173,9 @@ function assign(target: unknown, path: readonly string[], value: unknown, text: 
   if (Array.isArray(target)) {
     const index = Number(key)
     if (!/^\d+$/.test(key) || index > target.length)
-      throw invalid(`--set ${text}: '${key}' is not an index of a list of ${target.length}`)
+      throw invalid(
+        `--set ${text}: '${key}' is not an index of a list of ${target.length} elements; expected 0 to ${target.length}`,
+      )
     return [...target.slice(0, index), assign(target[index], rest, value, text), ...target.slice(index + 1)]
   }
   if (target === undefined || target === null) return { [key]: assign(undefined, rest, value, text) }

@@ -25,7 +25,7 @@ async function count(user: number): Promise<number> {
         if ((await stat(`/proc/${pid}`)).uid !== user) return 0
         return Number(/^Threads:\s+(\d+)/m.exec(await readFile(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0)
       } catch {
-        return 0 // The process ended while this function was counting.
+        return 0 // The process ended between being listed and being counted.
       }
     }),
   )

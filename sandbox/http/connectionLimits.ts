@@ -61,7 +61,7 @@ export function limitConnections(server: Server, { maxConnections, headersMs }: 
     if (isFull || (counts.get(address) ?? 0) >= mostOfOne) {
       const victim = longestIdle(idle, isFull ? undefined : address)
       if (victim === undefined) {
-        socket.destroy() // without an answer: before one could be sent, Node would read a request of the connection
+        socket.destroy() // no answer is sent: Node could send one only after it has read a request
         return
       }
       forget(victim)

@@ -34,6 +34,7 @@ export class RequestJob implements Source<Call> {
   expiry: NodeJS.Timeout | undefined
 
   /**
+   * Starts with every submission unanswered.
    * @param client name of the request's sender, by which the sandbox lets clients take turns
    * @param math true: submissions of type math can run
    */

@@ -16,7 +16,10 @@ const FEWEST = 400
 /** A session with two paused cells holds five descriptors of its zygote; a zygote holds some hundred more. */
 const DESCRIPTORS_A_STATE = 2.5
 const DESCRIPTORS_BESIDE = 400
-/** A session with two paused cells has three processes; half of the cgroup's are left for others. */
+/**
+ * A session with two paused cells has three processes; half of the processes that the cgroup allows are left for
+ * others.
+ */
 const PROCESSES_A_STATE = 1.5
 
 export function stateBound(zygotes: number, roots = { proc: '/proc', cgroup: '/sys/fs/cgroup' }): number {

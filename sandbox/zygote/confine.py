@@ -27,7 +27,7 @@ SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 INSIDE = 1000  # Id of the user and group that code sees.
 SCRATCH, MOVED = "/tmp", "/packages"
-OOM_SCORE = "500"  # as if a process held half of the machine's memory more
+OOM_SCORE = "500"  # the kernel adds half of the machine's memory to what the process holds
 
 
 def check(result, what):

@@ -120,7 +120,7 @@ def trim(call, now):
     captured = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
     for fd in (call.out, call.err):
         if os.fstat(fd).st_blocks * 512 > captured + SPARE_BYTES:
-            # The hole also reaches beyond the file's end.
+            # The hole may reach beyond the file's end, so the file's size need not be known.
             libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(captured), ctypes.c_long(ANY_BYTES))
             call.loud = True
 

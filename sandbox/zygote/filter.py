@@ -132,7 +132,7 @@ def checks(processes, degraded, session):
     allow, refuse = [ret(ALLOW)], [ret(ERROR | EPERM)]
     process = allow if processes else refuse
     own = argument_is([OWN_PID]) if degraded else allow
-    self_only = argument_is([0]) if degraded else allow  # At `degraded`, other calls' processes can be named.
+    self_only = argument_is([0]) if degraded else allow  # Without PID namespaces, a call can name other calls' processes.
     thread = [(LD, 0, 0, ARGUMENT), (JSET, 0, 1, NEW_NAMESPACE), ret(ERROR | EPERM)]
     if not processes:
         thread += [(JSET, 1, 0, CLONE_THREAD), ret(ERROR | EPERM)]
@@ -168,9 +168,9 @@ def checks(processes, degraded, session):
     }
 
 
-# Commands of fcntl: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. Everything else is refused, such as signals to
-# others (F_SETOWN), notes of what happens in a directory (F_NOTIFY), leases, sizes of pipes (counted for all calls
-# together).
+# Commands of fcntl that are allowed: F_DUPFD GETFD SETFD GETFL GETLK DUPFD_CLOEXEC. All others are refused, such as
+# F_SETOWN (sends signals to other processes), F_NOTIFY (reports what happens in a directory), leases, and sizes of
+# pipes (the kernel counts them for all calls together).
 FCNTLS, F_SETFL, F_SETLK, F_SETLKW = (0, 1, 2, 3, 5, 1030), 4, 6, 7
 O_DIRECT = 0x10000 if MACHINE == "aarch64" else 0x4000
 # Advice that madvise accepts: NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE DONTFORK DOFORK HUGEPAGE NOHUGEPAGE
@@ -188,14 +188,16 @@ SOCKET_OPTIONS = (2, 3, 4, 7, 8, 9, 13, 15, 16, 17, 18, 20, 21, 30, 38, 39)
 def shared_objects(processes):
     """Rules against channels between calls, and to the host, over files that all of them can read.
 
-    A filter sees no file behind a descriptor, so a rule holds for files in the call's own /tmp too. There a lock of a
-    call with one process would never wait, and writing to a disk does nothing: both are answered 0 without effect.
-    flock, which can wait within one process, and record locks of calls with processes are refused (ENOLCK).
+    A filter cannot see which file a descriptor stands for, so a rule holds for files in the call's own /tmp too. For
+    such files, a record lock taken by a call with one process would never wait, and a flush to disk (fsync) does
+    nothing: both return 0 without effect. flock, which can wait within one process, and record locks of calls with
+    several processes are refused (ENOLCK).
     """
     lock = ret(ERROR | ENOLCK) if processes else ret(ERROR)
     direct = [(LD, 0, 0, ARGUMENT + 16), (JSET, 0, 1, O_DIRECT), ret(ERROR | EINVAL), ret(ALLOW)]
-    # A futex in a page of a shared file wakes waiters of other calls. A call with one process needs none but to join
-    # its threads: EAGAIN makes it look again. Calls with processes keep them.
+    # A futex in a page of a shared file could wake waiters of other calls. A call with one process needs shared futexes
+    # only to join its threads: a wait is answered EAGAIN, so that the thread looks again. Calls with several processes
+    # keep shared futexes.
     wakes = [(LD, 0, 0, ARGUMENT + 8), (JSET, 0, 1, FUTEX_PRIVATE), ret(ALLOW), (AND, 0, 0, FUTEX_COMMAND)]
     private_futex = [*wakes, (JEQ, 1, 0, FUTEX_WAKES[0]), (JEQ, 0, 1, FUTEX_WAKES[1]), ret(ERROR), ret(ERROR | EAGAIN)]
     option = [*argument_is([SOL_SOCKET], at=1)[:-1], *argument_is(SOCKET_OPTIONS, at=2)]
@@ -213,7 +215,8 @@ def shared_objects(processes):
         "pwritev2": argument_is((0, 2, 4, 16), at=5, otherwise=EOPNOTSUPP),
         "futex": [ret(ALLOW)] if processes else private_futex,
         "futex_waitv": [ret(ERROR | ENOSYS)],
-        # Descriptors in flight are counted for all calls together.
+        # Refused for calls with one process: descriptors that are being sent count towards one limit for all calls
+        # together.
         "sendmsg": [ret(ALLOW)] if processes else [ret(ERROR | EPERM)],
         "setsockopt": option,
         "getsockopt": option,
@@ -250,7 +253,7 @@ def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
 
 def keeps_memory(at):
     """Rule: a session may read its limit on address space (`prlimit64` without a new one), but not set it: see
-    limit_memory.
+    limit_memory in shim/isolation.h.
     """
     other = [(LD, 0, 0, ARGUMENT + 8 * at), (JEQ, 1, 0, RLIMIT_AS), ret(ALLOW)]
     if at == 0:

@@ -49,7 +49,10 @@ export interface Place {
   readonly seed: bigint
 }
 
-/** @param urgent true: the call begins before waiting calls, and while more long calls run than other calls accept */
+/**
+ * Encodes a call. @param urgent true: the call begins before waiting calls, and while more long calls run than other
+ * calls accept
+ */
 export function runFrame(id: number, call: Call, place?: Place, urgent = false): Buffer {
   const frame = Buffer.allocUnsafe(ASK.head + call.code.length + call.stdin.length)
   let flags = call.mode === 'cell' ? FLAGS.cell : 0

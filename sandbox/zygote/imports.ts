@@ -1,8 +1,8 @@
 /**
  * Guesses from a program's text which groups of preloads it imports.
  *
- * in   the groups; a program's bytes      out  how many of the groups it needs: the last that it imports, and those
- * before
+ * in   the groups; a program's bytes
+ * out  how many of the groups it needs: the last that it imports, and those before
  * Invariant: the guess decides which imports are warm and nothing else. It finds every import that names a module on
  * the line of `import` or `from`, also in a string that the program executes; where the program imports by a name that
  * it computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names
@@ -17,7 +17,10 @@ const STATEMENT = /(?:^|[^\w.]|\\n)(?:import|from)[ \t]+([^\n;#'"\\]+)/g
 const COMPUTED = /\b(?:__import__|import_module)[ \t]*\((?![ \t]*['"])/
 const CALL = /\b(?:__import__|import_module)[ \t]*\([ \t]*['"]([\w.]+)/g
 
-/** @param groups names of modules; a dotted name (`scipy.stats`) counts as its package (`scipy`) */
+/**
+ * Makes the function that returns the number of groups that a program needs.
+ * @param groups names of modules; a dotted name (`scipy.stats`) counts as its package (`scipy`)
+ */
 export function neededGroups(groups: readonly (readonly string[])[]): (code: Uint8Array) => number {
   const groupOf = new Map<string, number>()
   for (const [at, group] of groups.entries()) {

@@ -59,7 +59,10 @@ export interface Placed extends Place {
 
 export type Outcome = CallOutcome<ZygoteLink<Job>>
 
-/** @param outOfMemory true if the kernel has killed a process for lack of memory since the call was sent */
+/**
+ * Builds the outcome of a call from a zygote's report that it has ended.
+ * @param outOfMemory true if the kernel has killed a process for lack of memory since the call was sent
+ */
 export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending, outOfMemory: boolean): Outcome {
   const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
   const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }

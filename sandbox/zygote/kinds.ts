@@ -4,7 +4,7 @@
  *
  * in   programs to run; zygotes that begin to serve, or die
  * out  the kind that a program needs; zygotes: a kind's first starts with the first program that needs the kind,
- * another one when all of the kind are busy
+ *      another one when all of the kind are busy
  * Invariant: a program runs whatever its kind says: the kind decides only which imports are warm. A kind whose zygotes
  * cannot start is given up, with the reason, and its programs run in the next smaller kind.
  */
@@ -35,6 +35,7 @@ export class ZygoteKinds {
   readonly #needed: (code: Uint8Array) => number
 
   /**
+   * Makes the kinds, without starting a zygote.
    * @param setups for each kind, the setup of one zygote for each core
    * @param groups for each kind from kind 1 on, the preloads that it has and the kind before it lacks
    */

@@ -212,7 +212,7 @@ export class ZygotePool implements Sandbox {
       this.#waiting.forget(job)
       job.answer({ result: rejected(job.id, MACHINE_OUT_OF_MEMORY), files: false, kept: undefined })
     }
-    // Another process may free memory without a notice.
+    // Another process may free memory without a notice, so the pool looks again after MEMORY_LOOK_MS.
     clearTimeout(this.#again)
     this.#again = setTimeout(() => this.#dispatch(), MEMORY_LOOK_MS)
     return false

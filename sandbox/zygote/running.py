@@ -25,7 +25,7 @@ TRACE_FRAMES = 1000  # Upper bound on the frames of a printed traceback; the int
 MT19937_BYTES = 624 * 4
 libc = ctypes.CDLL(None)
 numpy_state = []  # Address of the words of numpy's generator, once find_numpy_state has found it.
-seed_generator = super(random.Random, random._inst).seed  # random.seed(None) but for `gauss_next`, which is None before the first draw
+seed_generator = super(random.Random, random._inst).seed  # as random.seed(None), but leaves `gauss_next`, which is None before the first draw
 shutdown = threading._shutdown
 
 

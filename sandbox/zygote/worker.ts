@@ -2,8 +2,8 @@
  * The piscina thread of one zygote (a warm interpreter that forks a child for each call): starts the zygote, passes
  * frames, checks its liveness, restarts it when it dies.
  *
- * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a
- * reason
+ * in   over a port: frames for the zygote, `null` to end
+ * out  over the port: whole reply frames, `down` with a reason
  * Invariant: a zygote that is silent for 12 ticks of this thread (`SILENT_TICKS`; 250 ms each), or before its first
  * reply for 480 (`BOOT_TICKS`), is killed, so that no call waits for a zygote that hangs; ticks that a starved thread
  * misses do not count as silence. The zygote dies with this thread.

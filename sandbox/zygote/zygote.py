@@ -86,8 +86,8 @@ def main():
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
         os._exit(1)  # The parent process died before prctl took effect.
-    # A session of its own: the kernel may share a core among sessions first (sched_autogroup), and then nice values
-    # count only among the processes of one session: here, the zygote and its calls.
+    # Makes a process session for the zygote and its calls: with sched_autogroup the kernel divides a core among
+    # sessions first, and nice values count only among the processes of one session.
     os.setsid()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
@@ -102,7 +102,7 @@ def main():
         config, user = isolate(settings, held, confine, filters)
         warming.warm_up(settings["preload"], running, lambda *call: rehearse(running, *call))
         confine.drop(user)
-        main_of_scripts = running.fresh_main(running.SCRIPT)  # made here, since each child then makes no other
+        main_of_scripts = running.fresh_main(running.SCRIPT)  # made once here, so that no child has to make its own
         prepare_memory(config, held, shim)
     except BaseException as error:
         os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())

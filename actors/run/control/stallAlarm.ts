@@ -46,14 +46,14 @@ export function stallAlarm({ journal, fx, log, minutes, mayAct }: StallAlarmOpti
     }
     if (raised || clock.now - since < minutes * 60_000 || !(await mayAct())) return
     raised = true
-    end++ // the alarm itself
+    end++ // the alarm's own record does not count as progress
     const message = `no fact for ${minutes} minutes: ${stalled.hint}: npx troupe why ${journal.run}`
     await journal.append([{ type: 'alarm.raised', at: fx.now(), alarm: stalled.name, message }])
   }
 
   return {
     look,
-    /** Calls `look` every 10 s until the result is called. An error of `look` is logged. */
+    /** Calls `look` every 10 s until the returned function is called. An error of `look` is logged. */
     start(): () => Promise<void> {
       let looking: Promise<void> | undefined
       const timer = setInterval(() => {

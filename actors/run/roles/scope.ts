@@ -133,7 +133,7 @@ export function openScope(
     host: spec => host(spec, rootMs),
     onClose: close => void closers.push({ close, withinMs: rootMs }),
     async close() {
-      // Writes that wait for disk space fail from here on, or nothing of the run could end.
+      // From here on, writes that wait for disk space fail; otherwise the run could not end.
       if (root !== undefined) troupe.disk.close()
       for (const { close, withinMs: usualMs } of closers.splice(0).reverse()) {
         const withinMs = root?.orders.isAborted() ? Math.min(usualMs, abortedMs) : usualMs

@@ -63,7 +63,7 @@ export async function openFront(
     await seat.release()
     await troupe.close()
   }
-  // The getters of the sandbox must stay getters.
+  // Object.create keeps the sandbox's getters, such as `lanes`, whose values change while the sandbox is open.
   return Object.create(sandbox, { close: { value: close } }) as BusSandbox
 }
 

@@ -70,7 +70,8 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
     const report = (code: number | null, by: NodeJS.Signals | null) =>
       resolve(ended(name, by === null ? `ended with ${code}` : `was ended by ${by}`, output()))
     child.once('close', report)
-    // A guard that was killed leaves the server's workers, which hold its pipes open.
+    // A guard that was killed leaves the server's workers, which hold its pipes open; so its end is reported after
+    // `drainMs` at the latest.
     child.once('exit', (code, by) => setTimeout(report, drainMs, code, by).unref())
   })
   let closing: Promise<void> | undefined

@@ -123,8 +123,8 @@ export class Gate {
   }
 
   /**
-   * Closes the gate. Returns a function by which the caller takes its closing back; further calls of it do nothing. The
-   * gate opens when every closing is taken back.
+   * Closes the gate. Returns a function that withdraws this closing; further calls of it do nothing. The gate opens
+   * when every closing is withdrawn.
    */
   close(): () => void {
     if (!this.closed) this.#closedAt = this.#fx.elapsed()

@@ -2,7 +2,10 @@
 import type { EngineModel } from '../../../kernels'
 import { TroupeError } from '../../../runtime/errors'
 
-/** @throws TroupeError engine.unfit if a context of `contextTokens` does not fit the model's KV cache */
+/**
+ * Checks that the engine model's KV cache holds a context of the run's greatest length.
+ * @throws TroupeError engine.unfit if a context of `contextTokens` does not fit
+ */
 export function checkRoom({ name, kvTokens, blockTokens }: EngineModel, contextTokens: number): void {
   const room = Math.floor(kvTokens / blockTokens) * blockTokens
   if (contextTokens <= room) return

@@ -1,8 +1,8 @@
 /**
  * IFEval (arXiv 2311.07911): prompts with instructions that a program can check, in the form of `input_data.jsonl`.
  *
- * in   rows {key, prompt, instruction_id_list, kwargs}        out  problems; a reward: 1 iff the response follows every
- * instruction
+ * in   rows {key, prompt, instruction_id_list, kwargs}
+ * out  problems; a reward: 1 iff the response follows every instruction
  * Invariant: the reward is the paper's strict prompt-level rule. The recorded answer has one digit for each
  * instruction, 1 where it was followed, so that the instruction-level rule can be computed from the log.
  */

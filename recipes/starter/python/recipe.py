@@ -18,7 +18,10 @@ def price(item: str, count: int) -> int:
 
 
 def reward(answer, task):
-    """answer: text in the last <answer>, '' if there is none. task: {id, messages, truth, metadata, response}."""
+    """Judges an answer.
+
+    answer: text in the last <answer>, '' if there is none. task: {id, messages, truth, metadata, response}.
+    """
     number = answer.removeprefix("\\boxed{").removesuffix("}").strip()
     if number == task["truth"]:
         return 1
@@ -26,14 +29,15 @@ def reward(answer, task):
 
 
 recipe = {
-    # Its model has 386,000 random weights; one of yours: "model": {"from": "directory", "path": DIR}
+    # The quickstart's model has 386,000 random weights. To use a model of yours:
+    # "model": {"from": "directory", "path": DIR}
     "extends": "quickstart",
     "data": {
         "file": "problems.jsonl",  # the last two are held out for the evaluation
         "demonstrationsFile": "demonstrations.jsonl",  # imitated before RL; a model that can call tools needs none
     },
     "tools": [price],  # their calls run in the sandbox
-    "reward": reward,  # runs beside the run, not in the sandbox
+    "reward": reward,  # runs in a process of its own, with your rights, not in the sandbox
     "coldStart": {"demonstrations": 800, "epochs": 4},
     "rollout": {"groupSize": 8, "groupsPerStep": 8},
     "selection": {"keep": 4},

@@ -1,8 +1,14 @@
-"""The reward of an answer, a number: 0 for wrong, 1 for right, or between them. It runs beside the run, not in the sandbox."""
+"""The reward of an answer, a number: 0 for wrong, 1 for right, or between them.
+
+It runs in a process of its own, with your rights, not in the sandbox.
+"""
 
 
 def reward(answer, task):
-    """answer: text in the last <answer>, '' if there is none. task: {id, messages, truth, metadata, response}."""
+    """Judges an answer.
+
+    answer: text in the last <answer>, '' if there is none. task: {id, messages, truth, metadata, response}.
+    """
     number = answer.removeprefix("\\boxed{").removesuffix("}").strip()
     if number == task["truth"]:
         return 1

@@ -28,6 +28,7 @@ export class LeasedStore {
   #isOpen = true
 
   /**
+   * Starts with open tables and a lease that this process holds.
    * @param epoch version of the lease's entry, on which every transaction is conditional
    * @param writeTimeoutMs upper bound on the time of a transaction, ms
    */

@@ -1,8 +1,8 @@
 /**
  * The writer's lease on a log: an entry of the log itself that names the process which may write.
  *
- * in   a store      out  the epoch (the entry's version number) on which every transaction of this writer is
- * conditional
+ * in   a store
+ * out  the epoch (the entry's version number) on which every transaction of this writer is conditional
  * Invariant: each takeover raises the epoch, so that the previous writer writes nothing more.
  */
 import { lmdbErrors } from './errors'

@@ -128,7 +128,8 @@ static int begin_session(struct call *c, int lane);
 /* Runs in the child: takes every step of its isolation, then returns to Python. A failed step ends the child. */
 static int isolate(struct call *c, int lane) {
   int step = orphaned() ? 99 : 0;
-  /* A group, not a session: sessions would weigh the same (sched_autogroup), whatever the nice values in them. */
+  /* Makes a process group, not a process session: with sched_autogroup each session gets an equal share of the core,
+     whatever the nice values in it. */
   setpgid(0, 0);
   if (!step && config->layers & NAMESPACES) step = enter_namespaces(&c->request);
   if (!step && c->request.flags & SESSION) return begin_session(c, lane);

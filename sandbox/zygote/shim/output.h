@@ -1,8 +1,8 @@
 /*
  * The memory files of a call: its code, its standard input, its captured output. Part of shim.c.
  *
- * in   bytes from the pool; the bytes that the code writes      out  sealed files for the child; the reply that ends a
- * call
+ * in   bytes from the pool; the bytes that the code writes
+ * out  sealed files for the child; the reply that ends a call
  * Invariant: only the call writes to its streams. A reply has at most max_output bytes of each stream, and
  * the stream's true size.
  */
@@ -106,7 +106,7 @@ static void trim(uint64_t at) {
       struct stat s;
       int fd = k ? c->err : c->out;
       if (fstat(fd, &s) || s.st_blocks * 512ull <= captured + SPARE_BYTES) continue;
-      /* The hole also reaches beyond the file's end. */
+      /* The hole may reach beyond the file's end, so the file's size need not be known. */
       fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, captured, ANY_BYTES);
       c->is_loud = 1;
     }

@@ -1,8 +1,8 @@
 /*
  * The zygote's serve loop: takes calls from the pool, forks an isolated child for each, reports how it ended.
  *
- * in   request frames on config->in; a warm interpreter as the memory of this process      out  reply frames on
- * config->out
+ * in   request frames on config->in; a warm interpreter as the memory of this process
+ * out  reply frames on config->out
  * Invariant: a child's status comes from wait4 and this process's clock, its output from memfds that nobody else
  * writes. A child holds no descriptor of the zygote but its own streams, and sees no byte of another call: the buffers
  * are never forked.
