@@ -43,6 +43,7 @@ export async function gatewayConfig(name: string | undefined, options: GatewayMo
     }
     return { ...config, name: 'gateway', engine }
   }
+  refuseUnused(name, options)
   const model = options.model === undefined ? [] : [`model.from=directory`, `model.path=${resolve(options.model)}`]
   const engine = options.engine === undefined ? [] : engineOverrides([options.engine])
   const { value } = loadRecipe(name, [...model, ...engine, ...options.set]).config
@@ -50,4 +51,25 @@ export async function gatewayConfig(name: string | undefined, options: GatewayMo
     throw wrong(`recipe ${name} makes its own random model`, 'give --model DIR, such as the newest checkpoint of a run')
   checkContexts(value, resolve(value.model.path))
   return value
+}
+
+/** @throws TroupeError cli.wrong_usage for an option that only a gateway without a recipe has */
+function refuseUnused(name: string, { temperature, maxTokens }: GatewayModelOptions): void {
+  const given = [
+    ['--temperature', 'rollout.sampling.temperature', temperature],
+    ['--max-tokens', 'limits.responseTokens', maxTokens],
+  ] as const
+  for (const [option, field, value] of given)
+    if (value !== undefined) throw wrong(`${option} does not apply to recipe ${name}`, `give --set ${field}=${value}`)
+}
+
+/**
+ * Returns the sampling of the gateway's calls: the recipe's. Without a recipe the temperature may be 0, which a
+ * recipe's rollouts may not have; the answers are then greedy, and their logprobs 0.
+ */
+export function gatewaySampling(
+  name: string | undefined,
+  { rollout, evaluation }: RecipeConfig,
+): RecipeConfig['rollout']['sampling'] {
+  return name === undefined ? { ...rollout.sampling, temperature: evaluation.temperature } : rollout.sampling
 }

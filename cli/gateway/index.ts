@@ -22,7 +22,7 @@ import { placeOptions, withBus } from '../options/busOptions'
 import { numberFrom, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train/runName'
-import { type GatewayModelOptions, gatewayConfig } from './config'
+import { type GatewayModelOptions, gatewayConfig, gatewaySampling } from './config'
 import { gatewayEngines } from './engines'
 import { refuseTraining } from './refuseTraining'
 
@@ -91,7 +91,7 @@ async function serve(recipe: string | undefined, options: GatewayCommandOptions)
     const gateway = await openGateway({
       ...{ journal, renderer, fx, log, engines: planned.engines, host: options.host, port: options.port },
       ...(key === undefined ? {} : { key }),
-      ...{ seed: config.seed, limits: config.limits, sampling: config.rollout.sampling },
+      ...{ seed: config.seed, limits: config.limits, sampling: gatewaySampling(recipe, config) },
       strictModel: options.strictModel === true,
       strippedThinking: options.restoreThinking === true ? 'restore' : 'branch',
       ...{ ttlMs: options.ttlHours * 3_600_000, maxBodyBytes: options.maxBodyMb * 1024 * 1024 },

@@ -54,7 +54,8 @@ export class ConversationIndex {
   private readonly whole = new Map<string, string>()
   private readonly ends = new Map<number, string>()
   private readonly lengths = new Map<number, number>()
-  private readonly roots: { readonly tools: string; readonly first: string; readonly hasSystem: boolean }[] = []
+  /** Conversations by how they begin: their tools, their first message, and the first that is not the system's. */
+  private readonly roots: Root[] = []
   /** Number of messages of the longest request. */
   private longest = 0
 
@@ -77,8 +78,7 @@ export class ConversationIndex {
     this.lengths.set(call, length)
     this.longest = Math.max(this.longest, length)
     const [first] = messages
-    if (start === undefined && first !== undefined)
-      this.roots.push({ tools, first: messageKey(first), hasSystem: first.role === 'system' })
+    if (start === undefined && first !== undefined) this.roots.push(rootOf(tools, messages))
   }
 
   /** Adds the answer to a call whose request was added. */
@@ -143,11 +143,12 @@ export class ConversationIndex {
   }
 
   private reasonOfRoot(messages: readonly Message[], tools: string, same: number): BranchReason {
-    const first = messageKey(messages[0]!)
+    const { first, begun, hasSystem } = rootOf(tools, messages)
     const alike = this.roots.filter(root => root.first === first)
     if (same === 0 && alike.some(root => root.tools !== tools)) return 'tools-changed'
-    const hasSystem = messages[0]!.role === 'system'
     if (alike.length > 0 && hasSystem) return messages.length < this.longest ? 'compaction' : 'new-conversation'
+    if (!hasSystem && this.roots.some(root => root.hasSystem && root.begun === begun && root.tools === tools))
+      return 'system-changed'
     const isChanged = hasSystem && this.roots.some(root => root.hasSystem && root.tools === tools)
     return isChanged && messages.length >= this.longest ? 'system-changed' : 'new-conversation'
   }
@@ -159,6 +160,22 @@ export class ConversationIndex {
       this.seen.set(digest, seen)
     }
     return seen
+  }
+}
+
+interface Root {
+  readonly tools: string
+  readonly first: string
+  /** Key of the first message that is not the system's; '' if there is none. */
+  readonly begun: string
+  readonly hasSystem: boolean
+}
+
+function rootOf(tools: string, messages: readonly Message[]): Root {
+  const begun = messages.find(one => one.role !== 'system')
+  return {
+    ...{ tools, first: messageKey(messages[0]!), hasSystem: messages[0]!.role === 'system' },
+    begun: begun === undefined ? '' : messageKey(begun),
   }
 }
 

@@ -18,6 +18,7 @@ import {
   type DialectAdapter,
   event,
   hostedTool,
+  samplingFields,
   schemaOf,
   textOfParts,
 } from './dialect'
@@ -25,6 +26,7 @@ import { openaiError } from './openaiError'
 
 const body = z.looseObject({
   model: z.string(),
+  ...samplingFields,
   messages: z.array(z.looseObject({ role: z.string() })),
   n: z.number().nullish(),
   stream: z.boolean().nullish(),

@@ -7,11 +7,12 @@
 import { z } from 'zod'
 import { invalid } from '../gatewayError'
 import { openaiUsage } from './chat'
-import { type AnswerView, anyObject, askedOf, checked, type DialectAdapter, event } from './dialect'
+import { type AnswerView, anyObject, askedOf, checked, type DialectAdapter, event, samplingFields } from './dialect'
 import { openaiError } from './openaiError'
 
 const body = z.looseObject({
   model: z.string(),
+  ...samplingFields,
   prompt: z.union([z.string(), z.array(z.unknown())]),
   max_tokens: z.int().positive().nullish(),
   n: z.number().nullish(),

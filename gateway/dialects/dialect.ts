@@ -59,6 +59,12 @@ export interface DialectAdapter {
 export const event = (data: object, name?: string): string =>
   `${name === undefined ? '' : `event: ${name}\n`}data: ${JSON.stringify(data)}\n\n`
 
+/** Fields of sampling that all dialects share. Only evaluations outside a run apply them. */
+export const samplingFields = {
+  temperature: z.number().min(0).nullish(),
+  top_p: z.number().min(0).max(1).nullish(),
+}
+
 /** Checks a body; the error names the first field that is wrong. */
 export function checked<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body)

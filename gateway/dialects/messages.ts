@@ -19,6 +19,7 @@ import {
   type DialectAdapter,
   event,
   hostedTool,
+  samplingFields,
   schemaOf,
   textOfParts,
 } from './dialect'
@@ -26,6 +27,7 @@ import {
 const block = z.looseObject({ type: z.string() })
 const body = z.looseObject({
   model: z.string(),
+  ...samplingFields,
   messages: z.array(
     z.looseObject({ role: z.enum(['user', 'assistant', 'system']), content: z.union([z.string(), z.array(block)]) }),
   ),

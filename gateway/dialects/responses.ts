@@ -4,7 +4,7 @@
  * in   bodies of POST /v1/responses        out  response objects, events, errors
  * Invariant: output items come one after the other: reasoning, message, then each function call; every event has the
  * next `sequence_number`. `previous_response_id` names a call of the same session, whose conversation the input
- * follows.
+ * follows. Instructions are of one request only: they are its first message, and `asked.instructions` says so.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message, ToolUse } from '../conversation/message'
@@ -21,6 +21,7 @@ import {
   event,
   hostedTool,
   type StreamHead,
+  samplingFields,
   schemaOf,
   textOfParts,
 } from './dialect'
@@ -28,6 +29,7 @@ import { openaiError } from './openaiError'
 
 const body = z.looseObject({
   model: z.string(),
+  ...samplingFields,
   input: z.union([z.string(), z.array(anyObject)]),
   instructions: z.string().nullish(),
   previous_response_id: z.string().nullish(),
@@ -170,10 +172,7 @@ export const responses: DialectAdapter = {
     const own =
       typeof given.input === 'string' ? [{ role: 'user' as const, content: given.input }] : messagesOf(given.input)
     const after = given.previous_response_id ?? undefined
-    // With previous_response_id the recorded history begins with the first request's instructions; new ones are
-    // ignored.
-    const system: Message[] =
-      given.instructions && after === undefined ? [{ role: 'system', content: given.instructions }] : []
+    const system: Message[] = given.instructions ? [{ role: 'system', content: given.instructions }] : []
     const list = [...system, ...own]
     checkMessages(list)
     const tools = given.tool_choice === 'none' ? [] : (given.tools ?? [])
@@ -185,7 +184,7 @@ export const responses: DialectAdapter = {
         return schemaOf(tool.name, tool.description, tool.parameters)
       }),
       ...(given.max_output_tokens == null ? {} : { maxTokens: given.max_output_tokens }),
-      asked: askedOf(checked(anyObject, raw), recorded),
+      asked: { ...askedOf(checked(anyObject, raw), recorded), ...(system.length > 0 ? { instructions: true } : {}) },
     }
   },
 

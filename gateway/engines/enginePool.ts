@@ -6,15 +6,15 @@
  * them. A call whose engine is lost continues on another engine after the tokens that it has, so that what was streamed
  * stays part of the answer.
  */
-import type { Engine, GenerateRequest, Generation } from '../../backends/engines/engine'
+import type { Engine, GenerateRequest, Generation, PartialGeneration } from '../../backends/engines/engine'
 import { GenerationLost } from '../../backends/engines/engine'
-import type { PolicySegment } from '../../messages/facts'
 import type { EngineId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
 import { afterOn, type Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { GatewayError } from '../gatewayError'
+import { joined, wholeOf } from './joined'
 
 /** Starts an engine; `PlannedEngine` of actors/inference is one. */
 export interface StartableEngine {
@@ -182,14 +182,14 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
     load: () => ({ running: slots.reduce((sum, slot) => sum + slot.running, 0), waiting: waiting.size }),
     close,
     async generate(request, preferred, onTokens, signal) {
-      const parts: Pick<Generation, 'tokens' | 'logprobs' | 'segments'>[] = []
-      const had = () => parts.reduce((sum, part) => sum + part.tokens.length, 0)
+      const parts: PartialGeneration[] = []
       for (let tries = 1; ; tries++) {
         const slot = await slotFor(preferred, signal)
         const engine = slot.engine!
         try {
           const context = concatArrays(Int32Array, [request.context, ...parts.map(part => part.tokens)])
-          const wanted = { ...request, context, resumedTokens: had(), maxTokens: request.maxTokens - had() }
+          const had = context.length - request.context.length
+          const wanted = { ...request, context, resumedTokens: had, maxTokens: request.maxTokens - had }
           const g = await (engine.stream?.(wanted, onTokens, signal) ?? engine.generate(wanted, signal))
           if (g.finish === 'aborted')
             throw new TroupeError('engine.aborted', {
@@ -202,6 +202,8 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
           const isRetriable = thrown instanceof TroupeError && thrown.retriable && !signal.aborted
           if (!isRetriable || tries >= mostTries) throw thrown
           if (thrown instanceof GenerationLost && thrown.partial.tokens.length > 0) parts.push(thrown.partial)
+          const whole = wholeOf(parts, request)
+          if (whole !== undefined) return { ...whole, engine: engine.id, isJoined: true }
           if (thrown.code === 'engine.lost' && slot.engine === engine) await Promise.race([engine.lost, pause(fx)])
         } finally {
           slot.running--
@@ -213,35 +215,3 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
 }
 
 const pause = (fx: Effects) => new Promise<void>(resolve => afterOn(fx, restartMs, resolve))
-
-/**
- * Joins tokens, logprobs and segments of a generation that several engines made; the other fields are the last
- * engine's. Entropies are kept only for a generation of one part.
- */
-export function joined(
-  parts: readonly Pick<Generation, 'tokens' | 'logprobs' | 'segments'>[],
-  last: Generation,
-): Omit<Generation, 'finish'> {
-  const { finish: _, entropies, ...rest } = last
-  if (parts.length === 1) return { ...rest, ...(entropies === undefined ? {} : { entropies }) }
-  let at = 0
-  const segments: PolicySegment[] = []
-  for (const part of parts) {
-    for (const { policyVersion, start, end } of part.segments)
-      segments.push({ policyVersion, start: at + start, end: at + end })
-    at += part.tokens.length
-  }
-  const tokens = concatArrays(
-    Int32Array,
-    parts.map(part => part.tokens),
-  )
-  return {
-    ...rest,
-    tokens,
-    logprobs: concatArrays(
-      Float32Array,
-      parts.map(part => part.logprobs),
-    ),
-    segments,
-  }
-}

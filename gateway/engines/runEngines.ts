@@ -16,7 +16,8 @@ import { asError } from '../../runtime/errors'
 import { contextDigest } from '../../runtime/journal/contextDigest'
 import type { Journal } from '../../runtime/journal/journal'
 import { contextExceeded, GatewayError } from '../gatewayError'
-import { type EnginePool, joined, type PoolGeneration, type PoolRequest } from './enginePool'
+import type { EnginePool, PoolGeneration, PoolRequest } from './enginePool'
+import { joined, wholeOf } from './joined'
 
 export interface RunEnginesOptions {
   readonly journal: Journal
@@ -147,6 +148,8 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
       const { tokens, reason, error } = answer
       if (reason === 'too-long') throw contextExceeded(request.context.length, options.contextTokens)
       if (tokens.length > 0) parts.push(answer)
+      const whole = wholeOf(parts, request)
+      if (whole !== undefined) return { ...whole, engine: answer.engine, isJoined: true }
       faults = reason === 'aborted' || tokens.length > 0 ? 0 : faults + 1
       engine = reason === 'aborted' ? answer.engine : null
       if (faults >= mostFaults || reason === 'not-recorded')

@@ -48,7 +48,7 @@ export async function answerCall(
   const parentLane = headerOf(request, 'x-parent-session-id')
   const retries = Number(headerOf(request, 'x-stainless-retry-count') ?? 0)
   const { isStreamed, withUsage: _, after, ...wanted } = parsed
-  const messages = after === undefined ? wanted.messages : [...historyAfter(session, after), ...wanted.messages]
+  const messages = after === undefined ? wanted.messages : following(historyAfter(session, after), wanted)
   const call = await parts.calls.ask(session, {
     ...wanted,
     messages,
@@ -72,6 +72,12 @@ export async function answerCall(
     waiting.set(call, others)
     await noteDelivery(parts, call, isDelivered, others)
   }
+}
+
+/** Puts a request's messages behind a history, except for its instructions, which come first. */
+function following(history: readonly Message[], { messages, asked }: Pick<ParsedRequest, 'messages' | 'asked'>) {
+  const instructions = asked.instructions === true ? 1 : 0
+  return [...messages.slice(0, instructions), ...history, ...messages.slice(instructions)]
 }
 
 /**

@@ -176,10 +176,12 @@ export class Calls {
   private samplingOf({ request }: SessionState, { asked }: CallRequest): CallStarted['sampling'] {
     if (request.purpose !== 'eval' || this.options.run !== undefined) return request.sampling
     const { temperature, top_p: topP } = asked
+    // The likeliest token alone is what top_p 0 leaves; engines take that as temperature 0.
+    if (topP === 0) return { ...request.sampling, temperature: 0 }
     return {
       ...request.sampling,
-      ...(typeof temperature === 'number' && temperature >= 0 ? { temperature } : {}),
-      ...(typeof topP === 'number' && topP > 0 && topP <= 1 ? { topP } : {}),
+      ...(typeof temperature === 'number' ? { temperature } : {}),
+      ...(typeof topP === 'number' ? { topP } : {}),
     }
   }
 

@@ -115,11 +115,15 @@ export function answerTo(session: Pick<SessionState, 'calls' | 'id'>, call: numb
   return answerOf(node.finished.text, hasTools, index => toolUseId(session.id, call, index))
 }
 
-/** Returns all messages up to a call's answer, for requests that name the call instead of sending its history. */
+/**
+ * Returns all messages up to a call's answer, for requests that name the call instead of sending its history. The
+ * instructions of the requests are left out: they do not apply to the next one.
+ */
 export function historyOf(session: Pick<SessionState, 'calls' | 'id'>, call: number): readonly Message[] {
   return pathTo(session.calls.tree, call).flatMap(({ started, finished }) => {
     const answer = finished === null ? undefined : answerTo(session, started.call)
-    return [...messagesOf(started), ...(answer === undefined ? [] : [answer])]
+    const messages = messagesOf(started).slice(started.parent === null && started.asked.instructions === true ? 1 : 0)
+    return [...messages, ...(answer === undefined ? [] : [answer])]
   })
 }
 

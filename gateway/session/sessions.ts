@@ -116,7 +116,7 @@ export class Sessions {
       ...parent,
     })
     if (known === undefined) this.reserve(request)
-    await this.write(facts)
+    await this.writeOpening(facts, request)
     return { session: this.get(request.trajectory), opening, key, expiresAt }
   }
 
@@ -132,7 +132,10 @@ export class Sessions {
     const expiresAt = at + this.options.ttlMs
     const { trajectory } = request
     this.reserve(request)
-    await this.write([{ type: 'session.opened', at, trajectory, opening, keyDigest: keyDigest(key), expiresAt }])
+    await this.writeOpening(
+      [{ type: 'session.opened', at, trajectory, opening, keyDigest: keyDigest(key), expiresAt }],
+      request,
+    )
     const session = this.get(trajectory)
     session.calls.skipTo(call)
     return session
@@ -263,6 +266,16 @@ export class Sessions {
     this.order = Math.max(this.order, request.order + 1)
     const number = /^agent\.(\d+)$/.exec(request.group)?.[1]
     if (number !== undefined) this.groups = Math.max(this.groups, Number(number) + 1)
+  }
+
+  /** Appends the facts of an opening. If that fails, the session's place is free again for the client's next try. */
+  private async writeOpening(facts: readonly Fact[], { trajectory }: RolloutRequested): Promise<void> {
+    try {
+      await this.write(facts)
+    } catch (thrown) {
+      this.requests.delete(trajectory)
+      throw thrown
+    }
   }
 
   private requestFor({

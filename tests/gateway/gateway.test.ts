@@ -188,7 +188,7 @@ test('for any agent the training rows are exactly the sampled tokens, each once,
   // The agents did what the property is about.
   for (const one of [null, 'sample', 'answer-edited', 'thinking-stripped', 'compaction', 'template'])
     expect(reasons).toContain(one)
-})
+}, 240_000)
 
 test('a retry joins the running call, one after the end gets the recorded answer, and the same request without a word is a new sample', async () => {
   let answer = (_: string) => {}

@@ -1,0 +1,129 @@
+/** What a client may ask for beyond messages: sampling, instructions, an answer whose engine was lost at its last token. */
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { GenerationLost } from '../../backends/engines/engine'
+import { gatewayConfig, gatewaySampling } from '../../cli/gateway/config'
+import type { Message } from '../../gateway/conversation/message'
+import type { CallStarted } from '../../messages/facts'
+import { policyVersion } from '../../messages/ids'
+import { openTroupe } from '../../runtime/embed'
+import { encodeChars } from '../support/gateway/charRenderer'
+import { openTestGateway, type TestGateway } from '../support/gateway/openTestGateway'
+import { refused } from '../support/refusal'
+
+let open: TestGateway[] = []
+const opened = async (...args: Parameters<typeof openTestGateway>) => {
+  const one = await openTestGateway(...args)
+  open.push(one)
+  return one
+}
+afterEach(async () => {
+  for (const one of open.reverse()) await one.close()
+  open = []
+})
+
+const messages = [{ role: 'user', content: 'go' }]
+const startedIn = async ({ facts }: TestGateway) =>
+  (await facts()).filter((fact): fact is CallStarted => fact.type === 'call.started')
+
+describe('temperature and top_p', () => {
+  test("of an evaluation are the client's, and top_p 0 is greedy; of training they are the recipe's", async () => {
+    const gateway = await opened(() => 'ok')
+    const { key } = (await (await gateway.post('/troupe/v1/sessions', { policy: 'eval' })).json()) as { key: string }
+    const ask = (more: object, as: string) =>
+      gateway.post('/v1/chat/completions', { model: 'm', messages, ...more }, { authorization: `Bearer ${as}` })
+    await ask({ temperature: 0 }, key)
+    await ask({ temperature: 0.5, top_p: 0.9 }, key)
+    await ask({ top_p: 0 }, key)
+    await ask({ temperature: 0 }, 'trained')
+    expect((await startedIn(gateway)).map(({ sampling: { temperature, topP } }) => [temperature, topP])).toEqual([
+      ...[
+        [0, 1],
+        [0.5, 0.9],
+        [0, 1],
+      ],
+      [1, 1],
+    ])
+  })
+
+  test.each([
+    ['/v1/chat/completions', { messages, temperature: -1 }, 'temperature'],
+    ['/v1/completions', { prompt: 'x', temperature: '0' }, 'temperature'],
+    ['/v1/responses', { input: 'x', top_p: 1.5 }, 'top_p'],
+    ['/v1/messages', { messages, max_tokens: 9, top_p: -0.1 }, 'top_p'],
+    ['/v1/chat/completions', { messages, max_tokens: 0 }, 'max_tokens'],
+  ])('out of their range are refused: %s %j', async (path, body, field) => {
+    const { post, engine } = await opened(() => 'ok')
+    const response = await post(path, { model: 'm', ...body })
+    const { error } = (await response.json()) as { error: { message: string } }
+    expect([response.status, error.message]).toEqual([400, expect.stringContaining(`${field}: `)])
+    expect(engine.asked).toHaveLength(0)
+  })
+
+  test('--temperature 0 without a recipe is greedy, and is refused beside a recipe', async () => {
+    const model = mkdtempSync(join(tmpdir(), 'troupe-greedy-'))
+    writeFileSync(join(model, 'config.json'), '{}')
+    const options = { model, template: 'hermes', temperature: 0, set: [] }
+    expect(gatewaySampling(undefined, await gatewayConfig(undefined, options)).temperature).toBe(0)
+    expect(await refused(gatewayConfig('quickstart', options))).toMatchObject({ code: 'cli.wrong_usage' })
+    rmSync(model, { recursive: true })
+  })
+})
+
+test('instructions are of one response: new ones replace those of the response before, and none drop them', async () => {
+  const gateway = await opened(() => 'ok')
+  const ask = async (input: string, more: object) => {
+    const response = await gateway.post('/v1/responses', { model: 'm', input, ...more })
+    return ((await response.json()) as { id: string }).id
+  }
+  const first = await ask('go', { instructions: 'Be brief.' })
+  const second = await ask('on', { instructions: 'Be brief.', previous_response_id: first })
+  await ask('why', { instructions: 'Be long.', previous_response_id: second })
+  await ask('why', { previous_response_id: second })
+  const calls = await startedIn(gateway)
+  expect(calls.map(one => one.branch)).toEqual(['first', null, 'system-changed', 'system-changed'])
+  const said = calls.map(one =>
+    (JSON.parse(one.messages) as Message[]).map(({ role, content }) => `${role} ${content}`),
+  )
+  const history = ['user go', 'assistant ok', 'user on', 'assistant ok', 'user why']
+  expect(said).toEqual([['system Be brief.', 'user go'], ['user on'], ['system Be long.', ...history], history])
+})
+
+test.each([
+  ['its last allowed token', 'abc', 'length'],
+  ['its stop token', 'ab<|im_end|>', 'stop'],
+])('an engine that is lost after %s has answered: no token is asked for again', async (_title, text, finish) => {
+  const tokens = encodeChars(text)
+  const gateway = await opened(() => {
+    const partial = {
+      tokens,
+      logprobs: new Float32Array(tokens.length).fill(-1),
+      segments: [{ policyVersion: policyVersion(0), start: 0, end: tokens.length }],
+    }
+    throw new GenerationLost(new Error('the connection broke'), partial)
+  })
+  const response = await gateway.post('/v1/chat/completions', { model: 'm', messages, max_tokens: 3 })
+  const { choices } = (await response.json()) as { choices: { message: { content: string }; finish_reason: string }[] }
+  expect(choices[0]).toMatchObject({ message: { content: text.replace('<|im_end|>', '') }, finish_reason: finish })
+  expect(gateway.engine.asked).toHaveLength(1)
+  expect((await gateway.facts()).at(-1)).toMatchObject({ type: 'call.finished', tokens, finish })
+})
+
+test('a session whose record fails can be opened again: its place in the group is free', async () => {
+  const log = await openTroupe({ bus: 'memory:', run: 'r' })
+  let isFull = false
+  const journal = {
+    ...log.journal,
+    append: (facts: Parameters<typeof log.journal.append>[0]) =>
+      isFull ? Promise.reject(new Error('no space left on device')) : log.journal.append(facts),
+  }
+  const { post } = await opened(() => 'ok', { over: log, journal })
+  const make = async () => (await post('/troupe/v1/sessions', { group: 'g', slot: 0 })).status
+  isFull = true
+  expect(await make()).toBe(503)
+  isFull = false
+  expect(await make()).toBe(200)
+  expect(await make()).toBe(409)
+})
