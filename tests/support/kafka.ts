@@ -7,9 +7,10 @@
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { sharedClasses } from './kafkaClasses'
+import { freePorts, listens } from './ports'
 import { until } from './until'
 
 const { libsOf, isComplete, checkJava } = require('../../cli/setup/kafka') as {
@@ -72,6 +73,8 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   }
   const voters = Array.from({ length: count }, (_, i) => `${i + 1}@127.0.0.1:${ports[2 * i + 1]}`).join(',')
   const shells: ChildProcess[] = []
+  const java = (...args: readonly string[]): string[] => [...jvm, '-cp', `${libs}/*`, ...args]
+  const shared = await sharedClasses(libs, java)
   const brokers = await Promise.all(
     Array.from({ length: count }, async (_, i) => {
       const port = ports[2 * i]!
@@ -106,15 +109,14 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
         ...options.properties,
       }
       writeFileSync(file, Object.entries(properties).map(([name, value]) => `${name}=${value}\n`).join('')) // biome-ignore format: one line a property
-      const java = (...args: readonly string[]): string[] => [...jvm, '-cp', `${libs}/*`, ...args]
       const format = ['kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', file, ...(options.format ?? [])]
-      const made = spawnSync('java', java(...format), { encoding: 'utf8' })
+      const made = spawnSync('java', [...shared, ...java(...format)], { encoding: 'utf8' })
       if (made.status !== 0) throw new Error(`Kafka's storage could not be formatted: ${made.stdout}${made.stderr}`)
       let pid = 0
       const log = join(directory, 'broker.log')
       const begin = async (): Promise<void> => {
         const script = 'log=$1; shift; "$@" >>"$log" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null'
-        const args = [...prefix, 'java', ...java(`-Xmx${options.heapMb ?? 384}m`, 'kafka.Kafka', file)]
+        const args = [...prefix, 'java', ...shared, ...java(`-Xmx${options.heapMb ?? 384}m`, 'kafka.Kafka', file)]
         const shell = spawn('sh', ['-c', script, 'sh', log, ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
         shells.push(shell)
         pid = await new Promise<number>(resolve => shell.stdout!.once('data', chunk => resolve(Number(chunk))))
@@ -140,26 +142,4 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
       rmSync(root, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
     },
   }
-}
-
-/** Returns true if a process listens on the port in the network namespace of process `pid`. */
-function listens(pid: number, port: number): boolean {
-  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `
-  return ['tcp', 'tcp6'].some(file =>
-    readFileSync(`/proc/${pid}/net/${file}`, 'utf8')
-      .split('\n')
-      .some(line => line.includes(local) && / 0A /.test(line)),
-  )
-}
-
-export async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = await Promise.all(
-    Array.from({ length: count }, () => {
-      const server = createServer()
-      return new Promise<typeof server>(resolve => server.listen(0, '127.0.0.1', () => resolve(server)))
-    }),
-  )
-  const ports = servers.map(server => (server.address() as { port: number }).port)
-  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))))
-  return ports
 }

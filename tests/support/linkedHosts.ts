@@ -5,7 +5,8 @@
  * in   the query part of the bus's address        out  for each host its bus address and command prefix; the link
  * Invariant: a cut link passes nothing in either direction and closes no connection, on either kind.
  */
-import { freePorts, startKafka } from './kafka'
+import { startKafka } from './kafka'
+import { freePorts } from './ports'
 import { silentProxy } from './silentProxy'
 import { twoHosts } from './twoHosts'
 

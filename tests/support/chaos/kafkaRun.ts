@@ -7,7 +7,8 @@
  */
 import { everything } from '../audit'
 import { troupe } from '../cli'
-import { freePorts, type KafkaServers, startKafka } from '../kafka'
+import { type KafkaServers, startKafka } from '../kafka'
+import { freePorts } from '../ports'
 import { parts, type RoleProcesses, roleProcesses, sessionMs } from '../roleProcesses'
 import { type SilentProxy, silentProxy } from '../silentProxy'
 import { until } from '../until'
