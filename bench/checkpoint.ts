@@ -11,7 +11,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
 
 const rounds = 3
@@ -34,7 +34,7 @@ interface Round {
 export async function bench(): Promise<BenchReport> {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-checkpoint-bench-'))
   try {
-    const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: String(threads), HF_HUB_OFFLINE: '1' }
+    const env = pythonEnvironment({ OMP_NUM_THREADS: String(threads), HF_HUB_OFFLINE: '1' })
     const options = { directory, rounds, tokens, threads }
     const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
     const script = join(__dirname, 'support/checkpointArm.py')

@@ -8,7 +8,7 @@
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { atMost, type BenchReport, describeMachine, median, printReport } from './report'
 
 /** Models by name: width of the hidden states, vocabulary; tokens of a round. */
@@ -26,7 +26,7 @@ interface Round {
 }
 
 export async function bench(): Promise<BenchReport> {
-  const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: '1' }
+  const env = pythonEnvironment({ OMP_NUM_THREADS: '1' })
   const measured: (readonly [string, readonly Round[], number])[] = []
   for (const [name, [width, vocabulary, tokens]] of Object.entries(shapes)) {
     const args = [join(__dirname, 'support/headArm.py'), ...[width, vocabulary, tokens, rounds + 1].map(String)]

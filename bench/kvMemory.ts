@@ -8,7 +8,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
 
 interface Case {
@@ -60,7 +60,7 @@ function measure({ contextTokens, kvTokens, deterministic }: Case): Figures {
   const script = join(__dirname, 'support/kvArm.py')
   const args = [script, '--context', `${contextTokens}`, '--kv-tokens', `${kvTokens}`]
   const text = execFileSync(pythonPath(), deterministic ? [...args, '--deterministic'] : args, {
-    env: { ...process.env, PYTHONPATH: policyDirectory(), HF_HUB_OFFLINE: '1' },
+    env: pythonEnvironment({ HF_HUB_OFFLINE: '1' }),
     timeout: caseTimeoutMs,
     encoding: 'utf8',
   })

@@ -14,7 +14,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { TroupeError } from '../runtime/errors'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
 
 const steps = 3
@@ -36,14 +36,13 @@ interface Arm {
   close(): void
 }
 
-const environment = () => ({
-  ...process.env,
-  PYTHONPATH: policyDirectory(),
-  OMP_NUM_THREADS: String(threads),
-  GOMP_SPINCOUNT: '100000',
-  HF_HUB_OFFLINE: '1',
-  TOKENIZERS_PARALLELISM: 'false',
-})
+const environment = () =>
+  pythonEnvironment({
+    OMP_NUM_THREADS: String(threads),
+    GOMP_SPINCOUNT: '100000',
+    HF_HUB_OFFLINE: '1',
+    TOKENIZERS_PARALLELISM: 'false',
+  })
 
 async function startArm(name: string, model: string, kind: 'ours' | 'trl', checkpointing: boolean): Promise<Arm> {
   const args = [script, '--arm', kind, '--model', model, '--threads', String(threads)]

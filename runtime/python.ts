@@ -85,10 +85,19 @@ export function policyDirectory(): string {
   return resolve(__dirname, '../policy')
 }
 
-/** Returns the environment variables for a process of troupe_policy: those of this process, with `more` added. */
+/**
+ * Returns the environment of a process of troupe_policy: this process's own, with `more`. The user's PYTHONPATH is left
+ * out, because its packages could hide those of the venv.
+ */
 export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
   return { ...process.env, ...more, ...ours }
+}
+
+/** Returns the environment of a process of troupe_policy that imports the user's code: it keeps the user's PYTHONPATH. */
+export function userCodeEnvironment(): NodeJS.ProcessEnv {
+  const ours = pythonEnvironment()
+  return { ...ours, PYTHONPATH: [ours.PYTHONPATH, process.env.PYTHONPATH].filter(Boolean).join(':') }
 }
 
 /**

@@ -10,7 +10,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { exitWith } from './support/exitWith'
 import { type DeviceLine, type FigureLine, gpuPage } from './support/gpuReport'
 import { vllmFigures } from './support/vllmSmoke'
@@ -54,7 +54,7 @@ async function main(): Promise<number> {
 function python(args: readonly string[]): Promise<{ code: number; lines: unknown[] }> {
   const child = spawn(pythonPath(), [join(root, 'policy/smoke'), ...args], {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, PYTHONPATH: policyDirectory(), HF_HUB_OFFLINE: '1', TOKENIZERS_PARALLELISM: 'false' },
+    env: pythonEnvironment({ HF_HUB_OFFLINE: '1', TOKENIZERS_PARALLELISM: 'false' }),
   })
   const timer = setTimeout(() => child.kill('SIGKILL'), deadlineMs)
   const lines: unknown[] = []

@@ -18,7 +18,7 @@ import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
-import { policyDirectory, pythonPath, torchPythonPath } from '../../runtime/python'
+import { policyDirectory, pythonPath, torchPythonPath, userCodeEnvironment } from '../../runtime/python'
 import { retryLost } from '../../sandbox/retryLost'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { textResult } from '../../sandbox/tools/pythonTool'
@@ -52,11 +52,12 @@ export function functionSchemas({ file, names = [] }: PythonFunctions): Promise<
 
 async function schemasOf(path: string, names: readonly string[]): Promise<readonly ToolSchema[]> {
   const args = ['-m', 'troupe_policy.functions.schemas', path, ...names]
-  const env = { ...process.env, PYTHONPATH: policyDirectory(), PYTHONDONTWRITEBYTECODE: '1' }
   const python = torchPythonPath() // schemas are made by transformers
-  const { stdout } = await promisify(execFile)(python, args, { env, timeout: importMs }).catch(thrown => {
-    throw badFile(path, asError(thrown).message.trim().split('\n').at(-1) ?? 'it cannot be imported')
-  })
+  const { stdout } = await promisify(execFile)(python, args, { env: userCodeEnvironment(), timeout: importMs }).catch(
+    thrown => {
+      throw badFile(path, asError(thrown).message.trim().split('\n').at(-1) ?? 'it cannot be imported')
+    },
+  )
   const said = JSON.parse(stdout) as { tools?: ToolSchema[]; fault?: string; line?: number | null }
   if (said.tools !== undefined) return said.tools
   throw badFile(said.line == null ? path : `${path}:${said.line}`, said.fault ?? 'it cannot be imported')

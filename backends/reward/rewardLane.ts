@@ -10,7 +10,7 @@ import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { killGroup } from '../../runtime/killGroup'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { pythonPath, userCodeEnvironment } from '../../runtime/python'
 
 export interface RewardLaneOptions {
   readonly file?: string
@@ -54,12 +54,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward.process', ...args], {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
     detached: true, // its own process group, so that child processes are killed with it
-    env: {
-      ...process.env,
-      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
-      PYTHONDONTWRITEBYTECODE: '1',
-      PYTHONUNBUFFERED: '1',
-    },
+    env: userCodeEnvironment(),
   })
   for (const stream of child.stdio) stream?.on('error', () => {}) // an error is ignored: 'close' reports the end of the process
   let tail = ''

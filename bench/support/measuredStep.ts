@@ -10,7 +10,7 @@ import { promisify } from 'node:util'
 import { type TrainerBytes, trainerBytes } from '../../config/estimate/memory'
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import { microBatchWork } from '../../config/estimate/trainingWork'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { pythonEnvironment, pythonPath } from '../../runtime/python'
 
 export interface StepConfiguration {
   readonly size: keyof typeof models
@@ -132,7 +132,7 @@ const howGiven = ({
 async function measure<T>(given: object, ranks: number): Promise<T> {
   const launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', String(ranks)]
   const args = [...(ranks > 1 ? launcher : []), '-m', 'measure', JSON.stringify(given)]
-  const env = { ...process.env, PYTHONPATH: policyDirectory(), OMP_NUM_THREADS: '1', HF_HUB_OFFLINE: '1' }
+  const env = pythonEnvironment({ OMP_NUM_THREADS: '1', HF_HUB_OFFLINE: '1' })
   const { stdout } = await promisify(execFile)(pythonPath(), args, { env, timeout: timeoutMs, killSignal: 'SIGKILL' })
   return JSON.parse(stdout.trim().split('\n').at(-1)!)
 }

@@ -13,7 +13,7 @@ import { text } from 'node:stream/consumers'
 import type { RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import type { Task } from '../../messages/facts'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { pythonEnvironment, pythonPath } from '../../runtime/python'
 import { error, type Fault, warning } from './fault'
 
 const measureMs = 10_000
@@ -118,7 +118,7 @@ async function measure(
   const child = spawn(pythonPath(), ['-m', 'troupe_policy.render.measure'], {
     stdio: ['pipe', 'pipe', 'pipe'],
     timeout: measureMs,
-    env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONDONTWRITEBYTECODE: '1' },
+    env: pythonEnvironment(),
   })
   child.on('error', () => {}) // its output is empty, which is reported below
   child.stdin.on('error', () => {})

@@ -14,7 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
-import { environmentsPythonPath, policyDirectory } from '../../runtime/python'
+import { environmentsPythonPath, userCodeEnvironment } from '../../runtime/python'
 
 /** Directory that holds reward.py and troupe_environments; `python -m troupe_environments…` runs in it. */
 export const pythonDirectory = join(__dirname, 'python')
@@ -80,11 +80,7 @@ export async function instancesOf(
     cwd: pythonDirectory,
     stdio: ['pipe', 'pipe', 'pipe'],
     detached: true,
-    env: {
-      ...process.env,
-      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
-      PYTHONDONTWRITEBYTECODE: '1',
-    },
+    env: userCodeEnvironment(),
   })
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

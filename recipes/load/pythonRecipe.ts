@@ -8,7 +8,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { asError, TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { pythonPath, userCodeEnvironment } from '../../runtime/python'
 import type { PlainObject } from '../../runtime/settings/resolveConfig'
 
 const importMs = 60_000
@@ -30,7 +30,7 @@ export function pythonRecipe(file: string): PlainObject {
       encoding: 'utf8',
       timeout: importMs,
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONDONTWRITEBYTECODE: '1' },
+      env: userCodeEnvironment(),
     })
   } catch (thrown) {
     throw unreadable(file, asError(thrown).message.trim().split('\n').at(-1) ?? 'cannot be imported', thrown)

@@ -9,7 +9,7 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { assembleSequence } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
-import { policyDirectory, torchPythonPath } from '../../runtime/python'
+import { pythonEnvironment, torchPythonPath } from '../../runtime/python'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 const tailChars = 2000
@@ -24,11 +24,7 @@ export async function modelEntropies(
   const args = ['-m', 'troupe_policy.model.entropies', '--model', directory, '--temperature', String(temperature)]
   const child = spawn(torchPythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
     stdio: ['pipe', 'pipe', 'pipe'],
-    env: {
-      ...process.env,
-      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
-      PYTHONDONTWRITEBYTECODE: '1',
-    },
+    env: pythonEnvironment(),
   })
   let tail = ''
   child.stderr.on('data', chunk => {

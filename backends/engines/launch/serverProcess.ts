@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
 import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
-import { policyDirectory, pythonPath } from '../../../runtime/python'
+import { pythonEnvironment, pythonPath } from '../../../runtime/python'
 import type { LaunchCommand } from './command'
 
 export interface ServerProcessOptions {
@@ -61,7 +61,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
   const child = spawn(pythonPath(), guard, {
     stdio: ['pipe', 'pipe', 'pipe'],
     detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
-    env: { ...process.env, ...own, ...env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1' },
+    env: pythonEnvironment({ ...own, ...env }),
   })
   child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
   const output = tailOf(child, log)

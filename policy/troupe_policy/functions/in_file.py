@@ -13,6 +13,7 @@ import ast
 import importlib.util
 import json
 import os
+import symtable
 import sys
 import warnings
 
@@ -39,8 +40,7 @@ def fault_of(file: str, function: str, arguments: int) -> dict[str, object]:
             if not _is_there(name):
                 return {"fault": f"imports '{name}', which {sys.executable} cannot find", "line": node.lineno}
     first = function.split(".")[0]
-    names = {name for node in tree.body for name in _defined(node)}
-    if first not in names:
+    if not _may_define(tree, source, file, first):
         known = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
         return {"fault": f"has no function '{function}'; its functions: {', '.join(known) or 'none'}"}
     for node in tree.body:
@@ -53,10 +53,15 @@ def _unfit(node: ast.FunctionDef | ast.AsyncFunctionDef, given: int) -> dict[str
     a = node.args
     most = len(a.posonlyargs) + len(a.args)
     least = most - len(a.defaults)
-    needs = [arg.arg for arg, default in zip(a.kwonlyargs, a.kw_defaults) if default is None]
-    if (given < least or (given > most and a.vararg is None) or needs) and not node.decorator_list:
-        takes = ", ".join([arg.arg for arg in (*a.posonlyargs, *a.args)] + needs)
-        return {"fault": f"{node.name}({takes}) cannot be called with {given} arguments (answer, task)", "line": node.lineno}
+    unset = [arg.arg for arg, default in zip(a.kwonlyargs, a.kw_defaults) if default is None]
+    if node.decorator_list:
+        return {}
+    signature = f"{node.name}({ast.unparse(a)})"
+    if given < least or (given > most and a.vararg is None):
+        return {"fault": f"{signature} cannot be called with {given} positional arguments (answer, task)", "line": node.lineno}
+    if unset:
+        what = f"keyword-only {', '.join(repr(name) for name in unset)} without a default"
+        return {"fault": f"{signature} has {what}; the call passes answer and task alone, by position", "line": node.lineno}
     return {}
 
 
@@ -75,17 +80,14 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _defined(node: ast.stmt) -> list[str]:
-    """Names that a statement of the top level may define, those in the blocks of `if`, `for`, `with` and `try`
-    included; of `except` blocks only assigned names count.
+def _may_define(tree: ast.Module, source: bytes, file: str, name: str) -> bool:
+    """Whether a statement of the top level, in a block of any depth, binds the name, or imports names that are not known
+    before the file runs.
     """
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return [(alias.asname or alias.name).split(".")[0] for alias in node.names]
-    names = [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
-    blocks = [block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])]
-    return names + [name for block in blocks for name in _defined(block)]
+    if any(isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names) for node in ast.walk(tree)):
+        return True
+    top = symtable.symtable(source, file, "exec")
+    return any(symbol.get_name() == name and (symbol.is_assigned() or symbol.is_imported()) for symbol in top.get_symbols())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 /** Functions of a user's Python file as tools: schemas from hints and docstrings, calls in the sandbox and beside it. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { functionSchemas } from '../../../actors/tools/pythonFunctions'
@@ -115,6 +115,23 @@ test.each(['sandbox', 'beside'] as const)('%s: a call gives the value, and says 
   })
   expect(await call(tools, 'slow', { seconds: 30 }, 500)).toMatchObject({ status: 'timeout' })
   await tools.close()
+})
+
+test('a file of tools may import what lies on the PYTHONPATH of the user', async () => {
+  const before = process.env.PYTHONPATH
+  mkdirSync(join(folder, 'library'))
+  write('library/mine_of_tools.py', 'unit = "kg"\n')
+  const using = write(
+    'using.py',
+    'import mine_of_tools\ndef weigh(item: str) -> str:\n    """Weighs.\n\n    Args:\n        item: What.\n    """\n',
+  )
+  process.env.PYTHONPATH = join(folder, 'library')
+  try {
+    expect(await functionSchemas({ file: using, run: 'beside' })).toMatchObject([{ name: 'weigh' }])
+  } finally {
+    if (before === undefined) delete process.env.PYTHONPATH
+    else process.env.PYTHONPATH = before
+  }
 })
 
 test('a call in the sandbox sees no file of the user, one beside it does', async () => {
