@@ -46,3 +46,23 @@ export interface Recipe {
 
 /** Returns the given recipe unchanged, so that TypeScript checks it. The recipe's data is checked when it is loaded. */
 export const defineRecipe = (recipe: Recipe): Recipe => recipe
+
+/**
+ * A recipe that names only its differences from another: a recipe's name, or a file relative to this one. `config` is
+ * merged into the base's, object by object, as in YAML, and files in it lie relative to this file; every other part
+ * replaces the base's.
+ */
+export interface ExtendingRecipe extends Partial<Omit<Recipe, 'config'>> {
+  readonly extends: string
+  readonly config: PartialInput<RecipeInput>
+}
+
+/** The type with every field of every section optional. */
+type PartialInput<T> = T extends readonly unknown[]
+  ? T
+  : T extends object
+    ? { readonly [K in keyof T]?: PartialInput<T[K]> }
+    : T
+
+/** Returns the given recipe unchanged, so that TypeScript checks it. The whole is checked when it is loaded. */
+export const extendRecipe = (recipe: ExtendingRecipe): ExtendingRecipe => recipe

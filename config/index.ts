@@ -1,6 +1,6 @@
 /** The recipe's configuration: its schema section by section, and the sources of its tasks. */
 
-export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
+export { defineRecipe, type ExtendingRecipe, extendRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export { contextFaults, positionsOf } from './positions'
 export { mapFlag, mapFlags } from './releaseFlags'
 export type { RewardAsk, RewardContext, RewardFunction, RewardScore } from './rewardFunction'

@@ -13,6 +13,8 @@ export { z } from 'zod'
 export { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../backends/trainer/recipeOptions'
 export {
   defineRecipe,
+  type ExtendingRecipe,
+  extendRecipe,
   type Recipe,
   type RecipeConfig,
   type RecipeInput,

@@ -3,14 +3,14 @@
  *
  * in   a file        out  a recipe, and the layers of its config, lowest first
  * Invariant: a YAML file can set every field of a recipe's `config`. `extends` names a recipe or a file relative to
- * this one; without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer}
- * writes no code.
+ * this one, in YAML, Python and modules alike; YAML and Python without `extends` take the rows of `data.file` as tasks,
+ * so that a user with a file of {problem, answer} writes no code.
  */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'
 import { parseDocument } from 'yaml'
-import type { Recipe, RecipeInput } from '../../config'
+import type { ExtendingRecipe, Recipe, RecipeInput } from '../../config'
 import { asError, TroupeError } from '../../runtime/errors'
 import { didYouMean } from '../../runtime/settings/nearestName'
 import type { Layer, PlainObject } from '../../runtime/settings/resolveConfig'
@@ -39,14 +39,25 @@ export function recipeOfFile(file: string, known: Known, above: readonly string[
     throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)
   if (above.length > maxDepth) throw noBase(`${file}: the chain of 'extends' is longer than ${maxDepth} files`)
   const isPython = extname(file) === '.py'
-  if (!isPython && !['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file)
+  if (!isPython && !['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file, known, above)
   const { extends: base, ...own } = isPython ? pythonRecipe(file) : yamlOf(file)
   const data = withPaths({ name: basename(file, extname(file)), ...own }, dirname(file))
   if (base === undefined)
     return { recipe: problemsRecipe(data as RecipeInput), layers: [fittingModel(data), { origin: 'recipe', data }] }
+  return extended(file, base, data, known, above)
+}
+
+/** Returns the recipe that `base` names, with `data` above its config. */
+function extended(
+  file: string,
+  base: unknown,
+  data: PlainObject,
+  known: Known,
+  above: readonly string[],
+): LayeredRecipe {
   if (typeof base !== 'string') throw noBase(`${file}: 'extends' must be the name of a recipe or a file, as text`)
   const parent = known(base) ?? parentFile(file, base, known, above)
-  const below = parent.layers.map((layer, _at) =>
+  const below = parent.layers.map(layer =>
     layer.origin === 'recipe' ? { ...layer, origin: `extends ${base}` } : layer,
   )
   const fitting = fittingProblems(data, below)
@@ -90,11 +101,11 @@ function yamlOf(file: string): PlainObject {
   )
 }
 
-function ofModule(file: string): LayeredRecipe {
+function ofModule(file: string, known: Known, above: readonly string[]): LayeredRecipe {
   const common = {
     boundary: 'config',
     retriable: false,
-    hint: 'export the recipe from the module: export const recipe = defineRecipe({…})',
+    hint: "export the recipe from the module: export const recipe = defineRecipe({…}), or extendRecipe({ extends: 'quickstart', config: {…} })",
   } as const
   let loaded: unknown
   try {
@@ -107,9 +118,20 @@ function ofModule(file: string): LayeredRecipe {
     })
   }
   const { recipe } = (loaded ?? {}) as { readonly recipe?: unknown }
+  if (isExtending(recipe)) {
+    const { extends: base, config, ...own } = recipe
+    const data = withPaths({ name: basename(file, extname(file)), ...config }, dirname(file))
+    const { recipe: parent, layers } = extended(file, base, data, known, above)
+    return { recipe: { ...parent, ...own }, layers }
+  }
   if (isRecipe(recipe)) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
   const what = recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' without `config` and `tasks`"
   throw new TroupeError('config.no_export', { ...common, message: `${file} ${what}` })
+}
+
+function isExtending(value: unknown): value is ExtendingRecipe {
+  const { config, extends: base } = (value ?? {}) as Readonly<Record<string, unknown>>
+  return base !== undefined && typeof config === 'object' && config !== null
 }
 
 function isRecipe(value: unknown): value is Recipe {

@@ -38,6 +38,42 @@ test('a project in TypeScript, outside of every package: `troupe/recipes` is the
   expect(JSON.parse(readFileSync(join(own, 'prices.json'), 'utf8'))).toEqual(prices)
 })
 
+test("the page's program writes conversations in the form of a run, which a recipe can use", async () => {
+  const own = join(folder, 'conversations')
+  init(own, 'yaml')
+  const page = readFileSync(join(__dirname, '../../../docs/first-hour.md'), 'utf8')
+  const [, program] = /```python\n(import json\n.*?)```/s.exec(page)!
+  const before = new Set(readFileSync(join(own, 'demonstrations.jsonl'), 'utf8').trim().split('\n'))
+  execFileSync('python3', ['-c', program!], { cwd: own })
+  const rows = readFileSync(join(own, 'demonstrations.jsonl'), 'utf8').trim().split('\n')
+  expect(rows).toHaveLength(800)
+  // A flawless conversation is, byte for byte, one of those that `init` wrote.
+  const same = rows.filter(row => before.has(JSON.stringify(JSON.parse(row))))
+  expect(same.length).toBeGreaterThan(300)
+  expect((await checkRecipe(join(own, 'recipe.yaml'), { set: [], learns: true, directory: own })).faults).toEqual([])
+})
+
+test('a TypeScript recipe that extends another merges its config and has its own parts, as in YAML', () => {
+  const own = join(folder, 'extending')
+  init(own, 'yaml')
+  const name = '../../../recipes'
+  const module = (config: string, more = '') =>
+    `import { extendRecipe } from ${JSON.stringify(join(__dirname, name))}
+export const recipe = extendRecipe({ extends: './recipe.yaml', config: ${config}, ${more} })`
+  writeFileSync(join(own, 'own.ts'), module('{ train: { steps: 3 } }', 'rewards: { mine: () => 1 }'))
+  const { recipe, config } = loadRecipe(join(own, 'own.ts'))
+  const base = loadRecipe(join(own, 'recipe.yaml')).config.value
+  expect(config.value).toEqual({ ...base, name: 'own', train: { ...base.train, steps: 3 } })
+  expect(config.value.tools.functions).toMatchObject({ file: join(own, 'tools.py') })
+  expect([config.origins.get('train.steps'), config.origins.get('train.learningRate')]).toEqual([
+    'recipe',
+    'extends quickstart',
+  ])
+  expect(Object.keys(recipe.rewards ?? {})).toEqual(['mine'])
+  writeFileSync(join(own, 'wrong.ts'), module('{}').replace('./recipe.yaml', 'quikstart'))
+  expect(failure(() => loadRecipe(join(own, 'wrong.ts')))).toMatchObject({ code: 'config.no_base' })
+})
+
 test('a file that is there is left as it is, and nothing is written beside it', () => {
   const own = mkdtempSync(join(folder, 'there-'))
   writeFileSync(join(own, 'README.md'), 'mine')
