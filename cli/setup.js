@@ -4,9 +4,9 @@
  * policy.proto, the bundle of the dashboard's page, and the sandbox's C shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
- * It runs before any package is installed, so it uses Node alone. Every step but the shim and the page leaves a stamp
- * with the digest of its inputs, and is skipped while the digest is the same. An interrupted step leaves no new stamp
- * and is done again.
+ * It runs before any package is installed, so it uses Node alone. What Node needs and what Python needs are installed at
+ * the same time. Every step but the shim, the page and the sources leaves a stamp with the digest of its inputs, and is
+ * skipped while the digest is the same. An interrupted step leaves no new stamp and is done again.
  */
 const { places } = require('./setup/places')
 const { SetupError, say, seconds } = require('./setup/say')
@@ -17,6 +17,7 @@ const sandboxPackages = require('./setup/sandboxPackages')
 const generated = require('./setup/generated')
 const shim = require('./setup/shim')
 const page = require('./setup/page')
+const sources = require('./setup/sources')
 const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const sglang = require('./setup/sglang')
@@ -60,38 +61,48 @@ function checkMachine() {
   if (process.platform === 'win32') throw new SetupError('Windows is not supported', 'run Troupe inside WSL 2')
 }
 
+async function runLane(steps) {
+  for (const step of steps) {
+    if (step.isDone()) continue // another set-up may have done this step while this one waited for the lock
+    const began = performance.now()
+    say(`${step.name}: ${step.says}`)
+    try {
+      await step.run()
+    } catch (error) {
+      if (!step.isOptional || !(error instanceof SetupError)) throw error
+      say(`${step.name}: skipped: ${error.message}\n  hint: ${error.hint}`)
+      continue
+    }
+    say(`${step.name}: done in ${seconds(performance.now() - began)}`)
+  }
+}
+
 async function setUp(options) {
   checkMachine()
   const where = places()
-  const steps =
+  const ofNode = [npm.step(where), page.step(where), sources.step(where)]
+  // A package ships the generated code; a checkout generates it.
+  const ofPython = [
+    python.step(where, options.test, options.withoutTorch),
+    sandboxPackages.step(where),
+    ...(where.checkout && !options.withoutTorch ? [generated.step(where)] : []),
+  ]
+  // Lanes run at the same time, the steps of a lane one after another.
+  const lanes =
     options.parts.length > 0
-      ? options.parts.map(part => part.step(where, options.packages))
+      ? [options.parts.map(part => part.step(where, options.packages))]
       : [
-          ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
-          python.step(where, options.test, options.withoutTorch),
-          sandboxPackages.step(where),
-          // A package ships the generated code; a checkout generates it.
-          ...(where.checkout && !options.withoutTorch ? [generated.step(where)] : []),
-          ...(where.checkout && !options.pythonOnly ? [page.step(where)] : []),
-          shim.step(where),
+          where.checkout && !options.pythonOnly ? ofNode : [],
+          ofPython,
+          [shim.step(where)],
           // Without Java the other test suites still run; the kafka suite then fails and names the reason.
-          ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
+          options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : [],
         ]
-  if (steps.every(step => step.isDone())) return false
+  if (lanes.flat().every(step => step.isDone())) return false
   await withLock(where.lock, async () => {
-    for (const step of steps) {
-      if (step.isDone()) continue // another set-up may have done this step while this one waited for the lock
-      const began = performance.now()
-      say(`${step.name}: ${step.says}`)
-      try {
-        await step.run()
-      } catch (error) {
-        if (!step.isOptional || !(error instanceof SetupError)) throw error
-        say(`${step.name}: skipped: ${error.message}\n  hint: ${error.hint}`)
-        continue
-      }
-      say(`${step.name}: done in ${seconds(performance.now() - began)}`)
-    }
+    const ends = await Promise.allSettled(lanes.map(runLane))
+    const failed = ends.find(end => end.status === 'rejected')
+    if (failed) throw failed.reason
   })
   return true
 }

@@ -95,6 +95,15 @@ function checkDisk(where, pipArgs, withoutTorch) {
   }
 }
 
+/** Compiles every module of the venv that has no current bytecode, on all cores: pip would use one. */
+const compileAll =
+  "import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path('purelib'), quiet=2, workers=0)"
+
+async function pipInstall(name, python, args, tool) {
+  await runTool(name, python, ['-m', 'pip', 'install', '--no-input', '--no-compile', ...args], tool)
+  await runTool(`${name} bytecode`, python, ['-c', compileAll], tool)
+}
+
 function step(where, test, withoutTorch) {
   const python = path.join(where.venv, 'bin/python')
   const stamp = path.join(where.venv, '.troupe-setup.json')
@@ -129,7 +138,7 @@ function step(where, test, withoutTorch) {
     fs.writeFileSync(marker, '')
     const wants = files.flatMap(({ file }) => ['-r', file])
     try {
-      await runTool('Python packages', python, ['-m', 'pip', 'install', '--no-input', ...wants, ...pipArgs], tool)
+      await pipInstall('Python packages', python, [...wants, ...pipArgs], tool)
     } catch (error) {
       // pip fetches all packages before it installs any, so a failure before pip prints 'Installing collected packages'
       // left the venv unchanged.
@@ -146,4 +155,4 @@ function step(where, test, withoutTorch) {
   return { name: 'Python', says: `venv in ${where.venv}, ${what}`, isDone, run }
 }
 
-module.exports = { step, findPython, shellWords }
+module.exports = { step, findPython, pipInstall, shellWords }

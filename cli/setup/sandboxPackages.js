@@ -10,8 +10,7 @@
 const fs = require('node:fs')
 const path = require('node:path')
 const { digestOf, readStamp, writeStamp } = require('./say')
-const { shellWords } = require('./python')
-const { runTool } = require('./tool')
+const { pipInstall, shellWords } = require('./python')
 
 function step(where) {
   const python = path.join(where.venv, 'bin/python')
@@ -25,9 +24,8 @@ function step(where) {
     async run() {
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
       const again = fs.existsSync(marker) ? ['--force-reinstall', '--no-deps'] : []
-      const pip = ['-m', 'pip', 'install', '--no-input', ...again, '-r', file, ...extra]
       fs.writeFileSync(marker, '')
-      await runTool('sandbox packages', python, pip, { cwd: where.policy, where })
+      await pipInstall('sandbox packages', python, [...again, '-r', file, ...extra], { cwd: where.policy, where })
       writeStamp(stamp, { ...readStamp(stamp), sandbox: digestOf([file]) })
       fs.rmSync(marker, { force: true })
     },

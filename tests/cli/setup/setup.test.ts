@@ -94,6 +94,33 @@ test('a venv is made once, is skipped while nothing changes, and follows its req
   expect(spawnSync(join(home, '.venv/bin/python'), ['-c', 'import first, second']).status).toBe(0)
 })
 
+test('npm and pip install at the same time, and every module is compiled', () => {
+  const args = wheel('first')
+  requirements('first==1.0\n')
+  generatedIsDone()
+  venvIsThere()
+  writeFileSync(join(home, 'package.json'), '{}')
+  // Stands for npm: it ends while pip installs, and fails if pip has not begun within 60 s.
+  const npm = join(home, 'npm-cli.js')
+  writeFileSync(
+    npm,
+    `const { existsSync, mkdirSync } = require('node:fs')
+    const began = Date.now()
+    setInterval(() => {
+      if (existsSync('.venv/.troupe-installing')) { mkdirSync('node_modules', { recursive: true }); process.exit(0) }
+      if (Date.now() - began > 60_000) process.exit(1)
+    }, 50)`,
+  )
+  const script = [join(home, 'cli/setup.js')]
+  const env = environment({ TROUPE_DISK_MB: '1', TROUPE_PIP_ARGS: args, npm_execpath: npm })
+  const { status, stderr } = spawnSync(process.execPath, script, { env, encoding: 'utf8', timeout: 110_000 })
+  expect(stderr).toMatch(/npm packages: done in/)
+  expect(status).toBe(0)
+  const cached = 'import first, os, sys; sys.exit(not os.path.exists(first.__cached__))'
+  const python = join(home, '.venv/bin/python')
+  expect(spawnSync(python, ['-B', '-c', cached]).status).toBe(0)
+})
+
 test('an install that was cut off is found and done anew', () => {
   const args = wheel('first')
   requirements('first==1.0\n')
