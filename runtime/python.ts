@@ -140,6 +140,25 @@ export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): st
   })
 }
 
+/** Returns the venv of the package wandb, which cli/setup/wandb.js makes at the same path (`troupe setup wandb`). */
+export function wandbVenv(env: NodeJS.ProcessEnv = process.env): string {
+  if (env.TROUPE_WANDB_VENV) return resolve(env.TROUPE_WANDB_VENV)
+  if (isCheckout()) return join(packageRoot(), '.venv-wandb')
+  return join(troupeHome(env), 'venv-wandb')
+}
+
+/** @throws TroupeError process.no_wandb if `troupe setup wandb` has not run */
+export function wandbPythonPath(env: NodeJS.ProcessEnv = process.env): string {
+  const python = join(wandbVenv(env), 'bin/python')
+  if (isExecutable(python)) return python
+  throw new TroupeError('process.no_wandb', {
+    boundary: 'process',
+    retriable: false,
+    message: `no Python with the package wandb: looked in ${wandbVenv(env)}`,
+    hint: 'npx troupe setup wandb, or TROUPE_WANDB_VENV=/path/to/a/venv that has it',
+  })
+}
+
 /**
  * Returns the interpreter that runs sandboxed programs by default: TROUPE_SANDBOX_PYTHON, else the one of the set-up's
  * venv; undefined if there is neither.

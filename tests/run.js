@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite but sglang. lint, unit and sandbox keep both cores busy and run one after the other; the others
- * wait half of their time for brokers, servers and downloads, so they run in two lanes at once.
+ * `npm test`: every suite but those on request (sglang, trackers, compose). lint, unit and sandbox keep both cores busy and
+ * run one after the other; the others wait half of their time for brokers, servers and downloads, so they run in two lanes
+ * at once.
  * Usage: node tests/run.js [SUITE …]
  *
  * in   test files by suite (runner/files.js), the runners' reports     out  a table, and last the line "N passed, N failed, N skipped"
@@ -63,6 +64,16 @@ const suites = {
     onRequest: true,
     setup: () => [check('set-up of SGLang', process.execPath, ['cli/setup.js', '--sglang'])],
     commands: () => [jestSuite('sglang', '--runInBand')],
+  },
+  // Real wandb, Trackio, MLflow and TensorBoard (npm run test:trackers): 1 GB.
+  trackers: {
+    limitMinutes: 20,
+    onRequest: true,
+    setup: () => [
+      check('set-up of wandb', process.execPath, ['cli/setup.js', '--wandb']),
+      check('set-up of tracker servers', process.execPath, ['tests/trackers/setUp.js']),
+    ],
+    commands: () => [jestSuite('trackers', '--runInBand')],
   },
   // docker-compose.yml under a real engine (npm run test:compose). The first build of the image fetches torch.
   compose: {

@@ -22,6 +22,8 @@ function places(env = process.env, root = path.join(__dirname, '../..')) {
     policy: path.join(root, checkout ? 'policy' : 'dist/policy'),
     /** Folder that holds troupe_environments and its requirements. */
     environments: path.join(root, checkout ? 'recipes/environment/python' : 'dist/recipes/environment/python'),
+    /** Folder that holds the process that writes to Weights & Biases, and its requirements. */
+    wandb: path.join(root, checkout ? 'replay/tracking/wandb/python' : 'dist/replay/tracking/wandb/python'),
     logs,
     lock: path.join(logs, 'setup.lock'),
   }

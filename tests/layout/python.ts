@@ -23,6 +23,7 @@ export const pythonRoots = [
   'sandbox/zygote',
   'sandbox/freshProcess',
   'environments/keeper',
+  'replay/tracking/wandb/python',
 ]
 
 /** Files and folders, and what each may import besides itself. The longest matching path of a file is its house. */
@@ -77,6 +78,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   'sandbox/zygote': [],
   'sandbox/freshProcess': [],
   'environments/keeper': [],
+  'replay/tracking/wandb/python': [],
 }
 
 const maxFiles = 25

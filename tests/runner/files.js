@@ -8,7 +8,17 @@ const fs = require('node:fs')
 const path = require('node:path')
 
 /** Suites that own the folder of their name under tests/. Every other test is a unit test. */
-const suiteFolders = ['sandbox', 'containers', 'kafka', 'slice', 'environments', 'vllm', 'sglang', 'compose']
+const suiteFolders = [
+  'sandbox',
+  'containers',
+  'kafka',
+  'slice',
+  'environments',
+  'vllm',
+  'sglang',
+  'trackers',
+  'compose',
+]
 
 const notOurs = new Set(['node_modules', 'dist', 'coverage', '__pycache__', 'generated'])
 

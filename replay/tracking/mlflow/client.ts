@@ -5,7 +5,8 @@
  * in   a server's URL; credentials from the environment variables of MLflow's own client        out  parsed answers
  * Invariant: a call ends within its deadline, whether the server is absent, silent or slow.
  */
-import { asError, TroupeError } from '../../../runtime/errors'
+import { TroupeError } from '../../../runtime/errors'
+import { isLater, trackerRequest } from '../http'
 
 export interface MlflowClient {
   readonly url: string
@@ -21,10 +22,9 @@ export class MlflowRefusal extends TroupeError {
     readonly named: string | undefined,
     text: string,
   ) {
-    const isLater = status === 429 || status >= 500
-    super(isLater ? 'tracker.unreachable' : 'tracker.refused', {
+    super(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
       boundary: 'process',
-      retriable: isLater,
+      retriable: isLater(status),
       message: `${url} answered ${status}: ${text.slice(0, 300)}`,
       hint:
         status === 401 || status === 403
@@ -34,22 +34,14 @@ export class MlflowRefusal extends TroupeError {
   }
 }
 
-const usualDeadlineMs = 10_000
-
-export function mlflowClient(url: string, deadlineMs = usualDeadlineMs, env = process.env): MlflowClient {
+export function mlflowClient(url: string, deadlineMs?: number, env = process.env): MlflowClient {
   const base = url.replace(/\/+$/, '')
   const headers = { 'content-type': 'application/json', ...credentials(env) }
   return {
     url: base,
     async call<T>(path: string, body?: Readonly<Record<string, unknown>>) {
-      const signal = AbortSignal.timeout(deadlineMs)
-      const request =
-        body === undefined ? { headers, signal } : { method: 'POST', body: JSON.stringify(body), headers, signal }
-      const { status, text } = await fetch(`${base}/api/2.0/mlflow/${path}`, request)
-        .then(async answer => ({ status: answer.status, text: await answer.text() }))
-        .catch(thrown => {
-          throw unreachable(base, signal.aborted ? `no answer in ${deadlineMs / 1000} s` : reasonOf(thrown), thrown)
-        })
+      const sent = body === undefined ? undefined : JSON.stringify(body)
+      const { status, text } = await trackerRequest(`${base}/api/2.0/mlflow/${path}`, base, headers, sent, deadlineMs)
       const answer = parsed(text)
       if (status >= 200 && status < 300 && answer !== undefined) return answer as T
       throw new MlflowRefusal(base, status, answer?.error_code as string | undefined, String(answer?.message ?? text))
@@ -72,18 +64,3 @@ function parsed(text: string): Readonly<Record<string, unknown>> | undefined {
     return undefined
   }
 }
-
-/** undici says "fetch failed" and keeps the reason in `cause`. */
-const reasonOf = (thrown: unknown): string => {
-  const { message, cause } = asError(thrown)
-  return cause instanceof Error ? cause.message || String((cause as NodeJS.ErrnoException).code) : message
-}
-
-const unreachable = (url: string, why: string, cause: unknown) =>
-  new TroupeError('tracker.unreachable', {
-    boundary: 'process',
-    retriable: true,
-    message: `${url} cannot be reached: ${why}`,
-    hint: `start it (mlflow server), or correct its address; the run's log keeps every point until then`,
-    cause,
-  })

@@ -5,7 +5,14 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { optionalParts } from '../../../cli/doctor'
-import { isCheckout, packageRoot, pythonPath, torchPythonPath, venvCandidates } from '../../../runtime/python'
+import {
+  isCheckout,
+  packageRoot,
+  pythonPath,
+  torchPythonPath,
+  venvCandidates,
+  wandbVenv,
+} from '../../../runtime/python'
 import { failure } from '../../support/refusal'
 import { alone, writeWheel } from '../../support/wheel'
 
@@ -326,6 +333,8 @@ test('set-up installs where the runtime looks', () => {
   for (const env of [{}, { TROUPE_VENV: '/x/venv' }, { TROUPE_HOME: '/x/home' }, { TROUPE_VENV: 'relative' }]) {
     expect(venvCandidates(env)[0]).toBe(places(env).venv)
   }
+  const wandb = require('../../../cli/setup/wandb') as { step(where: object): { venv: string } }
+  expect(wandb.step(places(process.env)).venv).toBe(wandbVenv())
   // An installed package: no tsconfig.json beside it.
   expect(places({ TROUPE_HOME: '/x/home' }, '/')).toMatchObject({
     checkout: false,

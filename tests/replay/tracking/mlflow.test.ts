@@ -121,7 +121,13 @@ test('an address is read, and what is none is refused with the reason', () => {
     ...{ kind: 'mlflow', url: 'http://h:5000/base', experiment: 'an experiment' },
   })
   expect(trackerAddress('tensorboard:/tmp/a:b')).toEqual({ kind: 'tensorboard', directory: '/tmp/a:b' })
-  expect(trackerAddress('excel:x')).toMatch(/expected tensorboard:DIRECTORY or mlflow:URL/)
+  expect(trackerAddress('wandb:me/maths')).toEqual({ kind: 'wandb', entity: 'me', project: 'maths' })
+  expect(trackerAddress('wandb:a/b/c')).toMatch(/wandb:ENTITY\/PROJECT/)
+  expect(trackerAddress('trackio:http://h:7860/#maths')).toEqual({
+    ...{ kind: 'trackio', url: 'http://h:7860/', project: 'maths' },
+  })
+  expect(trackerAddress('trackio:http://h/?write_token=x')).toMatch(/TRACKIO_WRITE_TOKEN/)
+  expect(trackerAddress('excel:x')).toMatch(/expected tensorboard:DIRECTORY, wandb:/)
   expect(trackerAddress('mlflow:localhost')).toMatch(/http:\/\/HOST:PORT/)
   expect(trackerAddress('mlflow:http://me:secret@h')).toMatch(/would be recorded/)
 })

@@ -1,0 +1,21 @@
+/**
+ * Installs Weights & Biases' own package in its own venv, for `troupe track --to wandb:…`.
+ *
+ * in   replay/tracking/wandb/python/requirements.txt     out  .venv-wandb, or TROUPE_WANDB_VENV
+ * runtime/python.ts looks for the venv at the same path (a test compares the two).
+ */
+const path = require('node:path')
+const { ownVenvStep } = require('./ownVenv')
+
+const step = where =>
+  ownVenvStep(where, {
+    part: 'wandb',
+    says: "Weights & Biases' package (0.2 GB)",
+    version: '1',
+    files: [path.join(where.wandb, 'requirements.txt')],
+    neededMb: 400,
+    variable: 'TROUPE_WANDB_VENV',
+    folder: 'venv-wandb',
+  })
+
+module.exports = { step }

@@ -1,0 +1,58 @@
+/**
+ * Requests to a tracker's server: each has a deadline, and its error says whether the same request may succeed later.
+ *
+ * in   a URL, headers, a body        out  the status and the text of the answer
+ * Invariant: a request ends within its deadline, whether the server is absent, silent or slow.
+ */
+import { asError, TroupeError } from '../../runtime/errors'
+
+export interface Answer {
+  readonly status: number
+  readonly text: string
+}
+
+const usualDeadlineMs = 10_000
+
+/**
+ * Sends a request; without a body it is a GET, else a POST. `server`: the server's address for the error.
+ * @throws TroupeError tracker.unreachable
+ */
+export async function trackerRequest(
+  url: string,
+  server: string,
+  headers: Readonly<Record<string, string>>,
+  body?: string | Uint8Array<ArrayBuffer>,
+  deadlineMs = usualDeadlineMs,
+): Promise<Answer> {
+  const signal = AbortSignal.timeout(deadlineMs)
+  const request = body === undefined ? { headers, signal } : { method: 'POST', body, headers, signal }
+  return fetch(url, request)
+    .then(async answer => ({ status: answer.status, text: await answer.text() }))
+    .catch(cause => {
+      throw new TroupeError('tracker.unreachable', {
+        boundary: 'process',
+        retriable: true,
+        message: `${server} cannot be reached: ${signal.aborted ? `no answer in ${deadlineMs / 1000} s` : reasonOf(cause)}`,
+        hint: "start it, or correct its address; the run's log keeps every point until then",
+        cause,
+      })
+    })
+}
+
+/** True for statuses after which the same request may succeed later. */
+export const isLater = (status: number): boolean => status === 408 || status === 429 || status >= 500
+
+/** A server's refusal: tracker.unreachable where the same request may succeed later, else tracker.refused. */
+export const refusal = (server: string, { status, text }: Answer, hint: string): TroupeError =>
+  new TroupeError(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
+    boundary: 'process',
+    retriable: isLater(status),
+    message: `${server} answered ${status}: ${text.slice(0, 300)}`,
+    hint,
+  })
+
+/** undici says "fetch failed" and keeps the reason in `cause`. */
+const reasonOf = (thrown: unknown): string => {
+  const { message, cause } = asError(thrown)
+  return cause instanceof Error ? cause.message || String((cause as NodeJS.ErrnoException).code) : message
+}
