@@ -1,5 +1,6 @@
 /**
- * `troupe track RUN --to TRACKER`: sends a run's figures to an experiment tracker, live or from the log.
+ * `troupe track RUN --to TRACKER`: sends a run's figures to an experiment tracker, or its traces to a receiver of
+ * OpenTelemetry, live or from the log.
  *
  * in   a run's log
  * out  the tracker's files or requests to it; stderr: the run and tracker, the tracker's failures, the run's end
@@ -7,8 +8,9 @@
  * tracker has all points of the log; 1 the tracker failed; 2 wrong usage; 130 and 143 on signals.
  */
 import type { Command } from 'commander'
-import { trackerAddress, trackerForms } from '../config/trackerAddress'
-import { openTracker } from '../replay/tracking/openTracker'
+import { type TrackerAddress, trackerAddress, trackerForms } from '../config/trackerAddress'
+import { openTracker, type PointTracker } from '../replay/tracking/openTracker'
+import { exportTraces } from '../replay/tracking/otlp/exportTraces'
 import { trackRun } from '../replay/tracking/runPoints'
 import type { TroupeError } from '../runtime/errors'
 import { stopSignals } from './io/signals'
@@ -26,12 +28,16 @@ interface TrackOptions {
 export function registerTrack(program: Command): void {
   const command = program
     .command('track <run>')
-    .description("give a run's figures to a tracker of experiments, live or from the log of a run that is over")
+    .description(
+      "give a run's figures to a tracker of experiments, or its traces to OpenTelemetry, live or from its log",
+    )
     .requiredOption('--to <tracker>', trackerForms)
     .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
     .option('--until-stdin-ends', "end when stdin ends, as for the recipe's `trackers`; say failures alone")
   withDirectory(withBus(command)).action(track)
 }
+
+type TracesAddress = Extract<TrackerAddress, { kind: 'otlp' }>
 
 const track = (run: string, { to, follow, untilStdinEnds = false, ...where }: TrackOptions): Promise<void> => {
   const address = trackerAddress(to)
@@ -42,20 +48,33 @@ const track = (run: string, { to, follow, untilStdinEnds = false, ...where }: Tr
       'write --to tensorboard:runs, or --to mlflow:http://localhost:5000',
     )
   return withLog({ ...where, run }, async recorded => {
-    const tracker = await openTracker(address, recorded.run)
     const signals = stopSignals()
     const over = new AbortController()
     void signals.stopped.then(() => over.abort())
     if (untilStdinEnds) process.stdin.once('end', () => over.abort()).resume()
     const say = (text: string) => void (untilStdinEnds || process.stderr.write(`${text}\n`))
+    const options = { follow, signal: over.signal, onTrouble }
     try {
       say(`run ${recorded.run} → ${to}`)
-      const end = await trackRun(recorded, tracker, { follow, signal: over.signal, onTrouble })
-      if (end !== undefined) say(`run ${recorded.run}: ${end.outcome} after ${end.steps} steps`)
+      say(`run ${recorded.run}: ${await (address.kind === 'otlp' ? traces(address) : points(address))}`)
       process.exitCode = signals.exitCode()
     } finally {
       signals.release()
-      await tracker.close()
+    }
+
+    /** Both return what the last line says. */
+    async function traces({ url, content }: TracesAddress): Promise<string> {
+      const { spans, finished } = await exportTraces(recorded, { ...options, url, content })
+      return `${finished?.outcome ?? 'not over'}, ${spans} spans`
+    }
+    async function points(of: PointTracker): Promise<string> {
+      const tracker = await openTracker(of, recorded.run)
+      try {
+        const end = await trackRun(recorded, tracker, options)
+        return end === undefined ? 'not over' : `${end.outcome} after ${end.steps} steps`
+      } finally {
+        await tracker.close()
+      }
     }
   })
 }

@@ -8,14 +8,17 @@ export type TrackerAddress =
   | { readonly kind: 'wandb'; readonly project: string; readonly entity?: string }
   | { readonly kind: 'mlflow'; readonly url: string; readonly experiment?: string }
   | { readonly kind: 'trackio'; readonly url: string; readonly project?: string }
+  /** content: spans carry prompts, answers, arguments and results. */
+  | { readonly kind: 'otlp'; readonly url: string; readonly content: boolean }
 
 export const trackerForms =
-  'tensorboard:DIRECTORY, wandb:[ENTITY/]PROJECT, mlflow:URL[#EXPERIMENT] or trackio:URL[#PROJECT]'
+  'tensorboard:DIRECTORY, wandb:[ENTITY/]PROJECT, mlflow:URL[#EXPERIMENT], trackio:URL[#PROJECT] or otlp:URL[#content]'
 
 /** Variables that the trackers' own clients read instead of a password in the address. */
 const credentials = {
   mlflow: 'MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD',
   trackio: 'TRACKIO_WRITE_TOKEN',
+  otlp: 'OTEL_EXPORTER_OTLP_HEADERS',
 } as const
 
 /** Parses an address. Returns a string, the reason, if the text is not an address. */
@@ -27,13 +30,17 @@ export function trackerAddress(text: string): TrackerAddress | string {
     if (project === undefined) return 'expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, - _ and .'
     return { kind, project, ...(entity === undefined ? {} : { entity }) }
   }
-  if (kind !== 'mlflow' && kind !== 'trackio') return `expected ${trackerForms}`
+  if (kind !== 'mlflow' && kind !== 'trackio' && kind !== 'otlp') return `expected ${trackerForms}`
   const url = URL.canParse(place) ? new URL(place) : undefined
   if (url === undefined || !/^https?:$/.test(url.protocol)) return `expected ${kind}:http://HOST:PORT`
   if (url.username !== '' || url.password !== '' || url.searchParams.has('write_token'))
     return `a URL with a password or token would be recorded; set ${credentials[kind]}`
   const named = decodeURIComponent(url.hash.slice(1))
   url.hash = ''
+  if (kind === 'otlp') {
+    if (named !== '' && named !== 'content') return `expected otlp:URL or otlp:URL#content, not #${named}`
+    return { kind, url: url.href, content: named === 'content' }
+  }
   if (kind === 'trackio') return { kind, url: url.href, ...(named === '' ? {} : { project: named }) }
   return { kind, url: url.href, ...(named === '' ? {} : { experiment: named }) }
 }

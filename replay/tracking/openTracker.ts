@@ -1,4 +1,4 @@
-/** Opens the experiment tracker that an address names, for a run. */
+/** Opens the experiment tracker that an address names, for a run. Traces (otlp) have no points: see otlp/exportTraces.ts. */
 import type { TrackerAddress } from '../../config/trackerAddress'
 import { mlflowTracker } from './mlflow/mlflow'
 import type { Tracker } from './runPoints'
@@ -6,8 +6,10 @@ import { tensorboardTracker } from './tensorboard'
 import { trackioTracker } from './trackio'
 import { wandbTracker } from './wandb/wandb'
 
+export type PointTracker = Exclude<TrackerAddress, { kind: 'otlp' }>
+
 /** @throws TroupeError process.no_wandb for a wandb address before `troupe setup wandb` */
-export async function openTracker(address: TrackerAddress, run: string): Promise<Tracker> {
+export async function openTracker(address: PointTracker, run: string): Promise<Tracker> {
   switch (address.kind) {
     case 'tensorboard':
       return tensorboardTracker(address.directory, run)

@@ -7,6 +7,7 @@
  * An event is the protobuf message `tensorflow.Event` with wall_time (1), step (2), file_version (3) or summary (5).
  * Invariant: what `framesOf` returns was written whole: it stops at the first frame that is cut off or damaged.
  */
+import { double, field, float, message, text, varint } from './protobuf'
 
 const table = Uint32Array.from({ length: 256 }, (_, n) => {
   let c = n
@@ -53,34 +54,6 @@ export function framesOf(file: Buffer): { readonly frames: readonly Buffer[]; re
     end += 16 + length
   }
   return { frames, end }
-}
-
-function varint(value: number): Buffer {
-  const bytes: number[] = []
-  let rest = BigInt(value)
-  do {
-    const low = Number(rest & 127n)
-    rest >>= 7n
-    bytes.push(rest === 0n ? low : low | 128)
-  } while (rest !== 0n)
-  return Buffer.from(bytes)
-}
-
-const field = (number: number, wire: number, bytes: Uint8Array): Buffer =>
-  Buffer.concat([varint((number << 3) | wire), wire === 2 ? varint(bytes.length) : Buffer.alloc(0), bytes])
-const text = (number: number, value: string): Buffer => field(number, 2, Buffer.from(value))
-const message = (number: number, ...parts: readonly Buffer[]): Buffer => field(number, 2, Buffer.concat(parts))
-
-function double(value: number): Buffer {
-  const bytes = Buffer.alloc(8)
-  bytes.writeDoubleLE(value)
-  return bytes
-}
-
-function float(value: number): Buffer {
-  const bytes = Buffer.alloc(4)
-  bytes.writeFloatLE(value)
-  return bytes
 }
 
 /** First event of every file. */

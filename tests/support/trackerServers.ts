@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { packageRoot } from '../../runtime/python'
-import { type ServerProcess, startServerProcess } from './serverProcess'
+import { freePort, type ServerProcess, startServerProcess } from './serverProcess'
 
 export const trackerServers = resolve(
   process.env.TROUPE_TRACKER_SERVERS_VENV ?? join(packageRoot(), '.venv-tracker-servers'),
@@ -34,9 +34,31 @@ export const startMlflow = (directory: string): Promise<ServerProcess> =>
     kind: 'MLflow',
     python,
     args: port => [
-      ...['-m', 'mlflow', 'server', '--host', '127.0.0.1', '--port', String(port)],
+      ...['-m', 'mlflow', 'server', '--host', '127.0.0.1', '--port', String(port), '--workers', '1'],
       ...['--backend-store-uri', `sqlite:///${directory}/mlflow.db`, '--default-artifact-root', directory],
     ],
     env: {},
     upPath: '/health',
   })
+
+/** Phoenix, a receiver of OpenTelemetry's traces over OTLP. */
+export const startPhoenix = async (directory: string): Promise<ServerProcess> => {
+  const grpcPort = await freePort()
+  return startServerProcess({
+    kind: 'Phoenix',
+    python,
+    args: port => [
+      '-c',
+      `import os, runpy, sys
+os.environ['PHOENIX_PORT'] = sys.argv[1]
+sys.argv = ['phoenix', 'serve']
+runpy.run_module('phoenix.server.main', run_name='__main__')`,
+      String(port),
+    ],
+    env: {
+      ...{ PHOENIX_WORKING_DIR: directory, PHOENIX_HOST: '127.0.0.1', PHOENIX_TELEMETRY_ENABLED: 'false' },
+      PHOENIX_GRPC_PORT: String(grpcPort),
+    },
+    upPath: '/healthz',
+  })
+}

@@ -2,10 +2,11 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { wandbPythonPath } from '../../runtime/python'
 import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
-import { readWith, startMlflow, startTrackio, trackerServers } from '../support/trackerServers'
+import { readWith, startMlflow, startPhoenix, startTrackio, trackerServers } from '../support/trackerServers'
 
 jest.setTimeout(300_000)
 
@@ -129,4 +130,47 @@ read = EventAccumulator(sys.argv[1]); read.Reload()
 print(json.dumps([[e.step, e.value] for e in read.Scalars('train/passAt1')]))`
   const values = await readWith<[number, number][]>(program, [join(home, history.run)])
   expect(values.map(([step]) => step)).toEqual([1, 2, 3])
+})
+
+interface PhoenixSpan {
+  readonly name: string
+  readonly context: { readonly trace_id: string; readonly span_id: string }
+  readonly parent_id: string | null
+  readonly span_kind: string
+  readonly attributes: Readonly<Record<string, unknown>>
+}
+
+test('a Phoenix server reads each rollout as one trace of an agent, and has each span once after three exports', async () => {
+  const server = await startPhoenix(directory)
+  try {
+    await track(`otlp:${server.url}`)
+    const read = async (): Promise<readonly PhoenixSpan[]> => {
+      const found: PhoenixSpan[] = []
+      for (let cursor: string | null = ''; cursor !== null; ) {
+        const answer = await fetch(`${server.url}/v1/projects/default/spans?limit=500&cursor=${cursor}`)
+        const page = (await answer.json()) as { data: PhoenixSpan[]; next_cursor: string | null }
+        found.push(...page.data)
+        cursor = page.next_cursor
+      }
+      return found
+    }
+    // Phoenix answers before it has written: the exports are over once two reads agree.
+    let spans: readonly PhoenixSpan[] = []
+    for (let before = -1; before < spans.length || spans.length === 0; await sleep(3000)) {
+      before = spans.length
+      spans = await read()
+    }
+    const count = (type: string) => history.records.filter(({ message }) => message.type === type).length
+    const agents = spans.filter(({ span_kind }) => span_kind === 'AGENT')
+    expect(agents).toHaveLength(count('rollout.finished'))
+    expect(spans.filter(({ span_kind }) => span_kind === 'LLM')).toHaveLength(count('turn.completed'))
+    expect(spans.filter(({ span_kind }) => span_kind === 'TOOL')).toHaveLength(count('tool.completed'))
+    expect(new Set(spans.map(({ context }) => context.span_id)).size).toBe(spans.length)
+    const roots = new Map(agents.map(({ context }) => [context.trace_id, context.span_id]))
+    for (const { context, parent_id } of spans)
+      if (parent_id !== null) expect(parent_id).toBe(roots.get(context.trace_id))
+    expect(agents[0]!.attributes['llm.model_name']).toBe('quickstart-model')
+  } finally {
+    await server.stop()
+  }
 })

@@ -10,10 +10,10 @@ const { ownVenvStep } = require('../../cli/setup/ownVenv')
 
 const step = ownVenvStep(places(), {
   part: 'tracker servers',
-  says: 'MLflow, TensorBoard and Trackio (1 GB)',
+  says: 'MLflow, Phoenix, TensorBoard and Trackio (1.5 GB)',
   version: '1',
   files: [path.join(__dirname, 'requirements.txt')],
-  neededMb: 2_000,
+  neededMb: 3_000,
   variable: 'TROUPE_TRACKER_SERVERS_VENV',
   folder: 'venv-tracker-servers',
   afterwards: (_python, pip) =>

@@ -127,6 +127,8 @@ test('an address is read, and what is none is refused with the reason', () => {
     ...{ kind: 'trackio', url: 'http://h:7860/', project: 'maths' },
   })
   expect(trackerAddress('trackio:http://h/?write_token=x')).toMatch(/TRACKIO_WRITE_TOKEN/)
+  expect(trackerAddress('otlp:http://h:4318#content')).toEqual({ kind: 'otlp', url: 'http://h:4318/', content: true })
+  expect(trackerAddress('otlp:http://h:4318#all')).toMatch(/otlp:URL#content/)
   expect(trackerAddress('excel:x')).toMatch(/expected tensorboard:DIRECTORY, wandb:/)
   expect(trackerAddress('mlflow:localhost')).toMatch(/http:\/\/HOST:PORT/)
   expect(trackerAddress('mlflow:http://me:secret@h')).toMatch(/would be recorded/)

@@ -1,0 +1,136 @@
+/**
+ * Sends a run's traces to a receiver of OTLP over HTTP: a collector, Jaeger, Phoenix, Langfuse, MLflow.
+ *
+ * in   a recorded run, live or over; headers from OTEL_EXPORTER_OTLP_HEADERS        out  requests of at most `spansPerRequest` spans
+ * Invariant: the log is read no further than the receiver has accepted, so memory is bounded while a receiver is down. Ids
+ * are the same at each export: a call that is made again sends the same spans again.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fence } from '../../../actors/ownership/fencing'
+import type { Fact, RunFinished } from '../../../messages/facts'
+import { TroupeError } from '../../../runtime/errors'
+import type { RecordedRun } from '../../log/recordedRun'
+import { refusal, trackerRequest } from '../http'
+import type { TrackOptions } from '../runPoints'
+import { traceRequest } from './request'
+import { type Span, spansOf } from './spans'
+
+const spansPerRequest = 256
+/** Bytes of attributes after which a request is sent, since receivers bound a request (often at 4 MiB). */
+const charactersPerRequest = 1 << 20
+const usualEveryMs = 1000
+const usualPatienceMs = 30_000
+const longestWaitMs = 30_000
+
+export interface ExportOptions extends TrackOptions {
+  /** Base address of the receiver; `/v1/traces` is added unless it is there. */
+  readonly url: string
+  /** True: spans carry prompts, answers, arguments and results. */
+  readonly content: boolean
+  readonly deadlineMs?: number
+  readonly env?: NodeJS.ProcessEnv
+}
+
+export interface Exported {
+  readonly spans: number
+  /** Absent if the log has no `run.finished`. */
+  readonly finished: RunFinished | undefined
+}
+
+/** @throws TroupeError tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted */
+export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
+  const { follow, signal, url, content, deadlineMs, env = process.env } = options
+  const { everyMs = usualEveryMs, patienceMs = usualPatienceMs, onTrouble = () => {} } = options
+  const base = url.replace(/\/+$/, '')
+  const target = base.endsWith('/v1/traces') ? base : `${base}/v1/traces`
+  const headers = { 'content-type': 'application/x-protobuf', ...headersOf(env.OTEL_EXPORTER_OTLP_HEADERS ?? '') }
+  const started = await recorded.started()
+  const take = spansOf(recorded.run, started, { content })
+  const version = started.versions.troupe ?? ''
+  const resource = { 'service.name': 'troupe', 'service.version': version, 'troupe.run': recorded.run }
+  const counts = fence()
+  const pause = (ms: number) => sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  let [trajectories, runs]: [number[], number[]] = [[], []]
+  let finished: RunFinished | undefined
+  let waiting: Span[] = []
+  let waitingCharacters = 0
+  let sent = 0
+
+  async function send(): Promise<void> {
+    if (waiting.length === 0) return
+    const body = new Uint8Array(traceRequest(waiting, resource, version))
+    for (let [waitMs, troubleMs] = [everyMs, 0]; ; ) {
+      const trouble = await post(body)
+      if (trouble === undefined) {
+        if (troubleMs > 0) onTrouble(undefined)
+        break
+      }
+      if (signal?.aborted || ((!follow || finished !== undefined) && troubleMs >= patienceMs)) throw trouble
+      if (troubleMs === 0) onTrouble(trouble)
+      troubleMs += waitMs
+      await pause(waitMs)
+      waitMs = Math.min(waitMs * 2, longestWaitMs)
+    }
+    sent += waiting.length
+    ;[waiting, waitingCharacters] = [[], 0]
+  }
+
+  /** Returns an error after which the same request may succeed later. @throws any other */
+  async function post(body: Uint8Array<ArrayBuffer>): Promise<TroupeError | undefined> {
+    try {
+      const answer = await trackerRequest(target, base, headers, body, deadlineMs)
+      if (answer.status < 200 || answer.status >= 300)
+        throw refusal(
+          base,
+          answer,
+          'give the address of an OTLP receiver over HTTP, and its keys in OTEL_EXPORTER_OTLP_HEADERS',
+        )
+      return undefined
+    } catch (thrown) {
+      if (thrown instanceof TroupeError && thrown.retriable) return thrown
+      throw thrown
+    }
+  }
+
+  for (;;) {
+    const isLast = !follow || signal?.aborted === true
+    // `runs` first: after `run.finished`, everything that `trajectories` will have is there.
+    const ofRuns = await recorded.scan(
+      'runs',
+      ({ message }) => {
+        if (message.type === 'run.finished') finished = message
+        if (message.type === 'run.resumed') finished = undefined
+      },
+      undefined,
+      runs,
+    )
+    runs = ofRuns.map(({ offset }) => offset)
+    const ofTrajectories = await recorded.scan(
+      'trajectories',
+      async entry => {
+        if (!counts(entry)) return
+        for (const span of take(entry.message as Fact)) {
+          waiting.push(span)
+          waitingCharacters += JSON.stringify(span.attributes).length
+        }
+        if (waiting.length >= spansPerRequest || waitingCharacters >= charactersPerRequest) await send()
+      },
+      undefined,
+      trajectories,
+    )
+    trajectories = ofTrajectories.map(({ offset }) => offset)
+    await send()
+    if (isLast || finished !== undefined) return { spans: sent, finished }
+    await pause(everyMs)
+  }
+}
+
+/** Reads `key=value,key=value` with percent-encoded values, as every OpenTelemetry exporter does. */
+function headersOf(text: string): Record<string, string> {
+  return Object.fromEntries(
+    text.split(',').flatMap(pair => {
+      const at = pair.indexOf('=')
+      return at < 1 ? [] : [[pair.slice(0, at).trim().toLowerCase(), decodeURIComponent(pair.slice(at + 1).trim())]]
+    }),
+  )
+}
