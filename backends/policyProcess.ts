@@ -1,5 +1,5 @@
 /**
- * Starts a process of troupe_policy (renderer, engine, trainer) and connects a gRPC client to it.
+ * Starts a process of troupe_policy (renderer, engine, trainer) and connects a client to it.
  *
  * in   a model directory, options, a deadline for the start
  * out  a client over a Unix socket; a promise of the process's end
@@ -10,17 +10,13 @@
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import * as grpc from '@grpc/grpc-js'
-import { loadSync } from '@grpc/proto-loader'
-import { afterAwake } from '../runtime/awakeTimer'
 import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
-import { policyDirectory, torchPythonPath } from '../runtime/python'
+import { torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 import type { PythonProcess } from './forkServer'
+import { boundaries, connectPolicy, type PolicyClient, type PolicyService } from './policyClient'
 import { startPython } from './pythonProcess'
-
-type PolicyService = 'render' | 'engine' | 'trainer'
 
 export interface PolicyProcessOptions {
   readonly serve: PolicyService
@@ -47,30 +43,8 @@ export interface PolicyProcess {
   close(): Promise<void>
 }
 
-/** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
-interface PolicyClient {
-  /**
-   * Calls a method once. Rejects with the reason of `lost` if the process has ended; with the code and text of an error
-   * that the process names; with `<boundary>.lost` (retriable) if the connection broke, `.timeout` (retriable) after
-   * `timeoutMs`, `.failed` for any other gRPC error; with the signal's reason if the signal aborts.
-   */
-  unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
-  /**
-   * Opens a stream in both directions. The caller must respect the result of `write` and 'drain', and must cancel a
-   * stream that it does not end.
-   */
-  stream<Out, In>(method: string): grpc.ClientDuplexStream<Out, In>
-}
-
-type Boundary = 'engine' | 'trainer' | 'codec'
-
-const maxMessageBytes = 256 * 1024 * 1024
 const stderrTailChars = 4000
 const closeGraceMs = 3_000
-/** Longest time of a timer, ms. */
-const longestTimerMs = 2 ** 31 - 1
-const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
-const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as const
 
 /**
  * Starts a process and waits until it serves.
@@ -113,22 +87,15 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   }
   // Discards the rest of stdout: only its first line is read, and a full pipe would block the process.
   child.stdout.resume()
-  const connection = new (clientOf(serve))(socket, grpc.credentials.createInsecure(), {
-    'grpc.max_receive_message_length': maxMessageBytes,
-    'grpc.max_send_message_length': maxMessageBytes,
-    'grpc.keepalive_time_ms': 20_000,
-    // A ping may stay unanswered for 60 s, because a trainer with one core may not run its gRPC thread for many
-    // seconds.
-    'grpc.keepalive_timeout_ms': 60_000,
-  })
+  const client = connectPolicy(serve, socket, lost)
   let closing: Promise<void> | undefined
   return {
-    client: clientFor(connection, boundaries[serve], lost),
+    client,
     pid: child.pid!,
     lost,
     close() {
       closing ??= (async () => {
-        connection.close()
+        client.close()
         child.kill('SIGTERM')
         const timer = setTimeout(() => child.kill('SIGKILL'), closeGraceMs)
         await cleaned
@@ -209,83 +176,4 @@ function tailOf(child: PythonProcess, log: PolicyProcessOptions['log']): () => s
     log?.debug({ pid: child.pid, text: text.trimEnd() }, 'stderr of a policy process')
   })
   return () => tail.trimEnd()
-}
-
-const clients = new Map<PolicyService, grpc.ServiceClientConstructor>()
-
-function clientOf(serve: PolicyService): grpc.ServiceClientConstructor {
-  let found = clients.get(serve)
-  if (found === undefined) {
-    const definition = loadSync(join(policyDirectory(), 'proto/policy.proto'), {
-      longs: Number,
-      defaults: true,
-      oneofs: true,
-    })
-    const root = grpc.loadPackageDefinition(definition) as unknown as {
-      troupe: { policy: Record<string, grpc.ServiceClientConstructor> }
-    }
-    found = root.troupe.policy[services[serve]]!
-    clients.set(serve, found)
-  }
-  return found
-}
-
-type Callback = (error: grpc.ServiceError | null, reply: unknown) => void
-type Method = (request: object, options: grpc.CallOptions, done: Callback) => grpc.ClientUnaryCall
-
-function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Error>): PolicyClient {
-  const methods = connection as unknown as Record<string, Method>
-  return {
-    unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply> {
-      return new Promise((resolve, reject) => {
-        if (signal?.aborted) return reject(signal.reason)
-        let isLate = false
-        const stop = () => call.cancel()
-        // A timer is used instead of gRPC's own deadline, which is a time of the wall clock and so may jump.
-        const cancelTimer = afterAwake(Math.min(timeoutMs, longestTimerMs), () => {
-          isLate = true
-          call.cancel()
-        })
-        const call = methods[method]!(request, {}, (error, reply) => {
-          cancelTimer()
-          signal?.removeEventListener('abort', stop)
-          if (error === null) return resolve(reply as Reply)
-          if (isLate) return reject(timedOut(method, timeoutMs, boundary))
-          if (signal?.aborted) return reject(signal.reason)
-          // A process that died gives its reason on stderr, which arrives a moment after the connection breaks; so wait
-          // for it.
-          if (error.code !== grpc.status.UNAVAILABLE) return reject(errorOf(error, method, boundary))
-          const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
-          void Promise.race([lost, wait]).then(reason => reject(reason ?? errorOf(error, method, boundary)))
-        })
-        signal?.addEventListener('abort', stop, { once: true })
-      })
-    },
-    stream: <Out, In>(method: string) =>
-      (connection as unknown as Record<string, () => grpc.ClientDuplexStream<Out, In>>)[method]!(),
-  }
-}
-
-const timedOut = (method: string, timeoutMs: number, boundary: Boundary): TroupeError =>
-  new TroupeError(`${boundary}.timeout`, {
-    boundary,
-    retriable: true,
-    message: `${method}: no answer within ${timeoutMs} ms`,
-  })
-
-/**
- * Converts a gRPC error. Its details may begin with an error code of Troupe: `trainer.busy: the trainer works on
- * another call`.
- */
-function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
-  const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
-  const unavailable = error.code === grpc.status.UNAVAILABLE
-  const isDiskFull = named?.[1]?.endsWith('.disk_full') === true
-  const fallback = unavailable ? 'lost' : 'failed'
-  return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
-    boundary,
-    retriable: unavailable || isDiskFull,
-    message: named?.[2] ?? `${method}: ${error.details}`,
-    cause: error,
-  })
 }
