@@ -13,7 +13,7 @@ import { openBus } from './bus/open'
 import { asError, TroupeError } from './errors'
 import type { Journal } from './journal/journal'
 import { openJournal } from './journal/openJournal'
-import { directoryOf, type RunDirectory, runDirectory, runsOf } from './runDirectory'
+import { directoryOf, type RunDirectory, runDirectory, runsByLastWrite, runsOf } from './runDirectory'
 
 export { directoryOf }
 
@@ -159,12 +159,12 @@ export async function runsOn(bus: Bus): Promise<readonly string[]> {
   return names.filter(name => name !== undefined).sort()
 }
 
-/** Returns `given`, the run that --run names; without it, the run whose name sorts last in the address's directory. */
+/** Returns `given`, the run that --run names; without it, the run of the address's directory that was written last. */
 export function chooseRun(address: string, given: string | undefined): string {
   if (given !== undefined) return given
   checkReadable(address)
   const directory = directoryOf(address)
-  const newest = runsOf(directory).at(-1)
+  const newest = runsByLastWrite(directory).at(-1)
   if (newest === undefined) throw noRun(directory, undefined)
   return newest
 }

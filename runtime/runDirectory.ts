@@ -1,7 +1,7 @@
 /**
  * Paths of a run's files below `<directory>/runs/<run>`: its log if the bus is embedded, its blobs, its initial model.
  */
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { RunId } from '../messages/ids'
 
@@ -23,6 +23,18 @@ export function runDirectory(directory: string, run: RunId): RunDirectory {
 export function runsOf(directory: string): readonly string[] {
   const runs = join(resolve(directory), 'runs')
   return existsSync(runs) ? readdirSync(runs).sort() : []
+}
+
+/** Lists the names of the runs in a directory by the time of the last write to their logs, the latest last. */
+export function runsByLastWrite(directory: string): readonly string[] {
+  const written = (name: string) => {
+    const file = join(resolve(directory), 'runs', name, 'log', 'data.mdb')
+    return statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0
+  }
+  return runsOf(directory)
+    .map(name => ({ name, at: written(name) }))
+    .sort((a, b) => a.at - b.at) // the sort is stable: runs of the same time stay sorted by name
+    .map(({ name }) => name)
 }
 
 /**

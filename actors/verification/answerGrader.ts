@@ -8,7 +8,7 @@
  * often give the same answers.
  * Invariant: the work on an answer is bounded in time and memory; an answer that cannot be decided is wrong, and the
  * verdict says so. A call rejects only if math-verify is broken, its queue is full, the machine has no memory for it,
- * or the call, or the concurrent call that asked for the same pair first, is aborted.
+ * or the call itself is aborted.
  */
 import {
   compareWords,
@@ -20,6 +20,7 @@ import {
   normalizeUnits,
   sameInteger,
 } from '../../kernels'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { Sandbox } from '../../sandbox'
 import { type MathVerifyOptions, type MathVerifyRule, mathVerify } from './mathVerify'
 
@@ -57,7 +58,7 @@ const maxCached = 4096
 export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: AnswerGraderOptions): AnswerGrader {
   const { literal = false, ...verifying } = options
   const verify = mathVerify(sandbox, verifying)
-  const pending = new Map<string, Promise<Verdict>>()
+  const pending = new Map<string, Asked>()
   /** Verdicts by truth and answer, least recently used first. */
   const cache = new Map<string, Verdict>()
 
@@ -78,10 +79,16 @@ export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: A
       cache.set(key, cached)
       return cached
     }
-    const asked = pending.get(key)
-    if (asked !== undefined) return asked
+    for (let asked = pending.get(key); asked !== undefined; asked = pending.get(key)) {
+      try {
+        return await (signal === undefined ? asked.deciding : rejectOnAbort(asked.deciding, signal))
+      } catch (thrown) {
+        // The concurrent call was aborted, not this one: math-verify is asked again.
+        if (signal?.aborted || !asked.signal?.aborted) throw thrown
+      }
+    }
     const deciding = verify(answer, truth, signal)
-    pending.set(key, deciding)
+    pending.set(key, { deciding, signal })
     try {
       const verdict = await deciding
       // A timeout is not cached: a less busy machine may decide the same pair.
@@ -92,6 +99,12 @@ export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: A
       pending.delete(key)
     }
   }
+}
+
+/** A call of math-verify that has no answer yet, and the signal that aborts it. */
+interface Asked {
+  readonly deciding: Promise<Verdict>
+  readonly signal: AbortSignal | undefined
 }
 
 interface Pair {

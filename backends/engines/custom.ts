@@ -12,6 +12,7 @@ import { type Effects, systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import { checkSampled } from './checkSampled'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from './engine'
+import { checkRequest } from './server/request'
 import { ServerRun } from './server/run'
 
 export interface Continuation {
@@ -45,9 +46,9 @@ interface Running {
 }
 
 /**
- * Makes the engine. Its `generate` throws `engine.context_exceeded` if the context leaves no room for an answer,
- * `engine.lost` after closing, `engine.failed` if the function's result is not a valid Continuation, and any error that
- * the function throws before an abort.
+ * Makes the engine. Its `generate` throws the errors of `checkRequest` (a context without room for an answer, a
+ * repeated id, a token outside the vocabulary), `engine.lost` after closing, `engine.failed` if the function's result is
+ * not a valid Continuation, and any error that the function throws before an abort.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options
@@ -90,11 +91,8 @@ export function customEngine(options: CustomEngineOptions): Engine {
     lost: new Promise(() => {}),
     async generate(request, signal) {
       if (closed) throw fault('engine.lost', true, `engine ${id} is closed`)
+      checkRequest(id, capabilities, request, running)
       const contextTokens = request.context.length
-      if (contextTokens >= capabilities.contextTokens) {
-        const room = `a context of ${contextTokens} tokens leaves no room for an answer in the engine's ${capabilities.contextTokens} tokens`
-        throw fault('engine.context_exceeded', false, room)
-      }
       const aborter = new AbortController()
       if (running.size === 0) busySince = fx.elapsed()
       running.set(request.requestId, { aborter, contextTokens })

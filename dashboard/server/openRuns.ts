@@ -12,7 +12,7 @@ import { scored } from '../../replay/learning/evaluationScore'
 import { openBus } from '../../runtime/bus/open'
 import { asError } from '../../runtime/errors'
 import { directoryOf, runsOn } from '../../runtime/openRun'
-import { runDirectory, runsOf } from '../../runtime/runDirectory'
+import { runDirectory, runsByLastWrite } from '../../runtime/runDirectory'
 import type { RunLine } from '../api'
 import { OpenedRun } from './openedRun'
 import { shownLine } from './shownText'
@@ -42,7 +42,7 @@ export class OpenRuns {
   async names(): Promise<readonly string[]> {
     const { bus, only } = this.options
     if (only !== undefined) return [only]
-    if (!bus.startsWith('kafka:')) return runsOf(directoryOf(bus)).slice(-mostListed)
+    if (!bus.startsWith('kafka:')) return runsByLastWrite(directoryOf(bus)).slice(-mostListed)
     const opened = await openBus(bus, { mode: 'read' })
     try {
       return (await runsOn(opened)).slice(-mostListed)

@@ -15,7 +15,7 @@ export const orders: readonly ControlOrder[] = ['pause', 'resume', 'drain', 'abo
 
 const folder = 'control'
 const suffix = '.json'
-/** Upper bound on the files that one call of `waitingOrders` reads. */
+/** Upper bound on the orders that one call of `waitingOrders` returns. */
 const mostAtOnce = 64
 
 export interface OrderFile {
@@ -33,12 +33,13 @@ export async function writeOrder(directory: string, order: ControlRun): Promise<
   await rename(join(at, `${name}.part`), join(at, `${name}${suffix}`))
 }
 
-/** Reads the orders that wait, oldest first, from at most 64 files; empty when the run never got one. */
+/** Reads the orders that wait, oldest first, at most 64; empty when the run never got one. */
 export async function waitingOrders(directory: string): Promise<readonly OrderFile[]> {
   const at = join(directory, folder)
   const names = (await readdir(at).catch((): string[] => [])).filter(name => name.endsWith(suffix)).sort()
   const found: OrderFile[] = []
-  for (const name of names.slice(0, mostAtOnce)) {
+  for (const name of names) {
+    if (found.length === mostAtOnce) break
     const path = join(at, name)
     const order = orderOf(await readFile(path, 'utf8').catch(() => ''))
     if (order !== undefined) found.push({ order, done: () => rm(path, { force: true }) })

@@ -57,9 +57,9 @@ export function limitConnections(server: Server, { maxConnections, headersMs }: 
 
   server.on('connection', (socket: Socket) => {
     const address = socket.remoteAddress ?? ''
-    const isFull = all.size >= maxConnections
-    if (isFull || (counts.get(address) ?? 0) >= mostOfOne) {
-      const victim = longestIdle(idle, isFull ? undefined : address)
+    const hasItsShare = (counts.get(address) ?? 0) >= mostOfOne
+    if (hasItsShare || all.size >= maxConnections) {
+      const victim = longestIdle(idle, hasItsShare ? address : undefined)
       if (victim === undefined) {
         socket.destroy() // no answer is sent: Node could send one only after it has read a request
         return

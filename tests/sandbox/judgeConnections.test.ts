@@ -70,6 +70,27 @@ test('a connection with an open request is never closed for another: the other i
   server.close()
 })
 
+test('a client address that has its share replaces its own idle connection, also when the server is full', async () => {
+  const server = createServer((_, response) => void response.end())
+  limitConnections(server, { maxConnections: 8, headersMs: 1000 })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const closed: string[] = []
+  const from = async (localAddress: string) => {
+    const socket = connect({ port, host: '127.0.0.1', localAddress }).on('error', () => undefined)
+    socket.resume().once('close', () => closed.push(localAddress))
+    await once(socket, 'connect')
+    return socket
+  }
+  const sockets = [await from('127.0.0.2'), await from('127.0.0.2')]
+  for (let n = 0; n < 6; n++) sockets.push(await from('127.0.0.1')) // its share: the server is full
+  sockets.push(await from('127.0.0.1'))
+  await until(() => closed.length > 0)
+  expect(closed).toEqual(['127.0.0.1'])
+  for (const socket of sockets) socket.destroy()
+  server.close()
+})
+
 test('headers that are sent by half are given up', async () => {
   expect(HEADERS_MS).toBeLessThanOrEqual(10_000)
   const { port } = await judge({ headersMs: 200 })

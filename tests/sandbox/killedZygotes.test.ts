@@ -1,4 +1,6 @@
 /** Zygotes that are killed while the sandbox opens, and under a tool's call: the level stays, and the call runs again. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openSandbox, runNotebookCell, runPythonTool, type Sandbox } from '../../sandbox'
@@ -35,6 +37,23 @@ const runsCall = (pid: number) => {
     return false // it has no child, or has ended
   }
 }
+
+/**
+ * Program that kills each zygote of a process until its stdin ends. It is a process of its own, so that a busy event
+ * loop of this one lets no zygote live.
+ */
+const killZygotes = `
+import os, select, signal, sys
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.002)[0]:
+    for task in os.listdir(f"/proc/{sys.argv[1]}/task"):
+        try:
+            for pid in open(f"/proc/{sys.argv[1]}/task/{task}/children").read().split():
+                if b"zygote.py" in open(f"/proc/{pid}/cmdline", "rb").read():
+                    os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+`
 
 const opened: Sandbox[] = []
 afterEach(async () => {
@@ -74,16 +93,13 @@ test.each([0, 60, 'its check runs'] as const)(
 )
 
 test('zygotes that are killed again and again as they start are an error to be tried again, never a lower level', async () => {
-  let over = false
-  const killing = (async () => {
-    while (!over) {
-      for (const pid of zygotes()) process.kill(pid, 'SIGKILL')
-      await sleep(1)
-    }
-  })()
+  const killer = spawn('python3', ['-I', '-c', killZygotes, String(process.pid)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  await once(killer.stdout, 'data') // it runs
   await expect(open()).rejects.toMatchObject({ code: 'sandbox.start_failed', retriable: true })
-  over = true
-  await killing
+  killer.stdin.end()
+  await once(killer, 'close')
 })
 
 test('a tool call and a notebook cell whose zygote is killed run again; one that kills it each time is answered as killed', async () => {

@@ -42,29 +42,36 @@ export async function openFront(
   const { onStandingBy, leaseMs, ...rest } = options
   const { bus, name, onFailed } = options
   const troupe = await embedded(rest)
+  /** Closes what is open so far, the newest first. */
+  const closers = [() => troupe.close()]
+  const closeAll = async () => {
+    for (const close of closers.splice(0).reverse()) await close()
+  }
   let isElected = false
   let elected: () => void = () => {}
   const first = new Promise<void>(resolve => {
     elected = resolve
   })
-  const seat = await joinElection(bus, name, 'scheduler', {
-    onElected() {
-      isElected = true
-      elected()
-    },
-    onLost: () => onFailed(takenOver(name)),
-    onError: onFailed,
-  })
-  if (!isElected) onStandingBy?.()
-  await first
-  const sandbox = await openBusSandbox(troupe, { onFailed, ...(leaseMs === undefined ? {} : { leaseMs }) })
-  const close = async () => {
-    await sandbox.close()
-    await seat.release()
-    await troupe.close()
+  try {
+    const seat = await joinElection(bus, name, 'scheduler', {
+      onElected() {
+        isElected = true
+        elected()
+      },
+      onLost: () => onFailed(takenOver(name)),
+      onError: onFailed,
+    })
+    closers.push(() => seat.release())
+    if (!isElected) onStandingBy?.()
+    await first
+    const sandbox = await openBusSandbox(troupe, { onFailed, ...(leaseMs === undefined ? {} : { leaseMs }) })
+    closers.push(() => sandbox.close())
+    // Object.create keeps the sandbox's getters, such as `lanes`, whose values change while the sandbox is open.
+    return Object.create(sandbox, { close: { value: closeAll } }) as BusSandbox
+  } catch (thrown) {
+    await closeAll()
+    throw thrown
   }
-  // Object.create keeps the sandbox's getters, such as `lanes`, whose values change while the sandbox is open.
-  return Object.create(sandbox, { close: { value: close } }) as BusSandbox
 }
 
 /** Joins an executor: its sandbox runs the judge's calls until it leaves, or is refused (`onFailed` gets the error). */
@@ -79,13 +86,17 @@ export async function joinJudge(
   const { executor, sandbox, environment, offerEveryMs, ...rest } = options
   const { digest, python, packages } = environment
   const troupe = await embedded(rest)
-  const joined = await joinExecutor(troupe, {
+  const joining = joinExecutor(troupe, {
     id: executorId(executor),
     lanes: sandbox.lanes,
     tools: { names: [SANDBOX_TOOL], perform: judgePort(sandbox) },
     sandbox: { level: sandbox.level, digest, python, packages },
     onFailed: options.onFailed,
     ...(offerEveryMs === undefined ? {} : { offerEveryMs }),
+  })
+  const joined = await joining.catch(async thrown => {
+    await troupe.close()
+    throw thrown
   })
   return {
     async leave(how) {

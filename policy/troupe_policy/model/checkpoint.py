@@ -197,7 +197,7 @@ def of_model(name: str) -> bool:
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
     """Reads the weights of `directory` by the names that `model` has, in float32. Raises CheckpointError if they
-    cannot be read or do not fit `model`.
+    cannot be read or do not fit `model`: its head may be tied to its embedding only if theirs is.
     """
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
@@ -207,7 +207,23 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     check_shapes(directory, given, wanted)
+    _check_ties(directory, given, wanted)
     return {name: tensor.detach() for name, tensor in given.items()}
+
+
+def _check_ties(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raises CheckpointError trainer.shape_mismatch if `wanted` has one tensor under two names for which `given` has
+    different values: loading would keep only one of the two.
+    """
+    first: dict[int, str] = {}
+    for name, tensor in wanted.items():
+        other = first.setdefault(id(tensor), name)
+        if other != name and not torch.equal(given[name], given[other]):
+            raise CheckpointError(
+                "trainer.shape_mismatch",
+                f"the checkpoint in {directory} belongs to another model: {other} and {name} are one tensor in this "
+                "model (tie_word_embeddings), and differ there",
+            )
 
 
 def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

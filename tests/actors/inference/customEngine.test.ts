@@ -146,9 +146,13 @@ test('an engine around a function: contexts that do not fit and failures are tol
   await expect(failing.generate(request)).rejects.toThrow('out of luck')
   const tooLong = { ...request, context: new Int32Array(64) }
   await expect(failing.generate(tooLong)).rejects.toMatchObject({ code: 'engine.context_exceeded', retriable: false })
+  for (const context of [new Int32Array(), Int32Array.of(1, sizes.vocabulary)]) {
+    await expect(failing.generate({ ...request, context })).rejects.toMatchObject({ code: 'engine.bad_request' })
+  }
   const slow = echo('b', (_request, signal) => sleep(60_000, answer(new Int32Array()), { signal }))
   const generation = slow.generate(request)
   expect(await slow.status()).toMatchObject({ running: 1, referencedTokens: 3, prefilledTokens: 3 })
+  await expect(slow.generate(request)).rejects.toMatchObject({ code: 'engine.bad_request' }) // its id runs already
   await slow.abort('q')
   expect(await generation).toMatchObject({ finish: 'aborted', tokens: new Int32Array() })
   expect(await slow.status()).toMatchObject({ running: 0, referencedTokens: 0, generatedTokens: 0 })

@@ -177,3 +177,36 @@ test('an executor that offers no sandbox is refused, and orders to end calls nam
   expect(front.decide(state, offer('a', {}), fx).commands).toMatchObject([{ type: 'executor.refused', executor: 'a' }])
   expect(state.calls.executors.size).toBe(0)
 })
+
+test('a front that cannot be opened, and an executor that cannot join, leave nothing open on the bus', async () => {
+  const open = openMemoryBus()
+  cleanups.push(() => open.close())
+  const subscribed = new Set<unknown>()
+  let left = 0
+  const breaks = (at: number) =>
+    new Proxy(open, {
+      get(target, key) {
+        if (key !== 'subscribe') {
+          const value = Reflect.get(target, key) as unknown
+          return typeof value === 'function' ? value.bind(target) : value
+        }
+        return async (...args: Parameters<typeof open.subscribe>) => {
+          if (left++ === at) throw new Error('no more subscriptions')
+          const member = await target.subscribe(...args)
+          subscribed.add(member)
+          const close = member.close.bind(member)
+          return Object.assign(member, { close: () => close().finally(() => subscribed.delete(member)) })
+        }
+      },
+    })
+  const onFailed = () => {}
+  for (const at of [0, 1, 2]) {
+    left = 0
+    await expect(openFront({ bus: breaks(at), name, onFailed, log })).rejects.toThrow('no more subscriptions')
+    expect([at, subscribed.size]).toEqual([at, 0])
+  }
+  left = 0
+  const joining = joinJudge({ bus: breaks(0), name, executor: 'a', sandbox, environment, onFailed, log })
+  await expect(joining).rejects.toThrow('no more subscriptions')
+  expect(subscribed.size).toBe(0)
+})

@@ -213,3 +213,26 @@ test('a Python without math-verify is a broken grader, not a wrong answer', asyn
     await bare.close()
   }
 })
+
+test('a call that is aborted takes no verdict from a concurrent call with the same pair', async () => {
+  const grade = answerGrader(noted, { timeoutMs: 20_000 })
+  const pair = { truth: '\\frac{7}{11}', answer: '\\frac{14}{22}' }
+  const aborter = new AbortController()
+  const first = grade(pair, aborter.signal)
+  const second = grade(pair)
+  const third = grade(pair, new AbortController().signal)
+  aborter.abort()
+  await expect(first).rejects.toThrow()
+  expect(await Promise.all([second, third])).toMatchObject([{ correct: true }, { correct: true }])
+})
+
+test('an abort ends a call that waits for the verdict of a concurrent one', async () => {
+  const grade = answerGrader(noted, { timeoutMs: 20_000 })
+  const pair = { truth: '\\frac{7}{13}', answer: '\\frac{14}{26}' }
+  const first = grade(pair)
+  const aborter = new AbortController()
+  const second = grade(pair, aborter.signal)
+  aborter.abort(new Error('no longer wanted'))
+  await expect(second).rejects.toThrow('no longer wanted')
+  expect(await first).toMatchObject({ correct: true })
+})

@@ -4,16 +4,17 @@
  */
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { answerGrader } from '../../../actors/verification/answerGrader'
 import { type GraderSandbox, graderSandbox } from '../../../actors/verification/graderSandbox'
 import { checkByArithmetic, numericValue, sameNumber } from '../../../kernels'
 import { pythonPath } from '../../../runtime/python'
+import { publishedData } from '../../support/publishedData'
 
 jest.setTimeout(600_000)
 
-const file = resolve(__dirname, '../../../../shared/data/math/math500.jsonl')
+const file = join(publishedData, 'math/math500.jsonl')
 const isThere = existsSync(file)
 if (!isThere) process.stderr.write(`MATH-500 is not read: ${file} is not there\n`)
 const withFile = isThere ? test : test.skip

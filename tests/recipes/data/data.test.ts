@@ -13,9 +13,10 @@ import { prepare } from '../../../recipes/data/prepare'
 import type { ReadRow } from '../../../recipes/data/rows'
 import { problemSets } from '../../../recipes/data/sets'
 import { loadRecipe } from '../../../recipes/load/loadRecipe'
+import { publishedData } from '../../support/publishedData'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-data-'))
-const real = join(__dirname, '../../../../shared/data/math')
+const real = join(publishedData, 'math')
 const servers: Server[] = []
 afterAll(() => {
   for (const server of servers) server.closeAllConnections()

@@ -209,6 +209,14 @@ test('an order file becomes a command and goes; a file that holds no order is le
   await until(async () => (await waitingOrders(at)).length === 0)
 })
 
+test('files that hold no order take no place of those that do', async () => {
+  const at = join(directory, 'many')
+  for (let n = 0; n < 70; n++) await writeOrder(at, { ...ordered('pause', `no-${n}`), at: n, order: 'halt' } as never)
+  for (let n = 0; n < 70; n++) await writeOrder(at, { ...ordered('pause', `${n}`), at: 1000 + n })
+  const waiting = await waitingOrders(at)
+  expect(waiting.map(({ order }) => order.id)).toEqual(Array.from({ length: 64 }, (_, n) => `${n}`))
+})
+
 test('while a pause holds the clock of every process stands still, of one that joins late too', async () => {
   const journal = await journalInMemory()
   await journal.append([obeyed('pause')])
