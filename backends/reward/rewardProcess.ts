@@ -59,7 +59,7 @@ const maxWaiting = 65_536
 export async function startRewardProcesses(given: RewardProcessOptions): Promise<RewardProcesses> {
   const file = given.file === undefined ? undefined : currentPlace(given.file)
   const options = file === undefined ? given : { ...given, file }
-  const { timeoutMs } = options
+  const { timeoutMs, processes = 1 } = options
   if (file !== undefined && !existsSync(file)) throw notLoaded(options, `the file ${resolve(file)} does not exist`)
   const waiting: Ask[] = []
   /** All live processes: those that start, run a question or are idle. `idle` holds the idle ones again. */
@@ -91,8 +91,8 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
       await lane.ended
       lanes.delete(lane)
       if (!closed && lane.wasKilled() && starts < mostTries) continue
-      // A failed import is not retried in a loop: waiting questions get the reason, and the next question starts a
-      // process again.
+      // A failed import is not retried in a loop: the next question starts a process again. Waiting questions get the
+      // reason if no other process is there.
       if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
       return why
     }
@@ -147,7 +147,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
     await Promise.all(all.map(lane => lane.ended))
   }
 
-  const whys = await Promise.all(Array.from({ length: options.processes ?? 1 }, () => open()))
+  const whys = await Promise.all(Array.from({ length: processes }, () => open()))
   const why = whys.find(one => one !== undefined)
   if (why !== undefined) {
     await close()
@@ -182,7 +182,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
           },
         }
         waiting.push(ask)
-        if (lanes.size === 0) void open()
+        if (lanes.size < processes) void open()
         serve()
       })
     },

@@ -144,6 +144,33 @@ def reward(answer, task):
     await expect(processesOf(`import os\n${kill}`)).rejects.toThrow('was ended by SIGKILL')
   })
 
+  test('a process that could not be replaced is started again with the next question', async () => {
+    const [starts, broken] = [join(directory, 'starts'), join(directory, 'broken')]
+    const processes = await processesOf(
+      `
+import os, time
+with open('${starts}', 'a') as file: file.write('x')
+if os.path.exists('${broken}'): raise RuntimeError('for a while')
+def reward(answer, task):
+    if answer == 'die': os._exit(1)
+    time.sleep(0.3)
+    return os.getpid()
+`,
+      { timeoutMs: 60_000, processes: 2 },
+    )
+    const scores = async () => {
+      const replies = await Promise.all([1, 2, 3, 4].map(() => processes.judge('x', {})))
+      return new Set(replies.map(reply => ('score' in reply ? reply.score : reply.why)))
+    }
+    expect((await scores()).size).toBe(2)
+    writeFileSync(broken, '')
+    expect(await processes.judge('die', {})).toMatchObject({ fault: 'died' })
+    await until(() => readFileSync(starts, 'utf8') === 'xxx')
+    expect((await scores()).size).toBe(1)
+    rmSync(broken)
+    await until(async () => (await scores()).size === 2)
+  })
+
   test('a question that was called off is not asked again when its process is killed', async () => {
     const [asked, go] = [join(directory, 'asked'), join(directory, 'go')]
     const processes = await processesOf(

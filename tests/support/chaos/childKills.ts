@@ -78,8 +78,10 @@ async function killKind(
     }
     const afterMs = random.below(isAtStart ? latestAtStartMs : latestMs)
     await sleep(Math.max(afterMs, isAtStart ? 0 : waitsMs()))
-    before = new Set(all().map(({ pid }) => pid))
-    if (!before.has(child.pid)) continue // another fault was faster
+    const alive = new Set(all().map(({ pid }) => pid))
+    // It ended by itself, or another fault was faster. What took its place has not been waited for: `before` stays.
+    if (!alive.has(child.pid)) continue
+    before = alive
     process.kill(child.pid, 'SIGKILL')
     latest.push(performance.now())
     count.kills++
