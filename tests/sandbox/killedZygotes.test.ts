@@ -49,7 +49,8 @@ while not select.select([sys.stdin], [], [], 0.002)[0]:
     for task in os.listdir(f"/proc/{sys.argv[1]}/task"):
         try:
             for pid in open(f"/proc/{sys.argv[1]}/task/{task}/children").read().split():
-                if b"zygote.py" in open(f"/proc/{pid}/cmdline", "rb").read():
+                is_other = int(pid) != os.getpid()  # the text of this program names zygote.py too
+                if is_other and b"zygote.py" in open(f"/proc/{pid}/cmdline", "rb").read():
                     os.kill(int(pid), signal.SIGKILL)
         except OSError:
             pass
