@@ -100,7 +100,8 @@ export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan
   if (wide + ranks <= gpus) return plan('split', range(0, wide), range(wide, wide + ranks))
   if (engines > 0 && width > gpus)
     throw unfit(`an engine spans ${width} GPUs, but this host has ${gpus}`, 'lower hardware.tensorParallel')
-  // Not enough GPUs and no plan: engines are spread over all of them, beside the trainer.
+  // The recipe has no plan and the host too few GPUs for both: the engines are spread over all GPUs, and the trainer
+  // shares them.
   return plan(
     'shared',
     Array.from({ length: wide }, (_, k) => k % gpus),

@@ -3,7 +3,8 @@
  * lists them, and `sglang.launch_server` of SGLang 0.5.23, from its table of arguments.
  *
  * in   a kind of server, flags of a recipe's engine.launch        out  why a flag is refused
- * Invariant: a flag that Troupe sets itself is refused; the reason names the recipe field that decides its value, if any.
+ * Invariant: a flag that Troupe sets itself is refused; the reason names the recipe field that decides its value, if
+ * any.
  */
 import { didYouMean } from '../runtime/settings/nearestName'
 

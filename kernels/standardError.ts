@@ -1,6 +1,6 @@
 /**
- * Returns the standard error of the mean of `values`: their standard deviation, with n − 1, divided by √n; null for fewer
- * than two values.
+ * Returns the standard error of the mean of `values`: their standard deviation, with n − 1, divided by √n; null for
+ * fewer than two values.
  */
 export function standardError(values: readonly number[]): number | null {
   const n = values.length

@@ -102,7 +102,7 @@ export interface CancelTools {
 
 /**
  * Dispatcher → tool executor (`inboxes`): run these calls. A call that the executor does not report as held in
- * `executor.slots` before its lease ends is taken back and assigned again.
+ * `executor.slots` before its lease ends is withdrawn from it and assigned again.
  */
 export interface AssignTools {
   readonly type: 'tools.assign'

@@ -12,7 +12,7 @@ import type { Message } from './topics'
  * Returns the derived key of a fact. A fact about a rollout has `group/member#turn#type#call#attempt`, without the
  * parts that its type does not have (a gateway call has `group/member#call#type#attempt`); the key of any other fact
  * begins with its group, step, engine, partition, …. The key of a fact that can happen more than once (a run resumes
- * twice, an engine comes back) contains its time, and the key of a claim (of a role or a partition by a process) the
+ * twice, an engine joins again) contains its time, and the key of a claim (of a role or a partition by a process) the
  * process's name; only these keys differ between two deterministic runs.
  */
 export function factKey(fact: Fact): string {

@@ -194,8 +194,8 @@ async function openZygotes(
 }
 
 function whyNotOpened(said: string): SandboxError {
-  // This is start_failed, so that no lower level is tried: a signal from outside says nothing about what this machine
-  // can isolate.
+  // The error is start_failed, so that no lower level is tried: a signal from outside says nothing about what this
+  // machine can isolate.
   if (said.includes('exited with SIGKILL')) {
     return new SandboxError('sandbox.start_failed', {
       retriable: true,

@@ -28,7 +28,7 @@ export async function retryKilled<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** As `retryKilled`, for work that blocks. */
+/** Repeats work as `retryKilled` does, for work that blocks this thread. */
 export function retryKilledSync<T>(work: () => T): T {
   for (let tries = 1; ; tries++) {
     try {

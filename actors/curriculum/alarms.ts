@@ -20,9 +20,11 @@ interface Watched {
 }
 
 export interface AlarmsState {
-  /** By the name of the alarm rule. */
+  /** State of each alarm rule, by the rule's name. */
   readonly watched: ReadonlyMap<string, Watched>
-  /** Why the run ends: the latest raised alarm whose rule has `stop`; null if none was raised since the last resume. */
+  /**
+   * Reason for the end of the run: the latest raised alarm whose rule has `stop`; null if none since the last resume.
+   */
   readonly stopped: string | null
 }
 

@@ -42,7 +42,7 @@ export interface DrawOptions {
   readonly shownTools: readonly ToolSchema[]
   /**
    * Epoch (log offset of its claim) of the curriculum that makes the draw. Without it, the draw's requests cannot be
-   * told from those of a later curriculum.
+   * distinguished from those of a later curriculum.
    */
   readonly learnerEpoch?: Epoch
   /** Resolves with one offset for each partition of `trajectories`: the offset that its next record will get. */

@@ -39,9 +39,9 @@ interface StepTally {
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
   /**
-   * From the step's `step.completed` or `step.rejected`. update: metrics of the optimizer update. version: policy
-   * version before the update; null before `step.completed`, and for a rejected step. endedAt: time of that fact; null
-   * before it.
+   * Values from the step's `step.completed` or `step.rejected`. update: metrics of the optimizer update. version:
+   * policy version before the update; null before `step.completed`, and for a rejected step. endedAt: time of that
+   * fact; null before it.
    */
   readonly update: Metrics
   readonly version: number | null

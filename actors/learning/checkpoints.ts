@@ -140,7 +140,7 @@ export function checkpoints(options: CheckpointsOptions) {
     },
 
     /**
-     * Waits until the previous checkpoint has ended, then begins one that is written while training goes on. Resolves
+     * Waits until the previous checkpoint has ended, then begins one that is written while training continues. Resolves
      * once the next step may begin, also if the checkpoint fails. @throws the error of an earlier checkpoint that was
      * the third failure in a row
      */

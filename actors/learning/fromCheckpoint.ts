@@ -1,5 +1,5 @@
 /**
- * Chooses the checkpoint from which a resumed run goes on (`--from-checkpoint`).
+ * Chooses the checkpoint from which a resumed run continues (`--from-checkpoint`).
  *
  * in   the facts of the log before the resume, a checkpoint's name        out  names of the checkpoints to ignore
  * Invariant: checkpoints that this resume saves have other names (they carry the epoch of its claim), so that only
@@ -9,8 +9,8 @@ import type { CheckpointSaved, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 
 /**
- * Returns the names of the checkpoints to ignore so that the run goes on from `from`: any other checkpoint of the same
- * step, and all of later steps, those written in the middle of a later step included; none if `from` is undefined.
+ * Returns the names of the checkpoints to ignore so that the run continues from `from`: any other checkpoint of the
+ * same step, and all of later steps, those written in the middle of a later step included; none if `from` is undefined.
  * @throws TroupeError config.no_checkpoint if the log has no checkpoint `from`, or it was removed
  */
 export function ignoredCheckpoints(facts: Iterable<Fact>, from: string | undefined): ReadonlySet<string> {
@@ -29,7 +29,7 @@ export function ignoredCheckpoints(facts: Iterable<Fact>, from: string | undefin
       boundary: 'config',
       retriable: false,
       message: `--from-checkpoint names ${JSON.stringify(from)}, which the run does not keep; it keeps: ${[...saved.keys()].join(', ') || 'none'}`,
-      hint: 'give one of these names, or leave the option out to go on from the newest',
+      hint: 'give one of these names, or leave the option out to continue from the newest',
     })
   }
   const later = [...saved.values()].filter(({ name, step }) => name !== from && step >= chosen.step)

@@ -40,7 +40,7 @@ export interface LearnerPlan {
   readonly without?: ReadonlySet<string>
 }
 
-/** Checkpoint from which the trainer goes on. */
+/** Checkpoint from which the trainer continues. */
 export type BaseCheckpoint = Pick<KeptCheckpoint, 'step' | 'name' | 'manifest'>
 
 /** Log position at which a group's facts begin. */

@@ -4,7 +4,7 @@
  * in   requests to make the cold start, to train a step, to remove a checkpoint
  * out  cold start: stage.changed (if there are demonstrations), checkpoint.saved, weights.published
  *      step: weights.published, step.completed; or step.rejected; every `checkpointEvery` steps checkpoint.saved, once
- *      the checkpoint is complete on disk, while training goes on; that of step `lastStep` is awaited
+ *      the checkpoint is complete on disk, while training continues; that of step `lastStep` is awaited
  *      in the middle of a long cold start or step: checkpoint.saved with `updates`
  *      a checkpoint that is no longer kept: checkpoint.removed
  * Invariant: a step is computed from the state that the earlier steps left (trainerSteps.ts). `step.completed` is

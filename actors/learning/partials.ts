@@ -43,7 +43,7 @@ export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { ap
   return { on: { ...on, onSaved }, recorded: async () => void (await Promise.all(said)) }
 }
 
-/** Codes of errors after which a call cannot go on from its checkpoint. */
+/** Codes of errors after which a call cannot resume from its checkpoint. */
 const cannotGoOn: ReadonlySet<string> = new Set([
   ...['trainer.other_call', 'trainer.no_checkpoint', 'trainer.checkpoint_corrupt'],
 ])
@@ -60,7 +60,7 @@ export async function goOnOrBeginAnew<T>(
     return await call(partial)
   } catch (thrown) {
     if (!cannotGoOn.has(asError(thrown) instanceof TroupeError ? (thrown as TroupeError).code : '')) throw thrown
-    log.warn({ err: thrown, checkpoint: partial.name }, `${what} begins anew: it cannot go on from its checkpoint`)
+    log.warn({ err: thrown, checkpoint: partial.name }, `${what} begins anew: it cannot resume from its checkpoint`)
     return call()
   }
 }

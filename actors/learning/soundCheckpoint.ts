@@ -1,8 +1,8 @@
 /**
- * Tells the user what to do about a checkpoint that the trainer refused: go on from an older one whose files match its
- * manifest.
+ * Tells the user what to do about a checkpoint that the trainer refused: continue from an older one whose files match
+ * its manifest.
  *
- * in   the trainer's error, the checkpoints that the run keeps        out  the same error, with the command to go on
+ * in   the trainer's error, the checkpoints that the run keeps        out  the same error, with the command to continue
  * Invariant: no checkpoint is changed, and none is chosen without the user, since the steps after an older checkpoint
  * have to be computed again.
  */
@@ -43,7 +43,7 @@ async function cureOf({ checkpoint, saved, pathOf, run }: Refused): Promise<stri
     const checked = await checkFiles(pathOf(name), manifest)
     if (checked.faults.length > 0 || checked.manifest === null) continue
     const again = `the steps since step ${step} are computed again from the log`
-    return `go on from ${name}, which is sound: \`troupe train RECIPE --resume ${run} --from-checkpoint ${name}\` (${again}); or copy the checkpoint from where it is whole`
+    return `continue from ${name}, which is sound: \`troupe train RECIPE --resume ${run} --from-checkpoint ${name}\` (${again}); or copy the checkpoint from where it is whole`
   }
   return 'the run keeps no older checkpoint that is sound: copy the checkpoint from where it is whole, and resume the run'
 }

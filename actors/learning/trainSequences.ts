@@ -38,7 +38,9 @@ export function trainSequences(
   })
 }
 
-/** A rollout that an agent led through the gateway has a sequence for each of its conversations, any other has one. */
+/**
+ * A rollout that an agent drove through the gateway has a sequence for each of its conversations, any other has one.
+ */
 const sequencesOf = (facts: readonly TrajectoryFact[], labels: readonly CallLabel[]): readonly AssembledSequence[] =>
   facts.some(isCallFact) ? callRows(callTree(facts), labels) : [assembleSequence(facts)]
 

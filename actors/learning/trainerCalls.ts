@@ -12,7 +12,7 @@ import { TroupeError } from '../../runtime/errors'
 const kind = (call: string, field: string): AttemptKind => ({
   what: `the trainer's ${call}`,
   boundary: 'trainer',
-  hint: `if the trainer is only slow, raise timeouts.${field}; \`train --resume\` goes on from the newest checkpoint`,
+  hint: `if the trainer is only slow, raise timeouts.${field}; \`train --resume\` continues from the newest checkpoint`,
 })
 
 export const callKinds = {

@@ -1,8 +1,8 @@
 /**
- * Interface of agents, the programs that lead rollouts in place of the coordinator. The folder `gateway` implements it,
- * because actors may not import the gateway.
+ * Interface of agents, the programs that drive rollouts in place of the coordinator. The folder `gateway` implements
+ * it, because actors may not import the gateway.
  *
- * in   requests to lead a rollout, or to dismiss its agent
+ * in   requests to drive a rollout, or to dismiss its agent
  * out  the facts of the agent's calls; at the agent's end rollout.finished, and either the reward or answer.verify
  */
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -54,7 +54,7 @@ export const agentsOf = ({ agent }: RecipeConfig): { readonly agents?: { readonl
 
 /**
  * Makes an owner's port: it renders by itself, and passes requests for agents on to `agents`, which is absent if the
- * coordinator leads the rollouts.
+ * coordinator drives the rollouts.
  */
 export function ownerPort(render: Port<RenderRequest>, agents?: Agents): Port<OwnerRequest> {
   return async (request, signal) => {
@@ -67,6 +67,6 @@ export const noAgents = (recipe: string) =>
   new TroupeError('agent.not_started', {
     boundary: 'config',
     retriable: false,
-    message: `recipe ${recipe} has agents that lead its rollouts (agent), and this command starts none`,
+    message: `recipe ${recipe} has agents that drive its rollouts (section agent), but this command starts none`,
     hint: 'use troupe train or troupe rollout, or leave out the section agent',
   })

@@ -1,9 +1,9 @@
 /**
- * Coordinator: leads every rollout of a partition from its prompt to its end.
+ * Coordinator: drives every rollout of a partition from its prompt to its end.
  *
  * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested | started,
  *      turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned | failed, ticks;
- *      session.opened, call.started | finished of rollouts that agents lead
+ *      session.opened, call.started | finished of rollouts that agents drive
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render, to
  *      start an agent and to end it
  * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
@@ -56,7 +56,7 @@ export interface CoordinatorOptions {
   /** Time in ms after which the verifier is asked again for a finished rollout without a reward. Default: 30,000. */
   readonly verifyTimeoutMs?: number
   /**
-   * Present if agents lead the rollouts. `isGraded`: true if a grader judges the agents' texts; false if the reward
+   * Present if agents drive the rollouts. `isGraded`: true if a grader judges the agents' texts; false if the reward
    * comes with the agent's end.
    */
   readonly agents?: { readonly isGraded: boolean }

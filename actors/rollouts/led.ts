@@ -1,9 +1,9 @@
 /**
- * State that the coordinator keeps for a rollout that an agent leads through the gateway.
+ * State that the coordinator keeps for a rollout that an agent drives through the gateway.
  *
  * in   session.opened, call.started | finished, turn.asked of one trajectory
- * out  counts and texts of the latest opening (each agent that works on the rollout opens its session anew); the numbers
- *      that the next opening begins with
+ * out  counts and texts of the latest opening (each agent that works on the rollout opens its session anew); the
+ *      numbers that the next opening begins with
  * Invariant: facts of an earlier opening, of an attempt that another replaced, and repeated facts change nothing. The
  * tokens of a call are in its own facts: `turn.completed` of an agent's call adds nothing.
  */
@@ -59,7 +59,7 @@ interface Counted {
   readonly toolErrors: number
 }
 
-/** Applies a fact to a rollout that an agent leads; returns the same object if the fact does not count. */
+/** Applies a fact to a rollout that an agent drives; returns the same object if the fact does not count. */
 export function evolveLed<R extends Counted & { readonly led: Led }>(rollout: R, fact: LedFact): R {
   const { led } = rollout
   switch (fact.type) {

@@ -46,7 +46,7 @@ export interface RenderRequest {
 }
 
 /**
- * Asks for an agent that leads the rollout to its end. The agent's calls are recorded as facts; the last fact is
+ * Asks for an agent that drives the rollout to its end. The agent's calls are recorded as facts; the last fact is
  * `rollout.finished`.
  */
 export interface LeadRequest {

@@ -1,5 +1,5 @@
 /**
- * Owner of a partition: hosts coordinator and grouper on one feed, so that one process leads a group's rollouts and
+ * Owner of a partition: hosts coordinator and grouper on one feed, so that one process drives a group's rollouts and
  * decides it.
  *
  * in   the facts of a partition        out  the decisions of both behaviours

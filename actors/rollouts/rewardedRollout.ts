@@ -4,7 +4,7 @@
  * in   a finished rollout's place in its group, its reward, its counts
  * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned
  * Invariant: the prompt is empty, and the number of sampled tokens and all limits except `turns` are 0. So no
- * coordinator can lead these rollouts (host the grouper without one), and no length penalty applies. `selectGroup` of
+ * coordinator can drive these rollouts (host the grouper without one), and no length penalty applies. `selectGroup` of
  * the kernels makes the same selection without a log.
  */
 import type { Fact } from '../../messages/facts'

@@ -70,14 +70,14 @@ export interface Rollout {
   readonly ending: Ending | null
   readonly verifyAttempt: number
   readonly rewarded: boolean
-  /** Present if an agent leads the rollout, through the gateway. */
+  /** Present if an agent drives the rollout, through the gateway. */
   readonly led?: Led
 }
 
 /** Value of `faults` at which the rollout fails. */
 const maxFaults = 5
 
-/** `led`: given if an agent leads the rollout from its beginning. */
+/** `led`: given if an agent drives the rollout from its beginning. */
 export function newRollout(request: RolloutRequested, led?: Led): Rollout {
   return {
     request,

@@ -91,7 +91,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
       message: `${name} died ${deaths} times within ${policy.withinMs} ms; last: ${last.message}`,
       hint:
         (last instanceof TroupeError ? last.hint : undefined) ??
-        `remove the cause, which the log lines of ${name} show; then go on with \`train --resume\``,
+        `remove the cause, which the log lines of ${name} show; then resume the run with \`train --resume\``,
       cause: last,
     })
   }

@@ -43,7 +43,7 @@ export interface RunOptions {
   /** True to train. False to collect rollouts from the unchanged model only. */
   readonly learns: boolean
   readonly acceptCode: boolean
-  /** Name of the checkpoint from which a resumed run goes on; newer ones are ignored. Default: the newest. */
+  /** Name of the checkpoint from which a resumed run continues; newer ones are ignored. Default: the newest. */
   readonly fromCheckpoint?: string
   /** Name of the recipe or path of its file, for the log. */
   readonly source?: string

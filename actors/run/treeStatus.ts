@@ -36,7 +36,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   const own = { tree: fx.unique(), host: hostname(), pid: process.pid }
   const latest = new Map<string, ActorStatus>()
   const changed = new Set<string>()
-  /** Number of restarts before the present actor at each path: a child that paused comes back as a new actor. */
+  /** Number of restarts before the present actor at each path: a child that paused is started again as a new actor. */
   const before = new Map<string, number>()
   /** GPUs of each actor that has any. */
   const leased = new Map<string, readonly string[]>()

@@ -44,7 +44,7 @@ export interface SchedulerState {
    * next input that is not a tick, so that the coordinators ask again.
    */
   readonly stranded: Map<TrajectoryId, EngineId>
-  /** True while a person's pause holds: no turn is assigned; assigned ones go on. */
+  /** True while a person's pause holds: no turn is assigned; turns that are assigned already continue. */
   readonly paused: boolean
 }
 

@@ -3,7 +3,7 @@
  *
  * in   a call, with the files that it finds        out  its outcome, and the files that it left
  * Invariant: a call that cannot get an environment rejects if another try may succeed, so that its lease ends and it is
- * assigned again; otherwise the model is told why.
+ * assigned again; otherwise the model gets the reason.
  */
 import type { RolloutEnvironments } from '../../environments'
 import { submitTool } from '../../environments/tools/schemas'

@@ -122,7 +122,7 @@ export async function openMcpServer(
         const late = AbortSignal.timeout(timeoutMs)
         let connection: Connection
         try {
-          // Starting the server may take longer than the call's deadline: the call then ends, and the start goes on.
+          // Starting the server may take longer than the call's deadline: the call then ends, and the start continues.
           connection = await rejectOnAbort(connected(), AbortSignal.any([signal, late]))
         } catch (thrown) {
           signal.throwIfAborted()

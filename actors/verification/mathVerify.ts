@@ -2,7 +2,7 @@
  * Batches pairs of answer and truth for math-verify, which runs in a sandbox.
  *
  * in   an answer and the truth, normalised        out  math-verify's verdict
- * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its
+ * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that delays its
  * batch is given to math-verify again, alone, under its own deadline.
  * Invariant: the processes that decide a pair have a deadline and a memory limit each (math-verify hangs on towers of
  * powers, and eats memory); a pair that cannot be decided is wrong and the verdict says so. A call rejects only if

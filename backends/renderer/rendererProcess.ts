@@ -3,7 +3,8 @@
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
  * Invariant: every call has a deadline. Calls that decode or encode are repeated if they are late, up to 5 attempts
- * (breaker.ts), so that a slow process does not lose a generation for want of its text; other calls are not repeated.
+ * (breaker.ts), so that a slow process does not lose a generation because its text is missing; other calls are not
+ * repeated.
  * If a template refuses its input, the error is `render.refused`, with the template's reason.
  */
 

@@ -16,12 +16,12 @@ const hints: Readonly<Record<string, string>> = {
   'trainer.bad_sequence': 'use the same tokenizer and vocabulary for engine and trainer',
   'trainer.empty_batch': 'look at the rollouts of the step: none of their turns has tokens that the model sampled',
   'trainer.bad_option': 'change that field of the recipe with --set; `troupe check RECIPE` lists all problems',
-  'trainer.no_checkpoint': 'restore the directory, or go on from an older checkpoint with --from-checkpoint NAME',
+  'trainer.no_checkpoint': 'restore the directory, or continue from an older checkpoint with --from-checkpoint NAME',
   'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
   'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
   'checkpoint.disk_full': 'free space on that file system, or lower train.keepCheckpoints and train.keepVersions',
   'checkpoint.file_too_large':
-    'raise the limit on file sizes of this process (`ulimit -f unlimited`), then go on with --resume',
+    'raise the limit on file sizes of this process (`ulimit -f unlimited`), then resume the run with --resume',
   'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
 }
 

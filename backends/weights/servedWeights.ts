@@ -3,7 +3,7 @@
  *
  * in   a published directory; the digests of its weights and of its manifest
  * out  that directory, or a view of it beside the weights
- * Invariant: only files with the published digests are handed on: the weights, and with a manifest's digest also config
+ * Invariant: only files with the published digests are passed on: the weights, and with a manifest's digest also config
  * and tokenizer. The initial model (digest '') is not checked.
  * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which a server would load as
  * the model's: the view links the model's files only.

@@ -9,7 +9,7 @@
  */
 import type { ModelShape } from './modelShape'
 
-/** How one rank computes one micro-batch. */
+/** Settings by which one rank computes a micro-batch. */
 export interface MicroBatchShape {
   readonly shape: ModelShape
   readonly tokens: number

@@ -11,7 +11,7 @@
 import { layerMatrices } from './activations'
 import { loraParameters, type ModelShape } from './modelShape'
 
-/** How one rank trains. */
+/** Settings by which one rank trains. */
 export interface TrainedHow {
   readonly shape: ModelShape
   readonly device: 'cpu' | 'cuda'

@@ -1,8 +1,8 @@
 /**
- * The agent that leads the rollouts, in place of Troupe's coordinator: a program that speaks OpenAI's or Anthropic's
+ * The agent that drives the rollouts, in place of Troupe's coordinator: a program that speaks OpenAI's or Anthropic's
  * API.
  *
- * Without this section the coordinator leads the rollouts. The program runs with the rights of the user who starts the
+ * Without this section the coordinator drives the rollouts. The program runs with the rights of the user who starts the
  * run, and the recipe must confirm that (`rights`).
  */
 import { z } from 'zod'
@@ -36,8 +36,8 @@ export const agentSection = z
     /** Bytes of an agent's output that are kept; 0: none. */
     logBytes: z.number().int().nonnegative().default(65_536),
     /**
-     * Where the reward comes from. grader: the recipe's `reward`, which judges the model's texts. agent: the agent
-     * posts it. check: the program `check` prints it.
+     * Source of the reward. grader: the recipe's `reward`, which judges the model's texts. agent: the agent posts it.
+     * check: the program `check` prints it.
      */
     reward: z.enum(['grader', 'agent', 'check']).default('grader'),
     /**

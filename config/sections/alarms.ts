@@ -38,7 +38,7 @@ const known: Readonly<Record<string, Known>> = {
   'reward-drop': {
     ...{ metric: 'passAt1Drop', above: 0.2, for: 1 },
     means: 'the reward fell from its best five steps: a collapse after a plateau (arXiv 2508.20722 §5.3 saw one)',
-    look: '`replay steps`, and going on from an older checkpoint with a lower train.learningRate',
+    look: '`replay steps`, and resuming from an older checkpoint with a lower train.learningRate',
     command: 'replay steps',
   },
   'evaluation-drop': {

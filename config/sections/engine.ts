@@ -5,8 +5,8 @@ import { launchFlagFault } from '../launchFlags'
 import { positive } from './numbers'
 
 /**
- * How a run starts servers of its own: `engine.count` of them, each on the GPUs that it leases and on a free port of
- * 127.0.0.1. They end with the run.
+ * Settings of the servers that a run starts itself: `engine.count` servers, each on the GPUs that it leases and on a
+ * free port of 127.0.0.1. They end with the run.
  */
 const launchSection = z.strictObject({
   /**

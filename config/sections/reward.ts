@@ -16,9 +16,10 @@ export const rewardSection = z.strictObject({
   name: z.string().default('math'),
   /**
    * Place in the response where the reward looks for the answer. answer-tag: the last `\boxed{}` inside the last
-   * `<answer>`, as in the rStar2-Agent paper. anywhere: the last `\boxed{}` of the response, as in that paper's released
-   * code. Rewards that compare text take the text of the last `<answer>` if that place has no `\boxed{}`. hashes: the
-   * number after the last `####`. last-number: the last number. response: the whole response; the reward `math` refuses it.
+   * `<answer>`, as in the rStar2-Agent paper. anywhere: the last `\boxed{}` of the response, as in that paper's
+   * released code. Rewards that compare text take the text of the last `<answer>` if that place has no `\boxed{}`.
+   * hashes: the number after the last `####`. last-number: the last number. response: the whole response; the reward
+   * `math` refuses it.
    */
   place: z.enum(['answer-tag', 'anywhere', 'hashes', 'last-number', 'response']).default('answer-tag'),
   /**

@@ -199,7 +199,8 @@ export class DockerDriver implements EnvironmentDriver {
 const firstProcesses = 2
 
 /**
- * Returns an id of this machine's present boot, by which a recorded pid is told from one of another machine or boot.
+ * Returns an id of this machine's present boot, by which a recorded pid is distinguished from one of another machine or
+ * boot.
  */
 function bootId(): string {
   try {

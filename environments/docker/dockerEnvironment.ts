@@ -20,7 +20,7 @@ import type { DockerImage, SnapshotStore } from './snapshotStore'
 
 /**
  * First process: waits for the end of its input, and reaps. `cat` is started again when it is killed, so that `kill -9
- * -1` ends every other process and the environment goes on.
+ * -1` ends every other process and the environment lives on.
  */
 export const waits = 'exec 3<&0; while :; do cat <&3 >/dev/null & wait $!; [ $? -gt 128 ] || exit 0; done'
 

@@ -38,7 +38,10 @@ export interface EnvironmentSpec {
   readonly image?: string
   readonly limits: EnvironmentLimits
   readonly network: NetworkMode
-  /** With the network `allowlist`: hosts, `*.domain`, addresses and ranges of addresses (network/allowlist.ts). */
+  /**
+   * Hosts that an environment with the network `allowlist` may reach: hosts, `*.domain`, addresses and ranges of
+   * addresses (network/allowlist.ts).
+   */
   readonly allowedHosts?: readonly string[]
   /** Environment variables of every command; the command's own override them. */
   readonly env?: Readonly<Record<string, string>>

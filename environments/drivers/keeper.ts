@@ -69,7 +69,8 @@ export class Keeper {
     // `-P` does not exist before Python 3.11; `-I -S` leaves out site and the user's paths.
     const child = spawn(sandboxPythonPath() ?? 'python3', ['-I', '-S', '-B', program, file], {
       stdio: ['pipe', 'pipe', 'pipe'],
-      // The keeper gets none of this process's variables: they hold secrets, and the environment's processes descend from it.
+      // The keeper gets none of this process's variables: they hold secrets, and the environment's processes descend
+      // from it.
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' },
       detached: true, // a Ctrl-C at the terminal must not reach it before its environment is removed
     })

@@ -22,7 +22,7 @@ export interface DriverOptions {
   readonly run: string
   readonly epoch?: number
   readonly fx: Effects
-  /** Default: `<TROUPE_HOME>/environments`. */
+  /** Directory of images, snapshots and environments. Default: `<TROUPE_HOME>/environments`. */
   readonly directory?: string
 }
 

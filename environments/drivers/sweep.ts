@@ -38,7 +38,8 @@ export async function sweep(store: Store, me: Owner, runc: string | undefined): 
     const owner = read<Owner>(join(directory, 'owner.json'))
     const lives = owner !== undefined && processStart(owner.pid) === owner.startedAt
     const isReplaced = run === encodeURIComponent(me.run) && Number(epoch) < me.epoch
-    // A directory without owner.json is one that is just being made, or whose maker died: its name holds the maker's pid.
+    // A directory without owner.json is one that is just being made, or whose maker died: its name holds the maker's
+    // pid.
     if (lives && !isReplaced) continue
     if (owner === undefined && processStart(Number(id.split('-')[0])) !== undefined) continue
     await remove(directory, store, runc)

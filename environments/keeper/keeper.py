@@ -191,7 +191,7 @@ class Keeper:
             try:
                 kernel.unmount(f"{self.directory}/{name}")
             except OSError:
-                pass  # It was never mounted.
+                pass  # The file system was never mounted.
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -38,15 +38,15 @@ const around = (state: string, file: string) =>
   ].join('; ')
 
 /**
- * One line, so that the line numbers in bash's messages are those of the command. `declare -p` prints readonly
- * variables as readonly: a second declaration fails, which is silenced.
+ * Script for bash, in one line, so that the line numbers in bash's messages are those of the command. `declare -p`
+ * prints readonly variables as readonly: a second declaration fails, which is silenced.
  */
 const inBash = around(
   `printf 'cd %q\\n' "$PWD"; for __troupe_name in $(compgen -v); do case $__troupe_name in ${own}) ;; *) declare -p "$__troupe_name";; esac; done; for __troupe_name in $(compgen -A function); do case $__troupe_name in __troupe*) ;; *) declare -f "$__troupe_name";; esac; done`,
   '$UID',
 )
 
-/** For images without bash, such as Alpine's: directory and exported variables carry over. */
+/** Script for images without bash, such as Alpine's: directory and exported variables carry over. */
 const inSh = around(
   `printf "cd '%s'\\n" "$(pwd | sed "s/'/'\\\\\\\\''/g")"; export -p | grep -v -E '^(export|declare -x) (PWD|OLDPWD|SHLVL|_)='`,
   'sh-$(id -u)',

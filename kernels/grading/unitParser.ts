@@ -150,8 +150,8 @@ function countOf(words: readonly string[], isOne: boolean): string | undefined {
 
 /**
  * Returns true for letters that look like a word rather than a product of variables: three or more letters, a vowel, no
- * consecutive letters of the alphabet (`abc`), and in words of up to four letters no pair that such words hardly ever have
- * (`xz`).
+ * consecutive letters of the alphabet (`abc`), and in words of up to four letters no pair that such words hardly ever
+ * have (`xz`).
  */
 export function looksLikeWord(letters: string): boolean {
   const word = letters.toLowerCase()

@@ -2,10 +2,10 @@
  * Compares two answers of at most 200 characters as words. math-verify ignores case even in products (`AB` and `ab`).
  *
  * in   two answers
- * out  true: the same words; false: formulas that differ in the case of a product; undefined: neither
- * Case is ignored in words only: inside \text{}, and in letters that look like a word among words alone. The result
- * is false only if the case differs in a run of two or more letters outside \text{} that is no word, is next to a digit,
- * or follows a backslash.
+ * out  true: the same words; false: formulas that differ in the case of a product; undefined: neither Case is ignored
+ * in words only: inside \text{}, and in letters that look like a word among words alone. The result is false only if
+ * the case differs in a run of two or more letters outside \text{} that is no word, is next to a digit, or follows a
+ * backslash.
  * Invariant: linear time, never throws.
  */
 import { maxQuantityChars } from './quantityParser'
@@ -43,8 +43,8 @@ const isShort = (word: string) => short.has(word.toLowerCase())
 const isCased = (word: string) => /^(?:\p{Lu}?\p{Ll}+|\p{Lu}+)$/u.test(word) && (isShort(word) || looksLikeWord(word))
 
 /**
- * Returns true if two words count as equal although their case differs. If one of them is all in capitals, they need more
- * than three letters (`ABC` may name points) or must be listed in `short`.
+ * Returns true if two words count as equal although their case differs. If one of them is all in capitals, they need
+ * more than three letters (`ABC` may name points) or must be listed in `short`.
  */
 const mayFold = (a: string, b: string) =>
   isCased(a) && isCased(b) && (isShort(a) || a.length > 3 || ![a, b].some(word => /^\p{Lu}+$/u.test(word)))

@@ -1,7 +1,8 @@
 /**
  * Simulates an engine's KV cache in blocks: referenced by running sequences, kept for later, or free.
  *
- * in   sequences that are opened, grow and are closed        out  whether there is room, and how much of a prefix is cached
+ * in   sequences that are opened, grow and are closed
+ * out  whether there is room, and how much of a prefix is cached
  * A group's prompt is one entry of whole blocks, shared by its members.
  * Invariant: referenced + kept + free = capacity, none negative. Kept blocks are evicted least recently closed first, a
  * prefix from its end.

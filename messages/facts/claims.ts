@@ -1,6 +1,7 @@
 /**
- * Claims in the `trajectories` topic: a process took over a partition, the scheduler's role, or the curriculum's. Readers
- * ignore decisions of a partition's former owner, and requests of a former curriculum, that come after the claim.
+ * Claims in the `trajectories` topic: a process took over a partition, the scheduler's role, or the curriculum's.
+ * Readers ignore decisions of a partition's former owner, and requests of a former curriculum, that come after the
+ * claim.
  */
 import type { Epoch } from '../ids'
 
@@ -25,7 +26,9 @@ export interface SchedulerClaimed {
   readonly owner: string
 }
 
-/** A process took over as curriculum. Requests of an earlier curriculum after this fact are ignored in this partition. */
+/**
+ * A process took over as curriculum. Requests of an earlier curriculum after this fact are ignored in this partition.
+ */
 export interface CurriculumClaimed {
   readonly type: 'curriculum.claimed'
   readonly at: number

@@ -37,8 +37,9 @@ export interface FilesChanged {
   readonly changed: readonly ChangedFile[]
   readonly changes: number
   /**
-   * How the environment was made again before this call. snapshot: from the store. calls: by running earlier calls
-   * again, which made the recorded files. other-files: the same, but they made other files. Absent: it still existed.
+   * Way in which the environment was made again before this call. snapshot: from the store. calls: by running earlier
+   * calls again, which made the recorded files. other-files: the same, but they made other files. Absent: it still
+   * existed.
    */
   readonly restored?: RestoredFrom
 }

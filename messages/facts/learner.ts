@@ -112,8 +112,8 @@ export interface CheckpointSaved {
 }
 
 /**
- * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or one within a step (`updates`) that is
- * no longer needed. Steps can no longer be computed again from it.
+ * A checkpoint was removed: it was older than the newest `train.keepCheckpoints`, or one within a step (`updates`) that
+ * is no longer needed. Steps can no longer be computed again from it.
  */
 export interface CheckpointRemoved {
   readonly type: 'checkpoint.removed'

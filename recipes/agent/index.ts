@@ -1,5 +1,5 @@
 /**
- * Recipe agent: the quickstart's model and problems, led by an agent written against the package openai (agent.py).
+ * Recipe agent: the quickstart's model and problems, driven by an agent written against the package openai (agent.py).
  *
  * The agent's package is in the venv of `troupe setup environments`. The agent's tool is a calculator inside its
  * program, so no code that a model wrote is executed.

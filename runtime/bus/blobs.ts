@@ -172,6 +172,6 @@ const tooLarge = (directory: string, needBytes: number | undefined, cause: unkno
     boundary: 'bus',
     retriable: false,
     message: `a blob${needBytes === undefined ? '' : ` of ${sizeText(needBytes)}`} in ${directory} is larger than a file may be here`,
-    hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), then go on with --resume',
+    hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), then resume the run with --resume',
     cause,
   })

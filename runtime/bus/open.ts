@@ -16,7 +16,7 @@ export interface OpenBusOptions {
   /** Access mode. Default 'write'. A memory bus ignores it, since no other process can open it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
-  /** As in `LmdbBusOptions`; other buses ignore it. */
+  /** True to check every page of the data file of an lmdb log (see `LmdbBusOptions`); other buses ignore it. */
   readonly checkAll?: boolean
 }
 

@@ -67,7 +67,7 @@ export class PartitionDelivery {
       this.stopped = true
       this.options.onFailure(thrown)
     } finally {
-      // Cleared in the same turn as the empty read, so that a later wake starts a new run.
+      // `busy` is cleared in the same turn as the empty read, so that a later wake starts a new run.
       this.busy = false
     }
   }

@@ -19,8 +19,8 @@ export interface Need {
   readonly directory: string
   readonly bytes: number
   /**
-   * True for a write without which nothing of the run can go on (the log and its blobs): the run's clock stands still
-   * while it waits. Default: false.
+   * True for a write without which no part of the run can continue (the log and its blobs): the run's clock stands
+   * still while it waits. Default: false.
    */
   readonly stopsClock?: boolean
 }
@@ -29,7 +29,7 @@ export interface Need {
 export interface Pause {
   readonly what: string
   readonly directory: string
-  /** Free bytes at which the run goes on. */
+  /** Free bytes at which the run resumes. */
   readonly needBytes: number
   readonly freeBytes: number
 }
@@ -111,7 +111,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   }
 
   /**
-   * Free bytes at which a paused write goes on: its own and twice the reserve, since with less the run could pause
+   * Free bytes at which a paused write continues: its own and twice the reserve, since with less the run could pause
    * again at once.
    */
   const neededFor = ({ bytes }: Need, space: Space) => 2 * reserveOf(space) + bytes
@@ -148,7 +148,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
       const needBytes = space === undefined ? need.bytes : neededFor(need, space)
       const freeBytes = space?.freeBytes ?? 0
       const fields = { path: directory, need: sizeText(needBytes), free: sizeText(freeBytes) }
-      log.warn(fields, `the run pauses: the disk has no space left for ${what}; it goes on when there is room`)
+      log.warn(fields, `the run pauses: the disk has no space left for ${what}; it resumes when there is room`)
       listener({ what, directory, needBytes, freeBytes })
     }
     return () => {
@@ -156,7 +156,7 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
       if (left > 0) return void waiting.set(key, left)
       waiting.delete(key)
       if (stopsClock && --logStops === 0) startClock()
-      if (!over.signal.aborted) log.warn({ path: directory }, `the run goes on: there is room for ${what} again`)
+      if (!over.signal.aborted) log.warn({ path: directory }, `the run resumes: there is room for ${what} again`)
     }
   }
 
@@ -223,7 +223,7 @@ const diskFull = ({ what, directory, bytes }: Need): TroupeError =>
     boundary: 'bus',
     retriable: true,
     message: `the disk has no space left for ${what} in ${directory}: ${needText(directory, bytes)}`,
-    hint: `free space on the file system of ${directory}, then go on with --resume`,
+    hint: `free space on the file system of ${directory}, then resume the run with --resume`,
   })
 
 function wait(ms: number, signal: AbortSignal): Promise<void> {

@@ -28,7 +28,7 @@ const mostReserve = 64 * mib
 export function spaceIn(directory: string): Space | undefined {
   try {
     const { bavail, blocks, bsize } = statfsSync(directory)
-    // Some file systems (9p, some FUSE) report no sizes: they are no proof of a full disk.
+    // Some file systems (9p, some FUSE) report no sizes, which does not mean that the disk is full.
     return blocks === 0 ? undefined : { freeBytes: bavail * bsize, bytes: blocks * bsize }
   } catch (thrown) {
     const parent = dirname(directory)

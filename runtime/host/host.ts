@@ -40,7 +40,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly name: string
   readonly behaviour: Behaviour<S, I, R>
   readonly journal: Journal
-  /** Where the host's actor is spawned: in an actor system, or as the child of an actor. */
+  /** Parent under which the host's actor is spawned: an actor system, or another actor. */
   readonly system: Pick<ActorSystem, 'spawn'>
   readonly fx: Effects
   readonly log: Log

@@ -35,7 +35,7 @@ export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, fx: Pick<Effects,
           return await refOf().tell(mail, { deadlineMs })
         } catch (thrown) {
           const isLate = thrown instanceof TroupeError && thrown.code === 'actor.tell_timeout'
-          // Timers go on during a pause, so the deadline of the tell may pass early.
+          // Timers keep running while the clock stands still, so the tell may time out too early.
           deadlineMs = Math.ceil(tellDeadlineMs - (fx.elapsed() - since))
           if (!isLate || deadlineMs <= earlyMs) throw thrown
         }

@@ -12,13 +12,13 @@ import type { Log } from '../log'
 import type { Journal } from './journal'
 
 /**
- * Makes the listener of pauses that appends the alarm.
+ * Makes the function to call when a pause begins: it appends the alarm `disk-full`.
  * @param journal a journal whose appends fail on a full disk, instead of waiting for room
  */
 export const diskAlarm =
   (journal: Journal, fx: Effects, log: Log) =>
   ({ what, directory, needBytes, freeBytes }: Pause): void => {
-    const message = `the run pauses: ${directory} has no space left for ${what}; ${sizeText(needBytes)} are needed and ${sizeText(freeBytes)} are free. It goes on by itself when there is room`
+    const message = `the run pauses: ${directory} has no space left for ${what}; ${sizeText(needBytes)} are needed and ${sizeText(freeBytes)} are free. It resumes by itself when there is room`
     journal
       .append([{ type: 'alarm.raised', at: fx.now(), alarm: 'disk-full', message }])
       .catch(err => log.debug({ err }, 'the alarm of a full disk could not be written'))

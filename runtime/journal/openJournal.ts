@@ -258,7 +258,7 @@ export function openJournal(
 
 /**
  * True for claims of roles and for facts that only the process with the role may write. Their records have a header
- * `writer`, so that two processes that act in one role can be told apart (`replay verify`).
+ * `writer`, so that two processes that act in one role can be distinguished (`replay verify`).
  */
 const isOfRole = (message: Message): boolean =>
   ('epoch' in message && isFact(message)) ||

@@ -31,7 +31,7 @@ export function allProblems<S extends z.ZodType>(
     const found = problemsOf(schema, result.error)
     problems.push(...found.filter(problem => round === 0 || !mentions(problem, removed)))
     let isChanged = false
-    // From the last to the first, so that the places of list elements hold until each is taken out.
+    // Removes from the last to the first, so that the indices of list elements stay valid until each is removed.
     for (const { path } of [...found].reverse()) {
       const [after, was] = without(input, path)
       const [top = ''] = path

@@ -9,7 +9,7 @@
  * that are made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.
  */
 
-/** Upper bound on the bytes of a program that are read: a long text must not hold up the event loop. */
+/** Upper bound on the bytes of a program that are read: a long text must not block the event loop. */
 const MOST_BYTES = 2 ** 18
 
 /** `import a.b as c, d`, `from a.b import c`; before the word stands no letter, or the `n` of an escaped line end. */

@@ -89,7 +89,7 @@ export class ZygoteKinds {
     if (started.some(link => link.ready) || (one.failedStarts < STARTS * started.length && !isFinal)) return false
     one.fault ??= reason
     one.settle()
-    // The zygotes of kind 0 go on restarting, since a machine that was short of memory may recover; until one serves,
+    // The zygotes of kind 0 keep restarting, since a machine that was short of memory may recover; until one serves,
     // calls are refused.
     if (kind > 0) for (const link of one.links) void link.close()
     return true

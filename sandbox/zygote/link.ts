@@ -58,7 +58,7 @@ export class ZygoteLink<Job> {
     const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
     // atomics are disabled: with them an idle thread blocks its event loop, and with it the zygote's replies
     const piscina = new Piscina({ filename: this.filename, atomics: 'disabled', ...options })
-    // When a thread dies, its port closes; the 'close' handler below deals with that.
+    // When a thread dies, its port closes; the 'close' handler below handles that.
     piscina.on('error', () => undefined)
     this.#piscina = piscina
     const { port1, port2 } = new MessageChannel()

@@ -6,8 +6,8 @@
  * out  the next call and a zygote of its kind (the modules that it has imported) that takes it, while there is one
  * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
  * others. Among the others clients take turns, and the calls of one client and one kind are first come, first served,
- * as are cells of the same zygote. Calls of a kind whose zygotes are all busy do not hold up calls of another kind. A
- * call for which there is no memory holds up those behind it. A zygote never has more calls than it can run at once
+ * as are cells of the same zygote. Calls of a kind whose zygotes are all busy do not delay calls of another kind. A
+ * call for which there is no memory delays those behind it. A zygote never has more calls than it can run at once
  * (LANES).
  */
 import type { Job } from './job'

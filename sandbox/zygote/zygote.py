@@ -1,9 +1,10 @@
 """The zygote: one warm interpreter, pinned to a core, that forks an isolated child for every call.
 
-in   argv: the settings (JSON, see zygoteSetup in open.ts); descriptor 0: request frames     out  descriptor 3: reply frames
+in   argv: the settings (JSON, see zygoteSetup in open.ts); descriptor 0: request frames
+out  descriptor 3: reply frames
 Invariant: once it serves, this process runs no Python: the serve loop is shim/shim.c. Only without a C compiler it is
-fallback.py, which speaks the same frames. The zygote ends when descriptor 0 ends or its parent dies, and its children die
-with it.
+fallback.py, which speaks the same frames. The zygote ends when descriptor 0 ends or its parent dies, and its children
+die with it.
 
 It runs as `python3 -s -S` with a cleared environment. Modules imported here are warm in every child.
 """
@@ -208,7 +209,7 @@ def prepare_memory(config, held, shim):
     with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:
         size = int(file.read().split()[0]) * mmap.PAGESIZE
     config.base_bytes = max(size - INTERPRETER_BYTES, 0)
-    # Whatever is garbage or not frozen here, each child would collect at its end.
+    # Garbage that is left now, and objects that are not frozen, would be collected by each child at its end.
     del libc
     gc.collect()
     gc.freeze()

@@ -62,8 +62,8 @@ function engineActor(
     async onDown(reason, error) {
       const left = joined
       joined = undefined
-      // When the whole run ends, no engine.left is needed; when one process of several ends, the others go on without
-      // its engine.
+      // When the whole run ends, no engine.left is needed; when one process of several ends, the others continue
+      // without its engine.
       if (reason === 'stopped' && options.role === 'all') await left?.close()
       else await left?.leave(error?.message ?? 'its process ends')
     },

@@ -164,7 +164,8 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
   }
   const lost = new Promise<Error>(resolve => {
     void process.lost.then(resolve)
-    // A broken stream to a living process counts as lost: the supervisor ends the process and starts another.
+    // A broken stream counts as the loss of the engine, even if the process lives: the supervisor ends the process and
+    // starts another.
     const broken = (error: Error) => setTimeout(resolve, 1_000, lostError(id, error))
     calls.on('error', broken)
     calls.on('end', () => broken(new Error('the engine ended its stream')))

@@ -60,6 +60,6 @@ export function completionOf(url: string, line: string): { text: string; finish:
   const { text, finish_reason: finish = null } = choice
   if (typeof text !== 'string') throw garbage(url, `a choice of the answer has no text: '${excerpt(line)}'`)
   if (finish !== null && finish !== 'stop' && finish !== 'length')
-    throw garbage(url, `the answer ended with '${finish}'`)
+    throw garbage(url, `the answer ended with '${finish}', expected 'stop' or 'length'`)
   return { text, finish }
 }

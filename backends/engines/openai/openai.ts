@@ -90,7 +90,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
     let isEnded = false
     let finish = await requests.ask(run, question, async line => {
       const piece = completionOf(url, line)
-      if (isEnded && piece.text !== '') throw garbage(url, 'the answer goes on after the end of its generation')
+      if (isEnded && piece.text !== '') throw garbage(url, 'the answer continues after the end of its generation')
       isEnded ||= piece.finish !== null
       if (piece.text === '') return piece.finish
       run.begun()

@@ -6,7 +6,7 @@
  * refuses connections; /health answers 5xx, which means a dead engine; or the answer is a status below 500 other than
  * 200 and 429. A slow server, or one that answers 5xx on another path, has six polls by default (about a minute),
  * however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server stays lost:
- * if it comes back, it is another engine.
+ * if it answers again, it counts as another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'

@@ -106,7 +106,7 @@ export function completionEventOf<E extends { readonly error?: EventError }>(url
 export function countOf(url: string, name: string, value: unknown): number | null {
   if (value === undefined || value === null) return null
   if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number
-  throw garbage(url, `${name} is ${JSON.stringify(value)}`)
+  throw garbage(url, `${name} is ${JSON.stringify(value)}, expected a whole number of at least 0`)
 }
 
 /**
@@ -116,7 +116,7 @@ export function countOf(url: string, name: string, value: unknown): number | nul
 export function timeOf(url: string, name: string, value: unknown): number | null {
   if (value === undefined || value === null) return null
   if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return value
-  throw garbage(url, `${name} is ${JSON.stringify(value)}`)
+  throw garbage(url, `${name} is ${JSON.stringify(value)}, expected a duration in ms of at least 0`)
 }
 
 /**

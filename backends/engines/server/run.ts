@@ -60,7 +60,7 @@ export class ServerRun {
    * stop token
    */
   take(token: number, logprob: number, sampledBy: PolicyVersion): void {
-    if (this.isStopped) throw this.#broken(`the answer goes on after stop token ${this.tokens.at(-1)}`)
+    if (this.isStopped) throw this.#broken(`the answer continues after stop token ${this.tokens.at(-1)}`)
     if (this.tokens.length >= this.maxTokens) throw this.#broken(`the answer has more than ${this.maxTokens} tokens`)
     this.tokens.push(token)
     this.#logprobs.push(Math.min(0, logprob))

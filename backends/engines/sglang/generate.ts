@@ -49,8 +49,8 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
       presence_penalty: 0,
       repetition_penalty: 1,
       stop_token_ids: stopTokens,
-      // With ignore_eos SGLang ignores every stop token. So it is false when there are any, and the end tokens of the
-      // model's files end a leg too.
+      // With ignore_eos SGLang ignores every stop token, so it is false if the request has stop tokens. Then the end
+      // tokens of the model's files end a leg, too.
       ignore_eos: stopTokens.length === 0,
       n: 1,
       skip_special_tokens: false,
@@ -124,7 +124,8 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
     throw garbage(url, `the answer stopped at the text '${reason.matched}', although the request has no stop texts`)
   }
   const finish = reason === null ? null : finishes[reason.type ?? '']
-  if (finish === undefined) throw garbage(url, `the server ended a generation with '${reason?.type}'`)
+  if (finish === undefined)
+    throw garbage(url, `the server ended a generation with '${reason?.type}', a reason that Troupe does not know`)
   const fresh = freshOf(url, meta.output_token_logprobs, meta.completion_tokens, taken, finish)
   const pairs: readonly (readonly unknown[])[] = fresh.map(entry => (Array.isArray(entry) ? entry : []))
   const [tokens, logprobs] = [pairs.map(([, token]) => token), pairs.map(([logprob]) => logprob)]

@@ -67,7 +67,7 @@ function total(url: string, where: string, loads: readonly unknown[], name: stri
   return loads.reduce<number>((sum, load) => {
     const value = (load as Readonly<Record<string, unknown>> | null)?.[name]
     if (typeof value !== 'number' || !Number.isInteger(value) || value < 0) {
-      throw garbage(url, `${where} says ${name} is ${JSON.stringify(value)}`)
+      throw garbage(url, `${where} says ${name} is ${JSON.stringify(value)}, expected a whole number of at least 0`)
     }
     return sum + value
   }, 0)

@@ -24,8 +24,8 @@ import type { SglangPause } from './weights'
 
 export interface SglangEngineOptions extends ServerEngineOptions {
   /**
-   * How the server is paused for new weights. Default: `abort`; the others need a server that reports which tokens
-   * which weights sampled.
+   * Method by which the server is paused for new weights. Default: `abort`; the others need a server that reports which
+   * weights sampled each token.
    */
   readonly pause?: SglangPause
 }

@@ -88,6 +88,7 @@ export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
   const reason = choice.finish_reason ?? null
   const finish = reason === null ? null : finishes[reason]
-  if (finish === undefined) throw garbage(url, `the server ended a generation with '${reason}'`)
+  if (finish === undefined)
+    throw garbage(url, `the server ended a generation with '${reason}', a reason that Troupe does not know`)
   return { tokens, logprobs: logprobs as readonly number[], finish, cachedTokens, queuedMs }
 }

@@ -62,7 +62,8 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     const found = names.map(name => samples.get(`vllm:${name}`)).find(each => each !== undefined)
     if (found === undefined) throw missing(url, `the metric vllm:${names[0]} is missing on /metrics`)
     const wrong = found.find(({ value }) => !(Number.isFinite(value) && value >= 0))
-    if (wrong !== undefined) throw missing(url, `the metric vllm:${names[0]} is ${wrong.value}`)
+    if (wrong !== undefined)
+      throw missing(url, `the metric vllm:${names[0]} is ${wrong.value}, expected a number of at least 0`)
     return found
   }
   const total = (...names: readonly string[]) => of(...names).reduce((sum, { value }) => sum + value, 0)

@@ -3,7 +3,7 @@
  *
  * in   a text        out  the number of its sentences
  * Invariant: pure and linear. `!` and `?` end a sentence; `.` ends one, too, except after an abbreviation, an initial,
- * a number or an ellipsis whose sentence goes on. A line break alone ends none. Closing marks belong to the sentence
+ * a number or an ellipsis whose sentence continues. A line break alone ends none. Closing marks belong to the sentence
  * before them; other marks after the end (`**`) are a sentence of their own. Short lists of words stand for Punkt's
  * trained tables.
  */

@@ -3,7 +3,7 @@
  *
  * in   fetched records      out  batches for the handler
  * Invariant: `add` returns false, which asks for a pause, while the buffer is at a high-water mark or above; `isLow` is
- * true, which lets fetching go on, while the buffer is at half of both marks or below.
+ * true, which lets fetching continue, while the buffer is at half of both marks or below.
  */
 import type { BusRecord } from '../bus'
 
@@ -23,7 +23,7 @@ export class PartitionBuffer {
     return this.records.length === 0
   }
 
-  /** True while the buffer is at most half full by both high-water marks, so that fetching can go on. */
+  /** True while the buffer is at most half full by both high-water marks, so that fetching can continue. */
   get isLow(): boolean {
     return this.bytes <= highWaterBytes / 2 && this.records.length <= highWaterRecords / 2
   }

@@ -4,9 +4,9 @@
  *
  * in   the log's open tables, the writes of a transaction      out  a data file that is long enough, or bus.disk_full,
  *      bus.file_too_large
- * Invariant: lmdb writes only to pages that already have disk space. Reason: lmdb 3.5.6 does not survive a failed write.
- * It formats the error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and a signal ends the
- * process. Exception: on a copy-on-write file system (btrfs, ZFS) such a write may still fail.
+ * Invariant: lmdb writes only to pages that already have disk space. Reason: lmdb 3.5.6 does not survive a failed
+ * write. It formats the error into a buffer of 100 bytes, which is too short (`last_error` in mdb.c), and a signal ends
+ * the process. Exception: on a copy-on-write file system (btrfs, ZFS) such a write may still fail.
  */
 import { closeSync, existsSync, openSync, statSync, truncateSync, writeFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -29,7 +29,7 @@ const zeros = Buffer.alloc(256 * 1024)
 /**
  * Upper bounds on the expired chunks that one transaction removes from a partition, by number and by bytes. Appends
  * then wait only briefly for the transaction, and what it writes, such as 8 bytes for each freed page, fits into the
- * least reserve of a run (1 MiB), so that expired records can be removed as long as the run goes on.
+ * least reserve of a run (1 MiB), so that expired records can be removed as long as the run lasts.
  */
 export const trimMost = { chunks: 192, bytes: 64 * 1024 * 1024 }
 

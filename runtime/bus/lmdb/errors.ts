@@ -95,7 +95,7 @@ export const lmdbErrors = {
       boundary: 'bus',
       retriable: false,
       message: `the log in ${directory} has reached the largest size that a file may have here; this write was not made, earlier ones were`,
-      hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), or use a file system with larger files; then go on with --resume',
+      hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), or use a file system with larger files; then resume the run with --resume',
       cause,
     }),
 

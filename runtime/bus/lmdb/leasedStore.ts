@@ -61,7 +61,7 @@ export class LeasedStore {
       return false
     }
     if (!(await releaseLease(this.store, this.epoch))) return false
-    // In a transaction, so that no other process writes meanwhile.
+    // Runs in a transaction, so that no other process writes meanwhile.
     root.transactionSync(() => {
       if (fromMeta(directory, 'writer', meta.get('writer')) === null) cutUnused(directory, root)
     })

@@ -126,7 +126,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
     const found = meta.get('format') as { name: string; version: number } | undefined
     if (found?.name === format.name && found.version > format.version)
       throw lmdbErrors.newerFormat(directory, found.version, format.version)
-    // Allocated only after the check of the version: not a byte of a log of a newer version is changed.
+    // Space is allocated only after the check of the version: not a byte of a log of a newer version is changed.
     if (mode === 'write') allocate(directory, root, bytesToOpen)
     if (mode === 'write' && (!found || (found.name === format.name && found.version < format.version))) {
       meta.putSync('format', format)
@@ -150,7 +150,7 @@ function isAddressSpaceLimited(): boolean {
   try {
     return !/^Max address space\s+unlimited/m.test(readFileSync('/proc/self/limits', 'utf8'))
   } catch {
-    return false // no /proc: no such limit is in use
+    return false // without /proc no limit can be read, so none is assumed
   }
 }
 

@@ -133,7 +133,7 @@ static void watch(int fd, uint32_t events, uint64_t tag) {
   epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Removes the descriptor from epoll before closing it: children hold copies, so epoll would go on reporting it. */
+/* Removes the descriptor from epoll before closing it: children hold copies, so epoll would keep reporting it. */
 static void unwatch(int fd) {
   epoll_ctl(epoll, EPOLL_CTL_DEL, fd, 0);
   close(fd);

@@ -171,7 +171,7 @@ test('what a function gives is held against what was asked: anything else is `en
     [{ ...good, tokens: [1, 2] }, /tokens are of type Array/],
     [{ ...good, tokens: undefined }, /tokens are of type Undefined/],
     [answer(Int32Array.of(1, 2, 3)), /more than 2 tokens/],
-    [answer(Int32Array.of(7, 1)), /goes on after stop token 7/],
+    [answer(Int32Array.of(7, 1)), /continues after stop token 7/],
     [answer(Int32Array.of(1, 10)), /outside the model.s vocabulary: \[1,10\]/],
     [answer(Int32Array.of(-1)), /outside the model/],
     [{ ...good, logprobs: Float32Array.of(-1, Number.NaN) }, /invalid logprobs.*: \[-1,"NaN"\]/],

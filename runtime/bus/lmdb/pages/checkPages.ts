@@ -65,7 +65,10 @@ function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: Chec
   // A damaged meta page may name up to 2^40 pages, and `used` has a byte for each: a last page more than 4 GiB beyond
   // the end of the file is refused.
   if (lastPage * file.pageBytes > file.bytes + 2 ** 32) {
-    throw new DamagedPage(meta.page, `meta page: its last page is ${lastPage}, the file has ${file.bytes} bytes`)
+    throw new DamagedPage(
+      meta.page,
+      `meta page: its last page is ${lastPage}, but the file has only ${file.bytes} bytes`,
+    )
   }
   const options: WalkOptions = {
     ...{ file, lastPage, transaction: meta.transaction, used: new Uint8Array(lastPage + 1) },
@@ -74,7 +77,7 @@ function check(file: PageFile, meta: Meta, { branchesOnly = false, entry }: Chec
     },
   }
   if ((meta.free.flags & 0x7f) !== 8)
-    throw new DamagedPage(meta.page, `meta page: free pages have the flags ${meta.free.flags}`)
+    throw new DamagedPage(meta.page, `meta page: the tree of free pages has the flags ${meta.free.flags}, expected 8`)
   for (const [name, tree] of treesOf(meta, options)) {
     if (name === 'troupe.meta') {
       walkTree(tree, name, entry ? { ...options, node: node => entry(node, nodeValue(file, node)) } : options)
@@ -91,11 +94,11 @@ export function treesOf(meta: Meta, options: WalkOptions): ReadonlyMap<string, T
     if (kind !== nodeFlags.subTree) return
     const tree = treeAt(data, 0)
     if ((tree.flags & 0x7f) !== 0)
-      throw new DamagedPage(page, `trees: ${JSON.stringify(name)} has the flags ${tree.flags}`)
+      throw new DamagedPage(page, `trees: ${JSON.stringify(name)} has the flags ${tree.flags}, expected 0`)
     trees.set(name, tree)
   }
   if ((meta.main.flags & 0x7f) !== 0)
-    options.damaged(new DamagedPage(meta.page, `meta page: the main tree has the flags ${meta.main.flags}`))
+    options.damaged(new DamagedPage(meta.page, `meta page: the main tree has the flags ${meta.main.flags}, expected 0`))
   walkTree(meta.main, 'trees', { ...options, node: take })
   return trees
 }

@@ -14,11 +14,12 @@ export function walkFreePages(meta: Meta, options: WalkOptions): void {
   const { file, lastPage, used, damaged } = options
   const lists: { readonly page: number; readonly list: Buffer }[] = []
   const take = (node: LeafNode): void => {
-    if (node.key.length !== 8) throw new DamagedPage(node.page, `free pages: a key has ${node.key.length} bytes`)
+    if (node.key.length !== 8)
+      throw new DamagedPage(node.page, `free pages: a key has ${node.key.length} bytes, expected 8`)
     if (u64(node.key, 0) > meta.transaction) {
       throw new DamagedPage(
         node.page,
-        `free pages: transaction ${u64(node.key, 0)} is named, the log's is ${meta.transaction}`,
+        `free pages: a key names transaction ${u64(node.key, 0)}, but the log's newest is ${meta.transaction}`,
       )
     }
     lists.push({ page: node.page, list: nodeValue(file, node) })
@@ -29,10 +30,11 @@ export function walkFreePages(meta: Meta, options: WalkOptions): void {
       if (first < 2 || first + count - 1 > lastPage)
         throw new DamagedPage(
           page,
-          `free pages: pages ${first} to ${first + count - 1} are named, expected 2 to ${lastPage}`,
+          `free pages: a list names the pages ${first} to ${first + count - 1}, expected pages from 2 to ${lastPage}`,
         )
       for (let at = first; at < first + count; at++) {
-        if (used[at] !== 0) throw new DamagedPage(at, 'free pages: it is in use, or free twice')
+        if (used[at] !== 0)
+          throw new DamagedPage(at, 'free pages: the page is listed as free, but is in use or listed twice')
         used[at] = 2
       }
     }
@@ -47,14 +49,15 @@ export function walkFreePages(meta: Meta, options: WalkOptions): void {
 
 function markAll(page: number, list: Buffer, mark: (first: number, count: number) => void): void {
   const bad = (why: string) => new DamagedPage(page, `free pages: ${why}`)
-  if (list.length < 8 || list.length % 8 !== 0) throw bad(`a list has ${list.length} bytes`)
+  if (list.length < 8 || list.length % 8 !== 0) throw bad(`a list has ${list.length} bytes, expected a multiple of 8`)
   const count = Number(list.readBigInt64LE(0))
-  if (count < 0 || 8 * (count + 1) > list.length) throw bad(`a list of ${list.length} bytes counts ${count}`)
+  if (count < 0 || 8 * (count + 1) > list.length)
+    throw bad(`a list of ${list.length} bytes claims to have ${count} entries`)
   for (let i = 1; i <= count; i++) {
     const entry = Number(list.readBigInt64LE(8 * i))
     if (entry > 0) mark(entry, 1)
     else if (entry < 0) {
-      if (++i > count) throw bad('a list ends within a range')
+      if (++i > count) throw bad('a list ends in the middle of a range of pages')
       mark(Number(list.readBigInt64LE(8 * i)), -entry)
     }
   }

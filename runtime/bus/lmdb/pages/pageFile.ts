@@ -145,20 +145,21 @@ export class PageFile {
     // A commit extends the file before it writes its meta page, so the size is taken after the page.
     this.size = fstatSync(this.handle).size
     const damaged = (why: string) => new DamagedPage(page, `meta page: ${why}`)
-    if (u64(bytes, 0) !== page) throw damaged(`its number is ${u64(bytes, 0)}`)
-    if (bytes.readUInt16LE(18) !== flags.meta) throw damaged(`its flags are ${bytes.readUInt16LE(18)}`)
+    if (u64(bytes, 0) !== page) throw damaged(`its header says page ${u64(bytes, 0)}`)
+    if (bytes.readUInt16LE(18) !== flags.meta)
+      throw damaged(`its flags are ${bytes.readUInt16LE(18)}, expected ${flags.meta}`)
     const at = headerBytes
     if (bytes.readUInt32LE(at) !== magic) throw damaged('its magic number is not that of lmdb')
     if (bytes.readUInt32LE(at + 4) !== dataVersion)
       throw damaged(`its version is ${bytes.readUInt32LE(at + 4)}, expected ${dataVersion}`)
-    if (u64(bytes, at + 8) !== 0) throw damaged('it asks for a fixed address of the map')
+    if (u64(bytes, at + 8) !== 0) throw damaged('it wants the map at a fixed address, which Troupe never sets')
     if (bytes.readUInt32LE(at + 24) !== this.pageBytes)
       throw damaged(`its pages have ${bytes.readUInt32LE(at + 24)} bytes, expected ${this.pageBytes}`)
     const lastPage = u64(bytes, at + 120)
     const mapBytes = u64(bytes, at + 16)
-    if (lastPage < 1 || lastPage > maxPages) throw damaged(`its last page is ${lastPage}`)
+    if (lastPage < 1 || lastPage > maxPages) throw damaged(`its last page is ${lastPage}, expected 1 to ${maxPages}`)
     if (mapBytes % this.pageBytes !== 0 || mapBytes < (lastPage + 1) * this.pageBytes || mapBytes > 2 ** 46) {
-      throw damaged(`its map has ${mapBytes} bytes, its last page is ${lastPage}`)
+      throw damaged(`its map has ${mapBytes} bytes, which does not fit a last page of ${lastPage}`)
     }
     const free = treeAt(bytes, at + 24)
     const main = treeAt(bytes, at + 72)

@@ -61,17 +61,21 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
 
   const claim = (page: number, count = 1): void => {
     if (!Number.isSafeInteger(page) || page < 2 || count < 1 || page + count - 1 > lastPage) {
-      throw new DamagedPage(page, `${name}: pages ${page} to ${page + count - 1} are named, expected 2 to ${lastPage}`)
+      throw new DamagedPage(
+        page,
+        `${name}: a node names the pages ${page} to ${page + count - 1}, expected 2 to ${lastPage}`,
+      )
     }
     for (let at = page; at < page + count; at++) {
-      if (used[at] !== 0) throw new DamagedPage(at, `${name}: two places name it`)
+      if (used[at] !== 0) throw new DamagedPage(at, `${name}: two nodes name this page`)
       used[at] = 1
     }
   }
   const header = (bytes: Buffer, page: number): void => {
     const damage = (why: string) => new DamagedPage(page, `${name}: ${why}`)
     if (u64(bytes, 0) !== page) throw damage(`its header says page ${u64(bytes, 0)}`)
-    if (u64(bytes, 8) > transaction) throw damage(`its transaction is ${u64(bytes, 8)}, the log's is ${transaction}`)
+    if (u64(bytes, 8) > transaction)
+      throw damage(`its transaction is ${u64(bytes, 8)}, but the log's newest is ${transaction}`)
   }
   const ordered = (key: Buffer, page: number): void => {
     if (last !== undefined && compare(last, key) >= 0) throw new DamagedPage(page, `${name}: its keys are not in order`)
@@ -89,7 +93,7 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
     header(bytes, page)
     const kind = bytes.readUInt16LE(18)
     if (kind !== (depth === tree.depth ? flags.leaf : flags.branch)) {
-      throw new DamagedPage(page, `${name}: its flags are ${kind} at depth ${depth} of ${tree.depth}`)
+      throw new DamagedPage(page, `${name}: its flags ${kind} are wrong for a page at depth ${depth} of ${tree.depth}`)
     }
     const nodes = nodesOf(bytes, page, name, kind === flags.leaf)
     if (kind === flags.leaf) counted.leaves++
@@ -99,7 +103,7 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
       const key = bytes.subarray(at + nodeBytes, at + nodeBytes + bytes.readUInt16LE(at + 6))
       if (kind === flags.leaf) {
         if (separator !== undefined && compare(separator, key) > 0) {
-          throw new DamagedPage(page, `${name}: a key is below that of its branch`)
+          throw new DamagedPage(page, `${name}: a key is lower than the one that its branch has`)
         }
         ordered(key, page)
         leaf(bytes, at, page, key)
@@ -136,14 +140,17 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
       const first = u64(bytes, from)
       const pages = u64(bytes, from + 16)
       if (pages !== Math.floor((headerBytes - 1 + size) / file.pageBytes) + 1) {
-        throw new DamagedPage(page, `${name}: a value of ${size} bytes has ${pages} overflow pages`)
+        throw new DamagedPage(
+          page,
+          `${name}: a value of ${size} bytes claims ${pages} overflow pages, which does not fit its size`,
+        )
       }
       claim(first, pages)
       counted.overflows += pages
       const head = file.read(first, Buffer.allocUnsafe(headerBytes), headerBytes)
       header(head, first)
       if (head.readUInt16LE(18) !== flags.overflow || head.readUInt32LE(20) !== pages) {
-        throw new DamagedPage(first, `${name}: expected ${pages} overflow pages`)
+        throw new DamagedPage(first, `${name}: expected the first of ${pages} overflow pages`)
       }
       file.requireBytes(first, pages)
       take?.({ page, kind, key, data: bytes.subarray(from, from + 24), bytes: size, overflow: first })
@@ -155,18 +162,18 @@ export function walkTree(tree: Tree, name: string, options: WalkOptions): void {
   const { root, depth } = tree
   if (root === undefined) {
     if (depth !== 0 || tree.entries !== 0)
-      damaged(new DamagedPage(0, `${name}: it is empty, but has ${tree.entries} entries`))
+      damaged(new DamagedPage(0, `${name}: the tree has no root, but its record says ${tree.entries} entries`))
     return
   }
   if (depth < 1 || depth > maxDepth) {
-    damaged(new DamagedPage(root, `${name}: its depth is ${depth}`))
+    damaged(new DamagedPage(root, `${name}: its depth is ${depth}, expected 1 to ${maxDepth}`))
     return
   }
   below(root, 1, undefined)
   if (faults > 0) return
   for (const what of ['branches', 'leaves', 'overflows', 'entries'] as const) {
     if (counted[what] === tree[what] || (branchesOnly && (what === 'overflows' || what === 'entries'))) continue
-    damaged(new DamagedPage(root, `${name}: it has ${counted[what]} ${what}, its record says ${tree[what]}`))
+    damaged(new DamagedPage(root, `${name}: it has ${counted[what]} ${what}, but its record says ${tree[what]}`))
     return
   }
 }
@@ -178,24 +185,28 @@ function nodesOf(bytes: Buffer, page: number, name: string, isLeaf: boolean): re
   const upper = bytes.readUInt16LE(22)
   const room = bytes.length - headerBytes
   if (lower % 2 !== 0 || lower === 0 || lower > upper || upper > room) {
-    throw damage(`its nodes end at ${lower} and begin at ${upper} of ${room} bytes`)
+    throw damage(`the bounds of its nodes, ${lower} and ${upper}, do not fit its ${room} bytes`)
   }
   const nodes: number[] = []
   let total = 0
   for (let slot = 0; slot < lower; slot += 2) {
     const offset = bytes.readUInt16LE(headerBytes + slot)
     const at = headerBytes + offset
-    if (offset < upper || offset % 2 !== 0 || offset + nodeBytes > room) throw damage(`a node begins at byte ${at}`)
+    if (offset < upper || offset % 2 !== 0 || offset + nodeBytes > room)
+      throw damage(`a node begins at byte ${at}, where none can begin`)
     const keyBytes = bytes.readUInt16LE(at + 6)
     let size = nodeBytes + keyBytes
     if (isLeaf) {
       const kind = bytes.readUInt16LE(at + 4)
       const dataBytes = bytes.readUInt16LE(at) + bytes.readUInt16LE(at + 2) * 0x1_0000
-      if (kind > nodeFlags.subTree || keyBytes === 0) throw damage(`a node has the flags ${kind}`)
-      if (kind === nodeFlags.subTree && dataBytes !== 48) throw damage(`a tree's record has ${dataBytes} bytes`)
+      if (kind > nodeFlags.subTree || keyBytes === 0)
+        throw damage(`a node has the flags ${kind} and a key of ${keyBytes} bytes, which lmdb never writes`)
+      if (kind === nodeFlags.subTree && dataBytes !== 48)
+        throw damage(`a tree's record has ${dataBytes} bytes, expected 48`)
       size += kind === nodeFlags.overflow ? 24 : dataBytes
     }
-    if (keyBytes > maxKeyBytes || offset + size > room) throw damage(`a node of ${size} bytes begins at byte ${at}`)
+    if (keyBytes > maxKeyBytes || offset + size > room)
+      throw damage(`a node of ${size} bytes at byte ${at} exceeds the page, or its key is too long`)
     total += size + (size % 2)
     nodes.push(at)
   }

@@ -92,7 +92,7 @@ test('a server that dies in the middle of a turn is lost; one that babbles or fa
     server.mangle = (line, n) => (n < 3 ? line : undefined)
     expect((await refused(engine.generate(requestOn(context)))).code).toBe('engine.timeout')
     server.mangle = (line, n) => (n === 0 ? line.replace('"finish_reason":null', '"finish_reason":"stop"') : line)
-    expect((await refused(engine.generate(requestOn(context)))).message).toMatch(/goes on after the end/)
+    expect((await refused(engine.generate(requestOn(context)))).message).toMatch(/continues after the end/)
     server.mangle = undefined
     expect((await engine.generate(requestOn(context, { maxTokens: 5 }))).tokens).toHaveLength(5)
     const dying = engine.stream(requestOn(context, { maxTokens: 400 }), () => void server.kill())

@@ -114,8 +114,8 @@ test('an answer that is not what was asked for is `engine.failed`, and nothing o
   const answers: readonly (readonly [string, RegExp])[] = [
     [piece([5, 6, 7, 8, 9], 'length'), /more than 4 tokens/],
     [piece([5, 6, 7, 8], 'length') + piece([9]), /more than 4 tokens/],
-    [piece([5, 2], 'stop') + piece([9]), /goes on after stop token 2/],
-    [piece([5]) + piece([2, 9], 'stop'), /goes on after stop token 2/],
+    [piece([5, 2], 'stop') + piece([9]), /continues after stop token 2/],
+    [piece([5]) + piece([2, 9], 'stop'), /continues after stop token 2/],
     [piece([5, 6], 'stop'), /says 'stop', but its last token, 6, is not a stop token/],
     [piece([], 'stop'), /last token, none, is not a stop token/],
     [piece([5, 6], 'length'), /says 'length' after 2 of 4 tokens/],
