@@ -126,7 +126,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
       try {
         const [stdio, stderr] = await Promise.all([connected(path), connected(path)])
         const forked = new Promise<Fork>((resolve, reject) => {
-          // Registered before any await, since the fork server's next line of output may already report the process's
+          // The fork is registered before any await, since the fork server's next line of output may already report its
           // end.
           starting.set(id, pid => {
             const fork = new Fork(pid, stdio, stderr)
@@ -209,7 +209,7 @@ class Fork extends EventEmitter implements PythonProcess {
     try {
       return process.kill(this.pid, signal)
     } catch {
-      return false // it has ended, and its end is not reported yet
+      return false // the process has ended, but its end is not reported yet
     }
   }
 

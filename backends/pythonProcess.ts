@@ -39,7 +39,8 @@ export async function startPython(program: PythonProgram): Promise<PythonProcess
       // The fork server has just ended: the process is spawned.
     }
   }
-  // Spawned after an await, so that the caller can listen before an interpreter that cannot be run emits 'error'.
+  // The process is spawned after an await, so that the caller can listen before an interpreter that cannot be run emits
+  // 'error'.
   return spawn(python, ['-m', module, ...args(process.pid)], { stdio: ['pipe', 'pipe', 'pipe'], detached: true, env })
 }
 
@@ -51,7 +52,7 @@ export async function runPython(program: PythonProgram, timeoutMs: number): Prom
   const child = await startPython(program)
   let stderr = ''
   let killed = false
-  child.stdin.on('error', () => {}) // its end is reported by 'close'
+  child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end of the process
   child.stdout.resume()
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr = (stderr + text).slice(-stderrTailChars)

@@ -9,6 +9,6 @@ export function firstFailure(): Failure {
   const failed = new Promise<never>((_, reject) => {
     fail = reject
   })
-  failed.catch(() => {}) // no unhandled rejection: the code that awaits the run handles it
+  failed.catch(() => {}) // prevents an unhandled rejection: the code that awaits the run handles the error
   return { failed, fail: error => fail(error) }
 }

@@ -71,7 +71,7 @@ export function checkpoints(options: CheckpointsOptions) {
 
   async function removeVersion(version: number): Promise<void> {
     const folder = join(directory, 'weights')
-    const names = await readdir(folder).catch(() => []) // no weights were published yet
+    const names = await readdir(folder).catch(() => []) // the folder is missing until the first weights are published
     const gone = names.filter(name => name === versionName(version) || name.startsWith(`${versionName(version)}-`))
     for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
   }
@@ -93,7 +93,7 @@ export function checkpoints(options: CheckpointsOptions) {
       room.wrote('checkpoint', bytes)
       return { type: 'checkpoint.saved', at: fx.now(), step, version, name, digest, manifest, bytes, epoch }
     })
-    fact.catch(() => {}) // whoever awaits `fact` handles the error
+    fact.catch(() => {}) // the caller that awaits `fact` handles the error
     await Promise.race([mayGoOn, fact.then(begun, begun)])
     return { fact }
   }

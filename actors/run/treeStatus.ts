@@ -60,7 +60,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
       ...devices,
       ...own,
     })
-    changed.delete(actor) // deleted first, so that the set is in the order of the latest changes
+    changed.delete(actor) // the entry is removed and added again, so that the set is in the order of the latest changes
     changed.add(actor)
     if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
   }

@@ -168,7 +168,7 @@ interface Opened {
 async function openServers({ config, log }: RunToolsOptions): Promise<readonly Opened[]> {
   const wanted = Object.entries(config.tools.mcp)
   if (wanted.length === 0) return []
-  // Loaded here because the SDK takes a third of a second, and most runs have no MCP server.
+  // The MCP module is loaded here because its SDK takes a third of a second, and most runs have no MCP server.
   const { openMcpServer } = require('./mcpServer') as typeof import('./mcpServer')
   const opened = await Promise.allSettled(
     wanted.map(async ([name, server]) => ({ name, server: await openMcpServer(name, server, log) })),

@@ -53,7 +53,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   const args = [...what, '--function', options.function, '--parent', String(process.pid)]
   const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward.process', ...args], {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
-    detached: true, // its own process group, so that child processes are killed with it
+    detached: true, // the process leads a process group, so that its child processes are killed with it
     env: userCodeEnvironment(),
   })
   for (const stream of child.stdio) stream?.on('error', () => {}) // an error is ignored: 'close' reports the end of the process

@@ -16,7 +16,7 @@ import type { Sizes } from './sizes'
 /** Upper bound on the tokens of one step: vLLM's default on a GPU with at least 70 GB. */
 const maxBatchTokens = 8192
 /**
- * Assumed milliseconds of a step that the host needs besides the GPU's work, for such as vLLM's scheduler and sampler.
+ * Assumed milliseconds of a step that the host needs besides the GPU's work, such as for vLLM's scheduler and sampler.
  */
 const overheadMs = 2
 

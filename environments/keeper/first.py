@@ -41,7 +41,7 @@ def delete_runc(config):
     try:
         runc(config, "delete", "--force", config["name"])
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        pass  # It is deleted already.
+        pass  # The container is deleted already.
 
 
 def start_local(config):

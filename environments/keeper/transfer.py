@@ -13,7 +13,7 @@ READ = 1 << 20
 
 
 def handle(connection, request, root, answer):
-    # Loaded before the root changes, since tarfile imports them from the file system.
+    # These modules are loaded before the root changes, since tarfile imports them from the file system.
     import bz2, grp, lzma, pwd, zlib  # noqa: E401, F401
 
     os.chroot(root)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tarfile
 
-# Loaded before the root changes, since tarfile looks for them in the file system.
+# These modules are loaded before the root changes, since tarfile looks for them in the file system.
 import bz2, grp, gzip, lzma, pwd, zlib  # noqa: E401, F401
 
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"

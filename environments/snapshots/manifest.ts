@@ -37,7 +37,7 @@ export function readManifest(store: Pick<Store, 'root'>, digest: string): Manife
       .map(line => JSON.parse(line) as ManifestEntry)
     return new Map(entries.map(entry => [entry.path, entry]))
   } catch {
-    return undefined // removed meanwhile
+    return undefined // another process has removed the snapshot meanwhile
   }
 }
 

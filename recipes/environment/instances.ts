@@ -86,7 +86,7 @@ export async function instancesOf(
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-stderrTailChars)
   })
-  child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
+  child.stdin.on('error', () => {}) // an error is ignored: 'exit' reports the end of the process
   child.stdin.write(`${JSON.stringify(request)}\n`) // stdin stays open, because the process ends when it closes
   const refuse = (family: string, why: string) =>
     new TroupeError('config.bad_environment', {

@@ -30,7 +30,7 @@ export const terminalData = z.strictObject({
 
 const dataOf = (config: RecipeConfig) => parseConfig(terminalData, config.data, `data of recipe ${config.name}`)
 
-// Loaded where they are used: most runs have another recipe, and no environments.
+// The module of tasks is loaded at its first use: most runs have another recipe, and no environments.
 const sources = () => require('./tasks') as typeof import('./tasks')
 const suite = () => require('./suite') as typeof import('./suite')
 const demonstrations = () => require('./demonstrations') as typeof import('./demonstrations')

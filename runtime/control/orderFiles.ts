@@ -53,6 +53,6 @@ function orderOf(text: string): ControlRun | undefined {
     const isOrder = type === 'run.control' && orders.includes(order) && typeof at === 'number'
     return isOrder && typeof id === 'string' && typeof reason === 'string' ? { type, at, id, order, reason } : undefined
   } catch {
-    return undefined // not JSON, or no object: nothing of ours
+    return undefined // the file holds no JSON object, so it is not an order
   }
 }

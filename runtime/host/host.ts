@@ -127,7 +127,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     markLive = resolve
     neverLive = reject
   })
-  live.catch(() => {}) // no unhandled rejection: the code that awaits `live` handles it
+  live.catch(() => {}) // prevents an unhandled rejection: the code that awaits `live` handles the error
   function giveUp(error: Error): void {
     neverLive(error)
     options.onFailed(error)

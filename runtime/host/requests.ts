@@ -27,7 +27,7 @@ export function hostRequests<R, A>(options: HostRequestsOptions<R, A>) {
   const { perform, keyOf, answered, failed, over, closing, log } = options
   const running = new Map<string, Promise<void>>()
   const aborter = new AbortController()
-  setMaxListeners(0, aborter.signal) // no warning about many listeners: every request of the host listens to the signal
+  setMaxListeners(0, aborter.signal) // prevents a warning: every request of the host listens to the signal
 
   return {
     ask(asked: R): void {

@@ -228,7 +228,7 @@ def confine(call, c):
     limit(resource.RLIMIT_CORE, 0)
     if call.processes >= 0:
         limit(resource.RLIMIT_NPROC, call.processes)
-    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this, the /proc files of this process would belong to root.
+    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this call, the /proc files of this process would belong to root.
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # When memory runs short, the kernel kills this process first.

@@ -233,7 +233,7 @@ export class Sessions<Link> {
   /** Runs a cell once no other cell runs in its parent's namespace, which a session shares with its copies. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
     if (!parent) return this.#runNow(id, cell, call, parent, signal)
-    parent.users++ // Counted as a user, the parent state is not evicted while this cell waits.
+    parent.users++ // This cell counts as a user, so that the parent state is not evicted while the cell waits.
     let isDue = false
     const turn = parent.space.turn.then(() => {
       if (signal?.aborted) throw aborted(signal)

@@ -89,7 +89,7 @@ def drop(uid):
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this, /proc/self/uid_map of the children would belong to root.
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # Without this call, /proc/self/uid_map of the children would belong to root.
 
 
 def change_root(config):

@@ -90,9 +90,9 @@ ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
 FILE_BYTES = 64 << 20  # upper bound on a file size set by truncate or fallocate, in bytes; writes may exceed it
-# Allowed: TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
+# ioctl requests that are allowed: TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-PRCTLS = (15, 16, 3, 23, 0x53564D41)  # Allowed: PR_SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
+PRCTLS = (15, 16, 3, 23, 0x53564D41)  # allowed options of prctl: PR_SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
 RLIMIT_AS = 9
 CHANNEL = 4  # descriptor of the channel between a session's cells and the zygote: see shim/cells.h
 AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
@@ -205,12 +205,13 @@ def shared_objects(processes):
         "fcntl": cases([((F_SETLK, F_SETLKW), [lock]), ((F_SETFL,), direct), (FCNTLS, [ret(ALLOW)])], at=1),
         "open": opens(flags=1),
         "openat": opens(flags=2),
-        "openat2": [ret(ERROR | ENOSYS)],  # Its flags are in memory, which a filter cannot read.
+        "openat2": [ret(ERROR | ENOSYS)],  # The flags of openat2 are in memory, which a filter cannot read.
         **dict.fromkeys(("fsync", "fdatasync", "sync_file_range"), [ret(ERROR)]),
         "msync": [(LD, 0, 0, ARGUMENT + 16), (JSET, 0, 1, MS_SYNC), ret(ERROR), ret(ALLOW)],
         "fadvise64": argument_is(FADVICE, at=3),
         "madvise": argument_is(MADVICE, at=2),
-        # Refused flags: RWF_NOWAIT (tells if a page is in memory), RWF_DONTCACHE (evicts pages), RWF_HIPRI.
+        # Flags of preadv2 and pwritev2 that are refused: RWF_NOWAIT (tells if a page is in memory), RWF_DONTCACHE
+        # (evicts pages), RWF_HIPRI.
         "preadv2": argument_is((0,), at=5, otherwise=EOPNOTSUPP),
         "pwritev2": argument_is((0, 2, 4, 16), at=5, otherwise=EOPNOTSUPP),
         "futex": [ret(ALLOW)] if processes else private_futex,

@@ -128,7 +128,10 @@ export class WaitingJobs {
     return undefined
   }
 
-  /** Lists at most two calls of each kind: one that is repeated, and the one whose turn it is; best first. */
+  /**
+   * Lists at most two calls of each kind, in the order in which they should be tried: one that is repeated, and the one
+   * whose turn it is.
+   */
   #candidates(isUrgent: (job: Job) => boolean): readonly Job[] {
     const heads: Job[] = []
     for (const turns of this.#queues.values()) {

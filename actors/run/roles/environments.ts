@@ -26,7 +26,7 @@ export function lazyEnvironments({ troupe, options }: Pick<Scope, 'troupe' | 'op
   const open = async () => {
     const facts = await saidOf(troupe.journal, ['runs'])
     const started = facts.find(fact => fact.type === 'run.started')
-    // Loaded here, because most runs have no environments.
+    // The environments module is loaded here, because most runs have no environments.
     const { RolloutEnvironments } = require('../../../environments') as typeof import('../../../environments')
     return new RolloutEnvironments({
       run: `${troupe.journal.run}.${started?.at ?? 0}`,

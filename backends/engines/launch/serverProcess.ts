@@ -60,7 +60,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
   const guard = ['-m', 'troupe_policy.server_group', '--parent', String(process.pid), '--', ...words]
   const child = spawn(pythonPath(), guard, {
     stdio: ['pipe', 'pipe', 'pipe'],
-    detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
+    detached: true, // the guard leads its own process group, so that Ctrl-C does not reach it: this process decides when it ends
     env: pythonEnvironment({ ...own, ...env }),
   })
   child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
@@ -113,7 +113,7 @@ const answers = (url: string, token: string, signal: AbortSignal): Promise<boole
     signal: AbortSignal.any([signal, AbortSignal.timeout(healthMs)]),
   }).then(
     reply => reply.status === 200,
-    () => false, // not up yet, or the signal aborted
+    () => false, // the server is not up yet, or the signal has aborted
   )
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>

@@ -86,8 +86,8 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
       },
     )
     const endedAt = fx.now()
-    // Without a stream all tokens are passed on at the end, so the time of the first token is computed from the
-    // recorded pace.
+    // If the caller takes no stream, all tokens are passed on at the end, so the time of the first token is computed
+    // from the recorded pace.
     const isUnheard = speed !== undefined && onTokens === undefined && given > resumedTokens
     if (isUnheard) firstTokenAt = Math.min(endedAt, queuedAt + body.firstMs / speed)
     const isWhole = given === body.tokens.length

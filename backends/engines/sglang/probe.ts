@@ -186,7 +186,7 @@ async function hasWeightEndpoints(http: ServerHttp): Promise<boolean> {
   const path = '/update_weights_from_disk'
   const update = await http.post(path, {}, askMs)
   if (isMissing(update)) return false
-  isTaken(http.url, path, update) // accepted or refused, the endpoint exists; any other status throws
+  isTaken(http.url, path, update) // a server that accepts or refuses the request has the endpoint; any other status throws
   return (await takesPost(http, '/pause_generation')) && (await takesPost(http, '/continue_generation'))
 }
 

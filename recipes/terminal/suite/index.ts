@@ -31,7 +31,7 @@ export function suiteDirectory(): string {
     renameSync(beside, directory)
   } catch (thrown) {
     rmSync(beside, { recursive: true })
-    if (!existsSync(directory)) throw thrown // else another process was first
+    if (!existsSync(directory)) throw thrown // otherwise another process has written the suite first
   }
   return directory
 }

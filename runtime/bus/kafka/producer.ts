@@ -85,7 +85,7 @@ export class KafkaProducer {
     this.producer = undefined
     if (!producer) return
     if (this.sending.size === 0) await disconnect(producer)
-    else void disconnect(producer) // not awaited: disconnecting waits for an answer that may never come
+    else void disconnect(producer) // the call is not awaited: disconnecting waits for an answer that may never come
   }
 
   private async drained(): Promise<void> {

@@ -118,7 +118,7 @@ export class KafkaTail {
     const { reader } = this
     const { topic, partition, next } = follower
     const bounds = async () => {
-      if (follower.state === 'gone') throw busErrors.closed() // removed: nobody receives this error
+      if (follower.state === 'gone') throw busErrors.closed() // the cursor was removed, so nobody receives this error
       await reader.cluster.refreshMetadata().catch(() => {}) // an error is ignored: the request that follows reports it
       return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
@@ -237,7 +237,7 @@ export class KafkaTail {
   private requestAlone(followers: readonly Follower[]): void {
     for (const follower of followers.filter(({ state }) => state === 'following')) {
       follower.state = 'behind'
-      this.beginCatchUp(follower) // not awaited: a failing request takes seconds
+      this.beginCatchUp(follower) // the call is not awaited: a failing request takes seconds
     }
   }
 

@@ -30,7 +30,7 @@ function findZstd(): ZstdCodec | undefined {
     const { compress, decompress } = require(zstdPackage) as ZstdCodec
     return { compress: bytes => compress(bytes), decompress: bytes => decompress(bytes) }
   } catch {
-    return undefined // not installed, or not built for this machine; the caller reports that if zstd is needed
+    return undefined // the package is missing, or not built for this machine; the caller reports that if zstd is needed
   }
 }
 

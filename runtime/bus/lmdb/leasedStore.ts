@@ -94,7 +94,8 @@ export class LeasedStore {
         if ((cause as { code?: unknown }).code !== givenUp || attempt === maxAttempts) throw cause
         createLog('bus').warn({ directory, err: cause, attempt }, 'lmdb gave a transaction up; the log is opened again')
         this.#isOpen = false
-        // Awaited: as long as the old handle is open, lmdb opens the same environment again, with the same list.
+        // The close is awaited: as long as the old handle is open, lmdb opens the same environment again, with the same
+        // list.
         await root.close()
         this.#store = openStore(directory, 'write', () => true, 'branches')
         this.#isOpen = true

@@ -100,7 +100,7 @@ function lengthen(directory: string, { bytes, wantedBytes }: DataFile): void {
 }
 
 function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {
-  // Loaded at the first use, so that a memory bus works even if lmdb's native part does not.
+  // lmdb is loaded at its first use, so that a memory bus works even if lmdb's native part does not.
   const lmdb = require('lmdb') as typeof import('lmdb')
   const root = lmdb.open<Buffer, string>({
     path: directory,
