@@ -37,7 +37,7 @@ const resultChars = 256 * 1024
 const maxPages = 100
 /**
  * Least length, in characters, of a secret that is removed from the result of a call that succeeded. Results become
- * facts and training data, in which a shorter secret may be an ordinary word. Errors are rid of all known secrets.
+ * facts and training data, in which a shorter secret may be an ordinary word. All known secrets are removed from errors.
  */
 const resultSecretChars = 16
 

@@ -85,7 +85,7 @@ export async function checkFiles(
   return { faults, manifest, files, bytes }
 }
 
-/** Compares one file with its entry. Returns undefined if they agree. */
+/** Compares one file with its entry in the manifest. Returns undefined if they agree. */
 async function faultOf(
   path: string,
   { sha256, bytes }: { readonly sha256: string; readonly bytes: number },

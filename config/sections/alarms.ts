@@ -174,7 +174,7 @@ export interface Alarm {
   readonly stop: boolean
   /** Meaning of the alarm, and what to look at next. */
   readonly hint?: string
-  /** Command that shows it, without `npx troupe` and `--run`. */
+  /** Command that shows what the alarm is about, without `npx troupe` and `--run`. */
   readonly command?: string
 }
 

@@ -98,7 +98,7 @@ export function removeEmpty(store: Store, run: string, epoch: number): void {
     try {
       rmdirSync(path)
     } catch {
-      return // another environment is in it
+      return // the directory holds another environment
     }
 }
 

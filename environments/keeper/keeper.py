@@ -48,7 +48,7 @@ class Keeper:
         os.chmod("upper", 0o755)
         upper, work = "upper", "work"
         if self.config["limits"].get("storageMb"):
-            # late: most environments have no such limit
+            # late: imported only here, since most environments have no limit on disk space
             import disk
 
             upper, work = disk.limit(self.config["limits"]["storageMb"])
@@ -75,7 +75,7 @@ class Keeper:
                 os.close(fd)
         self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
         if self.config.get("proxy"):
-            # late: most environments have no network at all
+            # late: imported only here, since most environments have no network at all
             import forward
 
             self.end_forwarder()
@@ -203,12 +203,12 @@ def handle(keeper, connection, request):
         result, out, err = commands.run(keeper.inside, request, stdin, gone)
         answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
     elif op in ("put", "putFile", "get"):
-        # late: most requests move no files, and the module takes as long to load as a command to run
+        # late: imported only here, since most requests move no files, and loading the module takes as long as a command
         import transfer
 
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        # late: most requests take no snapshot, and the module takes as long to load as a command to run
+        # late: imported only here, since most requests take no snapshot, and loading the module takes as long as a command
         import snapshot
 
         answer(connection, snapshot.take(keeper.config, request))

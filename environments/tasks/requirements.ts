@@ -14,7 +14,7 @@ export interface Need {
   /** Field of task.toml, or file, that states the need. */
   readonly where: string
   readonly what: string
-  /** Reason why the driver cannot give it; absent: it can. */
+  /** Reason why the driver cannot meet the need; absent: it can. */
   readonly refused?: string
 }
 

@@ -122,6 +122,6 @@ export async function mustRun(environment: Environment, request: ExecRequest): P
   const said = reason ?? (`${stderr}${stdout}`.trim() || status)
   throw environmentError(
     'environment.refused',
-    `environment ${environment.id}: ${request.command}: ${said.slice(-500)}`,
+    `environment ${environment.id}: the command '${request.command}' failed: ${said.slice(-500)}`,
   )
 }

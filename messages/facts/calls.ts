@@ -22,7 +22,7 @@ export interface SessionOpened {
   readonly keyDigest: string
   /** Time at which the session ends by itself, ms since 1970. */
   readonly expiresAt: number
-  /** Session whose agent started this one; absent if no other session's agent did. */
+  /** Session whose agent started the agent of this session; absent if no other session's agent did. */
   readonly parent?: TrajectoryId
 }
 

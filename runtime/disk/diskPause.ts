@@ -15,7 +15,7 @@ import { isDiskFull, needText, reserveOf, type Space, sizeText, spaceIn } from '
 export interface Need {
   /** Name for messages, with an article: `the log`. */
   readonly what: string
-  /** Directory in which it is written; it need not exist yet. */
+  /** Directory that the write goes to; it need not exist yet. */
   readonly directory: string
   readonly bytes: number
   /**

@@ -1,8 +1,8 @@
 """Imports and runs, before a zygote serves, what every child then has: modules, their lazy imports, caches.
 
 in   the modules to preload      out  imported modules; nothing that the programs printed is left
-Invariant: a preload that does not import ends the zygote with an ImportError that names it. A standard module that does
-not import is left out.
+Invariant: a preload that cannot be imported ends the zygote with an ImportError that names it. A standard module that
+cannot be imported is left out.
 """
 
 import gc

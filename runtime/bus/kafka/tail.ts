@@ -59,7 +59,7 @@ export class KafkaTail {
 
   constructor(
     private readonly client: KafkaClient,
-    /** Cluster whose connections carry long polls only. */
+    /** Cluster whose connections carry only long polls. */
     private readonly cluster: KafkaCluster,
     private readonly reader: KafkaReader,
   ) {}

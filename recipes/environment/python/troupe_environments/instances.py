@@ -38,7 +38,7 @@ def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def main() -> int:
     request = json.loads(sys.stdin.readline())
     if len(sys.argv) > 1:
-        # late: without PARENT this file also runs where troupe_policy is not on the path
+        # late: imported only with PARENT, since without it this file also runs where troupe_policy is not on the path
         from troupe_policy.child_process import die_with_parent
 
         parent_pipe = os.dup(0)
