@@ -16,7 +16,7 @@ export interface KeptCheckpoint {
   readonly version: PolicyVersion | null
   /** Name of the checkpoint's directory. */
   readonly name: string
-  /** sha256 of its manifest.json; absent in old logs. */
+  /** sha256 of the checkpoint's manifest.json; absent in old logs. */
   readonly manifest?: string
 }
 

@@ -61,7 +61,8 @@ export async function joinExecutor(
     behaviour: inboxExecutor(id, incarnation),
     // Other executors' calls are not decoded.
     feeds: [{ topic: 'inboxes', from: 'latest', key: id }],
-    // A group of its own, because each executor must read the whole topic: a shared consumer group would divide it.
+    // The consumer group is this executor's own: a shared one would divide the topic, which each executor must read
+    // whole.
     group: `tool-executor.${incarnation}`,
     perform: port.perform,
     keyOf: executorKey,

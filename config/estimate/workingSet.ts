@@ -38,8 +38,8 @@ function headForward(step: MicroBatchShape): Moment {
   const { tokens, shape: s, half } = step
   const { logits, isCut } = chunkOf(step)
   const { root, layer } = gatheredOf(step)
-  // Logits and their exponentials, float32. A second chunk is made before the first is dropped, and bfloat16 logits
-  // before their float32 copy.
+  // Number of bytes for each logit: logits and their exponentials, float32. A second chunk is made before the first is
+  // dropped, and bfloat16 logits before their float32 copy.
   const perLogit = isCut ? (half ? 14 : 12) : 8
   const states = streamBytes(step) * tokens * s.hidden
   return {
@@ -66,8 +66,9 @@ function headBackward(step: MicroBatchShape): Moment {
 }
 
 /**
- * With checkpointing, a layer's intermediates live until the layer ends. Autocast keeps its copies of trained matrices
- * until the last layer, and those of frozen ones (LoRA) no longer than they are used.
+ * Returns the moment of a layer's forward pass with the most memory. With checkpointing, a layer's intermediates live
+ * until the layer ends. Autocast keeps its copies of trained matrices until the last layer, and those of frozen ones
+ * (LoRA) no longer than they are used.
  */
 function layerForward(step: MicroBatchShape): Moment {
   const { shape: s, tokens, checkpointing, loraRank } = step

@@ -31,7 +31,7 @@ export interface RolloutEnvironmentsOptions {
   /** Directory of images, snapshots and environments. Default: `<TROUPE_HOME>/environments`. */
   readonly directory?: string
   readonly live: number
-  /** Time in ms after its last call at which an idle environment is ended. */
+  /** Time in ms after an environment's last call at which the idle environment is ended. */
   readonly idleMs: number
   readonly snapshotMb: number
   readonly allowed?: AllowedVariables

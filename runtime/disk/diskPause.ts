@@ -25,7 +25,7 @@ export interface Need {
   readonly stopsClock?: boolean
 }
 
-/** A pause, as it begins. */
+/** Data about a pause that begins. */
 export interface Pause {
   readonly what: string
   readonly directory: string
