@@ -13,8 +13,9 @@ import { isLaunched } from './sections/engine'
 
 export interface DevicePlan {
   /**
-   * split: engines and trainer have separate GPUs. colocated: they use the same GPUs in turn. shared: they use the same
-   * GPUs at the same time, because the recipe has no `hardware.plan` and the host has too few GPUs for a split.
+   * Kind of the plan. split: engines and trainer have separate GPUs. colocated: they use the same GPUs in turn. shared:
+   * they use the same GPUs at the same time, because the recipe has no `hardware.plan` and the host has too few GPUs
+   * for a split.
    */
   readonly kind: 'split' | 'colocated' | 'shared'
   /** GPU indices of each engine; empty for an engine that gets none. */

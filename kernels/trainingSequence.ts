@@ -31,10 +31,10 @@ type Piece = TurnCompleted | TurnInterrupted
  * Joins the prompt (mask 0), each turn's sampled tokens (mask 1; tokens of interrupted attempts first), and the tokens
  * appended between turns (mask 0).
  *
- * The first `rollout.requested` decides which trajectory. Ignores facts of other trajectories and other types, and
- * repeated facts: a second answer to one attempt, a second append to one turn. If the facts include `turn.asked`, also
- * ignores an answer to another attempt than the one asked last before it, and checks the asked context length. The
- * caller must leave out decisions of a former owner of the partition.
+ * The first `rollout.requested` decides which trajectory is assembled. Ignores facts of other trajectories and other
+ * types, and repeated facts: a second answer to one attempt, a second append to one turn. If the facts include
+ * `turn.asked`, also ignores an answer to another attempt than the one asked last before it, and checks the asked
+ * context length. The caller must leave out decisions of a former owner of the partition.
  * @throws RangeError that names the trajectory, the turn and the lengths
  */
 export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequence {

@@ -35,7 +35,7 @@ export interface SandboxOptions {
    */
   readonly python?: string
   /**
-   * Groups of modules that zygotes import before a program comes; a group is names joined with `+`. A program that
+   * Groups of modules that zygotes import before a program arrives; a group is names joined with `+`. A program that
    * seems to import modules of a group runs in a zygote that has imported this group and those before it; a program
    * that imports none of them, in a zygote that has only the modules that short programs use. As one string: groups
    * separated by commas. Default `std`: no groups.

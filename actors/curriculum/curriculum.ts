@@ -60,8 +60,8 @@ export interface CurriculumPlan extends OutlookPlan {
 export interface DrawRequest {
   readonly kind: 'draw'
   /**
-   * train: for an optimizer step. eval: for an evaluation. measure: to count how often the policy solves each problem
-   * before a stage begins.
+   * Purpose of the draw. train: for an optimizer step. eval: for an evaluation. measure: to count how often the policy
+   * solves each problem before a stage begins.
    */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number

@@ -55,8 +55,8 @@ const stepOf = (group: GroupId): number | undefined => {
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
 /**
- * `positiveAbove`: reward above which a judged sample is a positive; default 0. The result reports the tool error rate
- * of the positives besides that of all judged samples.
+ * Makes the evaluator. `positiveAbove`: reward above which a judged sample is a positive; default 0. The result reports
+ * the tool error rate of the positives besides that of all judged samples.
  */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {

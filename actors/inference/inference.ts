@@ -31,7 +31,10 @@ export interface InferenceState {
   readonly trains: boolean
 }
 
-/** `sleeps`: true if the engine sleeps while the trainer works (`hardware.plan` colocated). */
+/**
+ * Makes the inference behaviour. `sleeps`: true if the engine sleeps while the trainer works (`hardware.plan`
+ * colocated).
+ */
 export function inference(
   id: EngineId,
   sleeps = false,

@@ -79,9 +79,9 @@ export function inferencePort(
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
   /**
-   * updates: number of weight updates requested. updating: end of the latest requested change of the engine (weight
-   * update, sleep or wake); changes run one after the other. isAsleep: true from the end of a sleep to the end of the
-   * next update or wake; always false if the engine cannot sleep.
+   * State of the changes to the engine. updates: number of weight updates requested. updating: end of the latest
+   * requested change of the engine (weight update, sleep or wake); changes run one after the other. isAsleep: true from
+   * the end of a sleep to the end of the next update or wake; always false if the engine cannot sleep.
    */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()

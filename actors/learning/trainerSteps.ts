@@ -35,7 +35,7 @@ export interface TrainerStepsOptions extends Recorder {
   readonly log: Log
 }
 
-/** `fault`: error with which the trainer refused the batch; the step then has no result. */
+/** Result of computing a step: its metrics, or `fault`, the error with which the trainer refused the batch. */
 export type Computed = { readonly metrics: Metrics } | { readonly fault: TroupeError }
 
 /** Relative difference between a recomputed and a recorded loss above which a warning is logged. */

@@ -26,8 +26,9 @@ export interface Call {
 }
 
 /**
- * turn: a generation is due or running. tools: calls are due or running. append: the calls' answers are being rendered.
- * ended: no further turn follows, for the reason in `ending`. finished: `rollout.finished` is in the log.
+ * Phase of a rollout. turn: a generation is due or running. tools: calls are due or running. append: the calls' answers
+ * are being rendered. ended: no further turn follows, for the reason in `ending`. finished: `rollout.finished` is in
+ * the log.
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
 
@@ -77,7 +78,7 @@ export interface Rollout {
 /** Value of `faults` at which the rollout fails. */
 const maxFaults = 5
 
-/** `led`: given if an agent drives the rollout from its beginning. */
+/** Makes the state of a new rollout. `led`: given if an agent drives the rollout from its beginning. */
 export function newRollout(request: RolloutRequested, led?: Led): Rollout {
   return {
     request,

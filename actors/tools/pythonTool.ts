@@ -9,7 +9,9 @@ import type { Sandbox } from '../../sandbox/sandbox'
 import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import type { Tool } from './toolPort'
 
-/** `memoryMb`: memory limit of a call, in MiB; default: the sandbox's own limit. */
+/**
+ * Makes the Python tool over a sandbox. `memoryMb`: memory limit of a call, in MiB; default: the sandbox's own limit.
+ */
 export function pythonToolIn(sandbox: Sandbox, memoryMb?: number): Tool {
   return async ({ code, input }, { timeoutMs }, signal) => {
     if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {

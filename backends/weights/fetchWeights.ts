@@ -64,8 +64,9 @@ const configs = ['config.json', 'adapter_config.json']
 const attempts = 6
 const usualFetchMs = 3_600_000
 /**
- * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds since the last
- * change of an incomplete fetch's directory after which it counts as abandoned and is removed.
+ * Bounds on what is kept. kept: number of fetched versions that stay on this host, over all runs. partsKeptMs:
+ * milliseconds since the last change of an incomplete fetch's directory after which it counts as abandoned and is
+ * removed.
  */
 const kept = 4
 const partsKeptMs = 3_600_000

@@ -25,7 +25,10 @@ export const agentSection = z
     function: z.string().min(1).default('run'),
     /** Interpreter of `file`. Default: the one that `troupe setup` installed. */
     interpreter: z.string().min(1).optional(),
-    /** user: the program may read, write and connect to whatever the user may. There is no other value yet. */
+    /**
+     * Rights of the program. user: the program may read, write and connect to whatever the user may. There is no other
+     * value yet.
+     */
     rights: z.literal('user'),
     /** Upper bound on the agents that one process of Troupe runs at once. */
     atOnce: positive.max(4096).default(8),

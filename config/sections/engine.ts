@@ -69,7 +69,10 @@ export const engineSection = z.strictObject({
    * For local engines: records the entropy of the distribution that each token was drawn from, for `replay entropy`.
    */
   entropies: z.boolean().default(false),
-  /** auto: bfloat16 on a GPU and float32 on a CPU, for local engines and for servers that the run starts. */
+  /**
+   * Precision in which engines compute. auto: bfloat16 on a GPU and float32 on a CPU, for local engines and for servers
+   * that the run starts.
+   */
   dtype: z.enum(['auto', 'float32', 'bfloat16']).default('auto'),
   device: z.string().default('auto'),
   threads: positive.default(2),

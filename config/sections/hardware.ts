@@ -10,12 +10,11 @@ import { count, positive } from './numbers'
 const gpuIndices = z.array(count).min(1).max(1024)
 
 /**
- * split: some GPUs generate and others train. `engines`, `trainer`: their GPUs; default: the engines' GPUs come first,
- * the trainer's follow.
- * colocated: engines and trainer use the same GPUs in turn. Engines sleep while the trainer computes: at sleep level 1
- * their weights move to the host's memory, at level 2 the weights are discarded and loaded again; the KV cache is
- * discarded at both. `offloadTrainer`: the trainer's weights and optimizer move to the host's memory while the engines
- * generate; false keeps them on the GPUs.
+ * Plan of the GPUs. split: some GPUs generate and others train. `engines`, `trainer`: their GPUs; default: the engines'
+ * GPUs come first, the trainer's follow. colocated: engines and trainer use the same GPUs in turn. Engines sleep while
+ * the trainer computes: at sleep level 1 their weights move to the host's memory, at level 2 the weights are discarded
+ * and loaded again; the KV cache is discarded at both. `offloadTrainer`: the trainer's weights and optimizer move to
+ * the host's memory while the engines generate; false keeps them on the GPUs.
  */
 const planSection = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('split'), engines: gpuIndices.optional(), trainer: gpuIndices.optional() }),

@@ -4,8 +4,9 @@ import { count, positive } from './numbers'
 
 export const selectionSection = z.strictObject({
   /**
-   * paper: RoC as in the paper. release: RoC as in its released code. none: `keep` of the group, at random. all: every
-   * rewarded rollout of the group, without RoC; `keep`, `minPositive` and `minNegative` then have no effect.
+   * Method of selection. paper: RoC as in the paper. release: RoC as in its released code. none: `keep` of the group,
+   * at random. all: every rewarded rollout of the group, without RoC; `keep`, `minPositive` and `minNegative` then have
+   * no effect.
    */
   variant: z.enum(['paper', 'release', 'none', 'all']).default('paper'),
   /**

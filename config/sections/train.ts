@@ -71,9 +71,9 @@ const fields = z.strictObject({
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
   /** Correction for tokens that were not sampled from the policy with which the step begins. */
   correction: correctionSection.optional(),
-  /** `correction: {kind: truncated, cap}` under its older name; 0: off. */
+  /** Older name of `correction: {kind: truncated, cap}`; 0: off. */
   tisCap: z.number().nonnegative().default(0),
-  /** `correction: {kind: icepop, low, high}` under its older name. */
+  /** Older name of `correction: {kind: icepop, low, high}`. */
   icepop: z.strictObject(icepopBand).optional(),
   /** true: a run with `rollout.maxStaleness` above 0 may start without a correction. */
   uncorrected: z.boolean().default(false),
@@ -90,7 +90,10 @@ const fields = z.strictObject({
    * each.
    */
   miniBatches: positive.default(1),
-  /** groups: the rollouts of a group stay in one mini-batch. sequences: each rollout is assigned by itself. */
+  /**
+   * Unit by which the batch is cut into mini-batches. groups: the rollouts of a group stay in one mini-batch.
+   * sequences: each rollout is assigned by itself.
+   */
   miniBatchUnit: z.enum(['groups', 'sequences']).default('groups'),
   /** Upper bound on the tokens of a forward pass, padding included; one sequence alone may be longer. */
   microBatchTokens: positive.default(16_384),
@@ -160,7 +163,10 @@ const fields = z.strictObject({
    * it works with the model, else sdpa.
    */
   attention: z.enum(['auto', 'sdpa', 'varlen', 'flex']).default('auto'),
-  /** layer: compiles each layer with torch.compile, for one rank; needs a C++ compiler, on a GPU Triton. */
+  /**
+   * Part of the model that torch.compile compiles. layer: each layer, for one rank; needs a C++ compiler, on a GPU
+   * Triton. false: nothing.
+   */
   compile: z.union([z.literal(false), z.literal('layer')]).default(false),
   /** CPU threads of each rank; results are bit-equal only under the same number of threads. */
   threads: positive.default(2),

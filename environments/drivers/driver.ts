@@ -67,8 +67,9 @@ export interface ExecRequest {
 }
 
 /**
- * ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the command's processes
- * were killed. lost: the environment died or was stopped meanwhile. rejected: the command was not started (`reason`).
+ * Status of a command. ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the
+ * command's processes were killed. lost: the environment died or was stopped meanwhile. rejected: the command was not
+ * started (`reason`).
  */
 export type ExecStatus = 'ok' | 'error' | 'timeout' | 'lost' | 'rejected'
 

@@ -3,8 +3,8 @@
 in   a request (a dict), its standard input        out  a result (a dict), standard output and error
 Invariant: the status comes from waitpid and this process's clock. The caller's process is outside the environment's PID
 namespace, so nothing inside can see or signal it. If the deadline passed, the command's process group and its
-descendants are dead when `run` returns, except those that an ended parent had left to the first process. Otherwise only
-processes that the command left in the background are alive.
+descendants are dead when `run` returns, except those whose parent had ended before, and which the first process had
+adopted. Otherwise only processes that the command left in the background are alive.
 """
 
 import errno

@@ -18,7 +18,7 @@ export interface Restored {
   readonly environment: Environment
   /** Snapshot that the environment's files are equal to. */
   readonly snapshot: string
-  /** Absent: no call has changed files yet. */
+  /** Way in which the files were restored; absent: no call has changed files yet. */
   readonly from?: RestoredFrom
 }
 

@@ -101,7 +101,7 @@ export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
   }
 }
 
-// ignoreBOM: a byte order mark that the command printed is part of its output.
+// ignoreBOM is set, since a byte order mark that the command printed is part of its output.
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
 
 const signalName = (number: number): string =>

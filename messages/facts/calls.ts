@@ -22,7 +22,7 @@ export interface SessionOpened {
   readonly keyDigest: string
   /** Time at which the session ends by itself, ms since 1970. */
   readonly expiresAt: number
-  /** Session whose agent started the agent of this session; absent if no other session's agent did. */
+  /** Session whose agent started this session; absent if no other session's agent did. */
   readonly parent?: TrajectoryId
 }
 
@@ -111,7 +111,10 @@ export interface CallFinished {
   readonly entropies?: Float32Array
   /** Text of the answer, with its special tokens. */
   readonly text: string
-  /** failed: the engine gave up; nothing of the call is trained on, and no other call continues it. */
+  /**
+   * Way in which the call ended. failed: the engine gave up; nothing of the call is trained on, and no other call
+   * continues it.
+   */
   readonly finish: 'stop' | 'length' | 'failed'
   /** Error of the engine; empty unless the call failed. */
   readonly error: string

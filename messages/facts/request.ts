@@ -103,8 +103,8 @@ export interface RolloutRequested {
    */
   readonly deadlineMs: number
   /**
-   * start: the deadline counts from the latest `rollout.started` of the group's members, and not before each member has
-   * started or ended. Absent: from the group's first request.
+   * Time from which the deadline counts. start: the deadline counts from the latest `rollout.started` of the group's
+   * members, and not before each member has started or ended. Absent: from the group's first request.
    */
   readonly deadlineFrom?: 'start'
   /**

@@ -74,7 +74,10 @@ export interface TurnCompleted {
   readonly entropies?: Float32Array
   /** Text of the whole turn, with its special tokens. */
   readonly text: string
-  /** stop: a stop token was sampled. length: `maxTokens` were sampled, or the engine's context was full. */
+  /**
+   * Reason for the end of the generation. stop: a stop token was sampled. length: `maxTokens` were sampled, or the
+   * engine's context was full.
+   */
   readonly finish: 'stop' | 'length'
   /** Policy versions that sampled the tokens, as ranges in order. */
   readonly segments: readonly PolicySegment[]
@@ -103,7 +106,10 @@ export interface TurnInterrupted {
    */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
-  /** `not-decoded`: the renderer did not decode what the engine had sampled; the engine is not at fault. */
+  /**
+   * Reason for the interruption. `not-decoded`: the renderer did not decode what the engine had sampled; the engine is
+   * not at fault.
+   */
   readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded' | 'not-decoded'
   /** Error message of the engine; empty when it gave none. */
   readonly error: string

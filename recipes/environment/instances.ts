@@ -31,8 +31,8 @@ export interface InstancesRequest {
   readonly families: readonly Family[]
   readonly split: 'train' | 'eval'
   /**
-   * reasoning-gym: first seed; instance i is made from `seed + i`, so two requests whose seeds differ by `count` or
-   * more share no instance. verifiers: seed of the shuffle of the environment's rows.
+   * Seed of the request. reasoning-gym: first seed; instance i is made from `seed + i`, so two requests whose seeds
+   * differ by `count` or more share no instance. verifiers: seed of the shuffle of the environment's rows.
    */
   readonly seed: number
   /** Number of instances of each family; a family that has fewer returns all of them. */

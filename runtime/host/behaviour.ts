@@ -32,8 +32,8 @@ export interface Decision {
 export const nothing: Decision = { facts: [], commands: [] }
 
 /**
- * S: the state. I: commands that the behaviour receives. R: its requests to ports of its own process (an engine, the
- * renderer), whose answers are facts or inputs.
+ * Protocol of an actor. S: the state. I: commands that the behaviour receives. R: its requests to ports of its own
+ * process (an engine, the renderer), whose answers are facts or inputs.
  */
 export interface Behaviour<S, I = never, R = never> {
   readonly name: string

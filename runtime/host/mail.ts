@@ -22,8 +22,8 @@ export interface HostMail<M> {
 }
 
 /**
- * `refOf`: the actor, which need not exist before the first call. `fx`: the run's monotonic clock, which stands still
- * while the log cannot be written.
+ * Makes the delivery of a host's mail. `refOf`: the actor, which need not exist before the first call. `fx`: the run's
+ * monotonic clock, which stands still while the log cannot be written.
  */
 export function hostMail<M>(refOf: () => ActorRef<M>, tick: M, fx: Pick<Effects, 'elapsed'>): HostMail<M> {
   let isTickQueued = false

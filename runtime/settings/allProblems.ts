@@ -14,8 +14,8 @@ import { type PlainObject, type Problem, problemsOf } from './resolveConfig'
 const mostRounds = 8
 
 /**
- * `placeholders`: values of required top-level fields, by name; one replaces its field for the next rounds if the field
- * is faulty or missing.
+ * Lists every problem of the data. `placeholders`: values of required top-level fields, by name; one replaces its field
+ * for the next rounds if the field is faulty or missing.
  */
 export function allProblems<S extends z.ZodType>(
   schema: S,

@@ -61,5 +61,5 @@ export function textResult(result: RunResult): PythonToolResult {
   return { ...result, stdout: decoder.decode(result.stdout), stderr: decoder.decode(result.stderr) }
 }
 
-// ignoreBOM: a byte order mark printed by the code is part of its output.
+// ignoreBOM is set, since a byte order mark printed by the code is part of its output.
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })

@@ -19,8 +19,8 @@ export const followedFeeds: readonly Feed[] = [
 ]
 
 /**
- * learns: true if the run trains. tallies: true if the run writes `step.tallied`. without: names of checkpoints that
- * are ignored.
+ * Settings of a refold. learns: true if the run trains. tallies: true if the run writes `step.tallied`. without: names
+ * of checkpoints that are ignored.
  */
 interface Refold {
   readonly learns: boolean

@@ -30,8 +30,8 @@ export class ServerRun {
   #firstTokenAt = 0
 
   /**
-   * `maxTokens`: upper bound on the tokens to sample in this request, already cut to what the engine's context leaves.
-   * `broken`: makes the error for an invalid answer.
+   * Starts a generation without tokens. `maxTokens`: upper bound on the tokens to sample in this request, already cut
+   * to what the engine's context leaves. `broken`: makes the error for an invalid answer.
    */
   constructor(
     readonly request: GenerateRequest,

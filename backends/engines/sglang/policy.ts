@@ -47,9 +47,9 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
   let asleep: { readonly tags: readonly string[]; readonly open: () => void } | undefined
 
   /**
-   * The weights of an update: their directory, and a label that this engine knows from now on. The label is known
-   * before the load, since the server may load the weights although its answer is lost; older labels are kept, since
-   * tokens of older weights may still arrive.
+   * Returns the weights of an update: their directory, and a label that this engine knows from now on. The label is
+   * known before the load, since the server may load the weights although its answer is lost; older labels are kept,
+   * since tokens of older weights may still arrive.
    */
   async function labelled(update: WeightsUpdate): Promise<LabelledWeights> {
     const { version: loaded } = update

@@ -7,11 +7,12 @@ import type { ServerTraits } from '../server/traits'
 
 /**
  * Meaning of shared traits for SGLang.
- * contextTokens: upper bound on a request's tokens, context and answer together. SGLang keeps 6 tokens of --context-
- * length for itself, so it is max_req_input_len if the server reports that, else 6 less than --context-length. A
- * context has at least one token less, so that an answer fits. takesWeights: the server pauses, loads weights from a
- * directory and continues, and its answers name the weights that sampled them. takesSeed: with --enable-
- * deterministic-inference, the request's seed decides the tokens.
+ * contextTokens: upper bound on a request's tokens, context and answer together. SGLang keeps 6 tokens of
+ * --context-length for itself, so it is max_req_input_len if the server reports that, else 6 less than
+ * --context-length. A context has at least one token less, so that an answer fits.
+ * takesWeights: the server pauses, loads weights from a directory and continues, and its answers name the weights that
+ * sampled them.
+ * takesSeed: with --enable-deterministic-inference, the request's seed decides the tokens.
  */
 export interface SglangTraits extends ServerTraits {
   /**
