@@ -64,5 +64,5 @@ type PartialInput<T> = T extends readonly unknown[]
     ? { readonly [K in keyof T]?: PartialInput<T[K]> }
     : T
 
-/** Returns the given recipe unchanged, so that TypeScript checks it. The whole is checked when it is loaded. */
+/** Returns the given recipe unchanged, so that TypeScript checks it. The merged recipe is checked when it is loaded. */
 export const extendRecipe = (recipe: ExtendingRecipe): ExtendingRecipe => recipe

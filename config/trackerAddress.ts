@@ -8,7 +8,7 @@ export type TrackerAddress =
   | { readonly kind: 'wandb'; readonly project: string; readonly entity?: string }
   | { readonly kind: 'mlflow'; readonly url: string; readonly experiment?: string }
   | { readonly kind: 'trackio'; readonly url: string; readonly project?: string }
-  /** content: spans carry prompts, answers, arguments and results. */
+  /** OpenTelemetry. `content`: true if spans carry prompts, answers, arguments and results. */
   | { readonly kind: 'otlp'; readonly url: string; readonly content: boolean }
 
 export const trackerForms =

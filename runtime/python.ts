@@ -86,15 +86,18 @@ export function policyDirectory(): string {
 }
 
 /**
- * Returns the environment of a process of troupe_policy: this process's own, with `more`. The user's PYTHONPATH is left
- * out, because its packages could hide those of the venv.
+ * Returns the environment variables of a process of troupe_policy: those of this process, with `more` added. The user's
+ * PYTHONPATH is left out, because its packages could hide those of the venv.
  */
 export function pythonEnvironment(more: Readonly<Record<string, string>> = {}): NodeJS.ProcessEnv {
   const ours = { PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' }
   return { ...process.env, ...more, ...ours }
 }
 
-/** Returns the environment of a process of troupe_policy that imports the user's code: it keeps the user's PYTHONPATH. */
+/**
+ * Returns the environment variables of a process of troupe_policy that imports the user's code: as `pythonEnvironment`,
+ * but with the user's PYTHONPATH.
+ */
 export function userCodeEnvironment(): NodeJS.ProcessEnv {
   const ours = pythonEnvironment()
   return { ...ours, PYTHONPATH: [ours.PYTHONPATH, process.env.PYTHONPATH].filter(Boolean).join(':') }
@@ -147,7 +150,7 @@ export function wandbVenv(env: NodeJS.ProcessEnv = process.env): string {
   return join(troupeHome(env), 'venv-wandb')
 }
 
-/** @throws TroupeError process.no_wandb if `troupe setup wandb` has not run */
+/** Returns the path of the interpreter with wandb. @throws TroupeError process.no_wandb if `troupe setup wandb` has not run */
 export function wandbPythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const python = join(wandbVenv(env), 'bin/python')
   if (isExecutable(python)) return python
