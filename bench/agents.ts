@@ -1,8 +1,9 @@
 /**
- * A thousand agents at once: forks of a Python function, each with one call through the gateway inside a run, on engines that
- * take no time.
+ * Measures a run of a thousand concurrent agents: forks of a Python function, each of which makes one call through the
+ * gateway, on engines that answer at once.
  *
- * in   one group of 1,000 rollouts        out  the time from the first opening to the last end; CPU time of this process
+ * in   one group of 1,000 rollouts
+ * out  the time from the first opening to the last end; CPU time of this process
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

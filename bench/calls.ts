@@ -1,10 +1,11 @@
 /**
- * Compares tool calls through the plane with the sandbox as a library: 45,000 calls at once, each arm on all cores.
+ * Compares tool calls through the bus (coordinator, dispatcher, executors) with the sandbox as a library: 45,000 calls
+ * at once, each arm on all cores.
  *
- * Parts: `lmdb` (one process, two executors), `kafka` (a broker, the plane and an executor on one host, a second executor
- * on another: a network namespace; each executor has half of the cores), `kill` (as kafka; the second executor is killed when half of the calls are answered).
- * The library runs first, in the same run. An answer is a fact in the log; every answer is checked. `TROUPE_BENCH_CALLS`
- * sets the number of calls.
+ * Parts: `lmdb` (one process, two executors), `kafka` (broker, coordinator, dispatcher and an executor on one host, a
+ * second executor on another, which is a network namespace; each executor has half of the cores), `kill` (as kafka, but
+ * the second executor is killed when half of the calls are answered). The library is measured first. An answer is a
+ * fact in the log; every answer is checked. `TROUPE_BENCH_CALLS` sets the number of calls.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -46,7 +47,7 @@ interface Cost {
    */
   readonly cpuMsPerCall: number
   readonly brokerCpuMsPerCall: number
-  /** Peak memory of the plane and its executors, MiB; a broker is not in it. */
+  /** Peak memory of coordinator, dispatcher and executors together, without a broker, MiB. */
   readonly peakMiB: number
 }
 

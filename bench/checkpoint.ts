@@ -1,10 +1,10 @@
 /**
- * Measures for how long a checkpoint blocks the trainer: the weights and moments of 135M parameters, written while the next
- * step is trained, on the CPU.
+ * Measures for how long a checkpoint blocks the trainer: the weights and moments of 135M parameters are written while
+ * the next step is trained, on the CPU.
  *
  * Blocked is the time for which the thread that trains waits: in the call that begins the checkpoint, and before the
- * update for the rest of the copy to the host's memory (support/checkpointArm.py). Publishing the weights comes before and is
- * not part of it.
+ * update for the rest of the copy to the host's memory (support/checkpointArm.py). Publishing the weights comes before
+ * and is not part of it.
  */
 import { execFile } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -1,9 +1,9 @@
 /**
- * Measures `troupe dashboard` over a log of 100,000 trajectories (a million facts): the first view, scrolling, memory, and
- * what a page that only watches costs.
+ * Measures `troupe dashboard` over a log of 100,000 trajectories (a million facts): the first view, scrolling, memory,
+ * and the CPU time of an idle page.
  *
- * The first server builds the index; the figures are of a second one, as a user starts it who comes back. Times are from a
- * request to the end of its answer.
+ * A first server builds the index; the figures are those of a second server, which finds the index. A time is measured
+ * from a request to the end of its answer.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'

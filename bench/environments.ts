@@ -1,8 +1,9 @@
 /**
- * Measures environments of the drivers `oci` and `docker`: starts at 8 in flight, commands, snapshots, forks, of an image of a few
- * megabytes. A driver that this machine lacks is left out. `--only oci` or `--only docker`: that driver alone.
+ * Measures environments of the drivers `oci` and `docker` with an image of a few megabytes: starts (8 in flight),
+ * commands, snapshots, forks. A driver that this machine lacks is left out. `--only oci` or `--only docker` measures
+ * that driver alone.
  *
- * Start: from the call to the end of a first command. The budgets are for `oci`; `docker` stands beside them.
+ * A start is timed from the call to the end of a first command. Only `oci` has budgets.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

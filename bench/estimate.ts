@@ -1,12 +1,12 @@
 /**
- * Compares the dry run's estimate of the trainer's memory and time with measured steps: four sizes of model, float32 and bfloat16,
- * LoRA, checkpointing, 1, 2 and 4 gloo ranks, on the CPU.
+ * Compares the dry run's estimate of the trainer's memory and time with measured steps: four sizes of model, float32
+ * and bfloat16, LoRA, checkpointing, 1, 2 and 4 gloo ranks, on the CPU.
  *
- * Each measurement runs in processes of its own. A step whose memory is measured has two micro-batches on each rank; bytes are
- * those of tensors (policy/measure), and the process's own growth is measured once. Time is processor time: one step calibrates
- * each configuration and four other batches are predicted (support/timedSteps.ts).
- * `--only 135M,1M` runs some of the sizes, `--only "10M LoRA float32"` some configurations; `time` or `memory` among them runs
- * that half alone.
+ * Each measurement runs in processes of its own. A step whose memory is measured has two micro-batches on each rank;
+ * bytes are those of tensors (policy/measure), and the process's own growth is measured once. Time is processor time:
+ * one step calibrates each configuration and four other batches are predicted (support/timedSteps.ts). `--only 135M,1M`
+ * runs some of the sizes, `--only "10M LoRA float32"` some configurations; `time` or `memory` among them runs that half
+ * alone.
  */
 import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printReport } from './report'
 import { commandSeconds } from './support/commandSeconds'

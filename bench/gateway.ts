@@ -1,10 +1,13 @@
 /**
- * What the gateway adds to a call: over HTTP, a real renderer and a durable log, with an engine that takes a known time.
+ * Measures what the gateway adds to a call's duration, over HTTP, with a real renderer, a durable log, and an engine of
+ * known duration.
  *
- * - First token: 64 calls in flight, which begin one after another; the client's time to the first text, less the engine's.
- * - Calls: prompts of 1 K tokens, an engine that takes no time, answers of one token, 64 clients. CPU of each process too.
- * - Turns: the last of 200 turns beside the first ones, at 100 K tokens (a token a character); without the renderer's process,
- *   which renders new messages only.
+ * - First token: 64 calls in flight, which begin one after another; the client's time to the first text minus the
+ *   engine's time.
+ * - Calls: calls per second and CPU time of each process, with 64 clients, prompts of 1 K tokens, an engine that
+ *   answers at once, and answers of one token.
+ * - Turns: the duration of the last of 200 turns compared with the first ones, at 100 K tokens. A renderer inside this
+ *   process (a token a character) replaces the real one, whose cost does not grow: it renders new messages only.
  * - Memory: an idle session's share of the heap.
  */
 import { spawn } from 'node:child_process'

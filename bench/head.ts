@@ -2,8 +2,8 @@
  * Compares the language-model head's log-probabilities, computed in chunks, with one dense matrix product of the same
  * size: hidden states times the head's weight, float32 on the CPU.
  *
- * Both ways alternate in one process. CPU time is compared, so that other work on the machine counts little. There is one
- * thread, since two would spin while they wait for each other. The first round of each way is not counted.
+ * Both ways alternate in one process. CPU time is compared, so that other work on the machine counts little. There is
+ * one thread, since two would spin while they wait for each other. The first round of each way is not counted.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
  * Builds dist/, the package's content: the sources compiled to CommonJS with declarations, the non-TypeScript files
- * beside them (Python, C, templates, the proto), the dashboard's page, and ES module wrappers for each entry of the exports
- * map.
+ * beside them (Python, C, templates, the proto), the dashboard's page, and ES module wrappers for each entry of the
+ * exports map.
  *
  * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
  */

@@ -41,20 +41,21 @@ export function registerControl(program: Command): void {
 }
 
 const orderHelp =
-  'pause: begin no turn, draw or step, and stop the clocks of deadlines; resume: take a pause or a drain back; ' +
-  'drain: end after the steps that are drawn; abort: end at once'
+  'pause: start no turn and no step, request no new rollouts, and stop the clocks of deadlines; ' +
+  'resume: cancel a pause or a drain; drain: end after the steps whose rollouts are requested already; ' +
+  'abort: end at once'
 
 async function control(run: string, order: ControlOrder, options: ControlOptions): Promise<void> {
   const { reason, wait, json } = options
   const recorded = await openLog({ bus: options.bus, run, ...(options.dir === undefined ? {} : { dir: options.dir }) })
   try {
     const standing = await standingOfRun(recorded)
-    if (standing === 'finished') throw refused(`run '${run}' is over`, 'go on with it: train RECIPE --resume')
+    if (standing === 'finished') throw refused(`run '${run}' is over`, 'to continue it: train RECIPE --resume')
     const isGone = standing === 'crashed' || standing === 'stopped'
     if (isGone && (order === 'drain' || order === 'abort'))
       throw refused(
         `no process of run '${run}' lives, so there is nothing to ${order}`,
-        'go on with it: train RECIPE --resume',
+        'to continue it: train RECIPE --resume',
       )
     const { next } = await recorded.bus.offsets(`troupe.${recorded.run}.runs`, 0)
     const command: ControlRun = {
@@ -105,20 +106,20 @@ async function obeyedWithin(
 }
 
 const done: Readonly<Record<ControlOrder, string>> = {
-  pause: 'is paused: it begins no turn, draw or step',
-  resume: 'goes on',
-  drain: 'ends once the steps that are drawn are over',
+  pause: 'is paused: it starts no turn and no step, and requests no rollouts',
+  resume: 'continues',
+  drain: 'ends once the steps whose rollouts are requested already are over',
   abort: 'ends now',
 }
 
 function textOf(run: string, order: ControlOrder, state: string, wait: number, place: string): string {
   switch (state) {
     case 'obeyed':
-      return `run ${run} ${done[order]}${order === 'pause' ? `; to go on: npx troupe control ${run} resume${place}` : ''}`
+      return `run ${run} ${done[order]}${order === 'pause' ? `; to continue: npx troupe control ${run} resume${place}` : ''}`
     case 'waits for a resume':
-      return `no process of run ${run} lives; the order holds from when it is resumed`
+      return `no process of run ${run} lives; the order takes effect when the run is resumed`
     default:
-      return `run ${run} has not taken the order up within ${wait} s; it will, once its learner reads it: npx troupe why ${run}${place}`
+      return `run ${run} did not obey within ${wait} s; it will once its learner reads the order: npx troupe why ${run}${place}`
   }
 }
 

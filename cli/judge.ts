@@ -1,6 +1,6 @@
 /**
- * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is a front: executors
- * that `troupe execute` joined on any host run the submissions.
+ * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is a front:
+ * executors that `troupe execute` joined on any host run the submissions.
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;
@@ -157,7 +157,7 @@ async function judgeFront(options: Options, address: string): Promise<number> {
     const failed = new Promise<never>((_, reject) => {
       fail = reject
     })
-    failed.catch(() => {}) // until it is raced below
+    failed.catch(() => {}) // a rejection before the races below counts as handled
     const name = runId(options.name)
     const onStandingBy = () => void process.stderr.write(`judge: another front of '${name}' is open: standing by\n`)
     const front = openFront({ bus, name, onFailed: fail, onStandingBy, log: createLog('troupe') })
@@ -179,7 +179,7 @@ const ofExecutors = (name: string) =>
   new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `with --bus the executors run the code: --${name.replace(/[A-Z]/g, c => `-${c.toLowerCase()}`)} is theirs`,
+    message: `with --bus the executors run the code: --${name.replace(/[A-Z]/g, c => `-${c.toLowerCase()}`)} is an option of theirs`,
     hint: 'give it to troupe execute',
   })
 

@@ -1,8 +1,9 @@
 /**
- * `troupe ranks RECIPE --node K`: runs the trainer's ranks of one further host, for a recipe with `train.nodes` above 1.
+ * `troupe ranks RECIPE --node K`: runs the trainer's ranks on one host besides the learner's, for a recipe with
+ * `train.nodes` above 1.
  *
  * in   the learner's recipe and overrides, the model directory
- * out  ranks that join those of the learner's host, and join again after each restart of the trainer; progress on stderr
+ * out  ranks that join those of the learner's host, and join again after each restart of the trainer; stderr: progress
  * Invariant: the process runs until a signal ends it, since the learner may restart its trainer at any time. It ends
  * with exit code 1 after `maxFailedStarts` failed starts in a row.
  */
@@ -26,7 +27,9 @@ interface RanksOptions {
   readonly set: string[]
 }
 
-/** Failed starts in a row that end the process; more than 1, since a restart of the learner's trainer fails a start too. */
+/**
+ * Failed starts in a row that end the process; more than 1, since a restart of the learner's trainer fails a start too.
+ */
 const maxFailedStarts = 5
 /** Milliseconds between the end of the ranks and their next start, in which the learner's host ends its own ranks. */
 const restMs = 2000

@@ -47,7 +47,7 @@ export interface ActionLine {
   /** The newest part of what the command printed; `dropped`: characters before it that are no longer kept. */
   readonly output: ShownText
   readonly dropped: number
-  /** Run that the action makes or goes on with, for a link. */
+  /** Run that the action creates or resumes; the page links to it. null for other actions. */
   readonly opens: string | null
 }
 

@@ -1,4 +1,6 @@
-/** Runs the tool executor on topics of your own: it reads calls from `acme.calls` and writes results to `acme.results`. */
+/**
+ * Runs the tool executor on topics of your own: it reads calls from `acme.calls` and writes results to `acme.results`.
+ */
 import { pythonToolIn, toolExecutor, toolKey, toolPort } from 'troupe/actors'
 import { epoch, executorId, groupId, trajectoryId } from 'troupe/messages'
 import { openTroupe } from 'troupe/runtime'

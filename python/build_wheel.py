@@ -88,7 +88,7 @@ def build(tarball: Path, out: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tarball", type=Path, help="of npm pack; default: pack the checkout")
+    parser.add_argument("--tarball", type=Path, help="tarball that `npm pack` made; default: pack the checkout now")
     parser.add_argument("--out", type=Path, default=ROOT / "dist-wheel")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

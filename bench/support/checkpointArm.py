@@ -1,9 +1,10 @@
-"""Optimizer steps beside which a checkpoint of the trainer's whole state is written, and steps beside which none is.
+"""Measures optimizer steps during which a checkpoint of the trainer's whole state is written, and steps without one.
 
-in   --directory, --rounds, --tokens, --threads        out  one JSON line for each round: seconds (see `measured`), bytes
-The model has SmolLM2-135M's shape and random weights. Steps with and without a checkpoint take turns. Blocked is the time for
-which the thread that trains waits for the checkpoint: in the call that begins it, and before the update. What it loses to the
-writer's thread, which needs processors too, is the difference of the two steps.
+in   --directory, --rounds, --tokens, --threads
+out  one JSON line for each round: seconds (see `measured`), bytes
+The model has SmolLM2-135M's shape and random weights. Steps with and without a checkpoint alternate. The blocked time
+is that for which the training thread waits for the checkpoint: in the call that begins it, and before the update. The
+processor time that the writer's thread takes from training shows in the difference between the two steps.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ def main() -> None:
 
 
 def measured(trainer: Trainer, step: Callable[[], None], directory: Path) -> dict[str, Any]:
-    """One step without and one with a checkpoint. publish: writing the weights that engines load, before either. begin: the call
-    that begins the checkpoint. waited: in the step, for the copy to the host's memory. copied, written: since the call began.
+    """Measures one step without and one with a checkpoint; returns seconds by name.
+
+    plain: the step without. publish: writing the weights that engines load. begin: the call that begins the checkpoint.
+    waited: time in the step with the checkpoint that waits for the copy to the host's memory. copied, written: time
+    from the beginning of that call until the copy, and the files, are complete.
     """
     plain = seconds(step)
     publish = seconds(lambda: trainer.save(directory / "weights", with_optimizer=False))

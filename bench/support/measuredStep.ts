@@ -1,9 +1,10 @@
 /**
- * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own; measures
- * the time of other steps.
+ * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own;
+ * measures the time of other steps.
  *
  * in   a configuration: architecture, lengths of sequences, how it is trained
- * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of batches, by micro-batch
+ * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of batches, by
+ * micro-batch
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
@@ -117,7 +118,7 @@ export async function measuredTimes(
   return (await measure<{ timed: readonly TimedStep[] }>(given, ranks)).timed
 }
 
-/** Fields of the measuring process that say how it trains. */
+/** Returns the arguments of the measuring process that describe the training configuration. */
 const howGiven = ({
   size,
   dtype = 'float32',

@@ -1,16 +1,17 @@
 /**
- * The dashboard's page in a real browser while a long list is scrolled: frames, uncovered rows, memory.
+ * Measures the dashboard's page in a real browser while a long list is scrolled: frames, missing rows, memory.
  *
- * in   the address of a view with a list        out  figures; undefined where Chromium or playwright-core is not installed
+ * in   the address of a view with a list
+ * out  figures; undefined where Chromium or playwright-core is not installed
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { asError } from '../../runtime/errors'
 
 export interface Scrolled {
   readonly framesPerSecond: number
-  /** Frames in which a part of the list's window had no row. */
+  /** Number of frames in which a part of the visible list had no row. */
   readonly framesWithGaps: number
-  /** Private memory of the page's process. */
+  /** Private memory of the page's process, MB. */
   readonly megabytes: number
 }
 
@@ -28,7 +29,7 @@ export async function scrolledPage(url: string): Promise<Scrolled | undefined> {
     const page = await browser.newPage({ viewport: { width: 1280, height: 800 } })
     await page.goto(url)
     await page.locator('.row a').first().waitFor()
-    // The script below runs in the page: it scrolls 40 rows a frame, and looks at what the window shows in each.
+    // The script below runs in the page: it scrolls 40 rows per frame, and checks in each frame which rows are visible.
     const { frames, gaps, ms } = (await page.evaluate(`new Promise(done => {
       const list = document.querySelector('.scroller')
       const began = performance.now()

@@ -1,10 +1,12 @@
 /**
- * The estimate's time of training steps beside measured ones: one step calibrates the rates, others are predicted with them.
+ * Compares estimated times of training steps with measured ones: one measured step calibrates the rates of the time
+ * model, which then predicts other steps.
  *
- * in   a configuration (measuredStep.ts)        out  for each predicted batch its measured seconds and the prediction's ratio
- * Invariants: the calibration step has three micro-batches, one for each rate: a long sequence, the same tokens in short
- * sequences, and one short sequence. No predicted batch is among them. Seconds are processor time of rank 0, the least of
- * several rounds; rates hold for one configuration (model, dtype, LoRA, checkpointing, ranks).
+ * in   a configuration (measuredStep.ts)
+ * out  for each predicted batch its measured seconds, and the predicted time divided by the measured one
+ * Invariants: the calibration step has three micro-batches, one for each rate: a long sequence, the same tokens in
+ * short sequences, and one short sequence. No predicted batch is among them. Seconds are processor time of rank 0, the
+ * least of several rounds; rates hold for one configuration (model, dtype, LoRA, checkpointing, ranks).
  */
 
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
@@ -15,18 +17,18 @@ import { measuredTimes, models, promptTokens, type StepConfiguration } from './m
 export interface PredictedStep {
   readonly name: string
   readonly seconds: number
-  /** Predicted over measured seconds. */
+  /** Predicted seconds divided by measured seconds. */
   readonly ratio: number
 }
 
 export interface TimedSteps {
   readonly rates: Rates
   readonly predicted: readonly PredictedStep[]
-  /** Work and measured seconds of the predicted batches, to hold other rates against. */
+  /** Work and measured seconds of the predicted batches; `carriedRatio` compares them with other rates. */
   readonly works: readonly { readonly name: string; readonly work: StepWork; readonly seconds: number }[]
 }
 
-/** A batch by the micro-batches into which a rank's share of it is cut: lengths of their sequences, longest first. */
+/** A batch: the micro-batches into which a rank's share of it is cut, as lengths of their sequences, longest first. */
 interface Batch {
   readonly name: string
   readonly microBatchTokens: number
@@ -82,7 +84,7 @@ export async function timedSteps(
   return { rates, predicted, works: rest }
 }
 
-/** Ratio of the sum of all predicted batches by the rates of another configuration, over the measured sum. */
+/** Predicts all batches with the `rates` of another configuration; returns the predicted sum over the measured sum. */
 export function carriedRatio({ works }: TimedSteps, rates: Rates): number {
   const seconds = works.reduce((sum, one) => sum + one.seconds, 0)
   return works.reduce((sum, { work }) => sum + stepSeconds(work, rates), 0) / seconds

@@ -1,5 +1,6 @@
 /**
- * Assembles a person's messages at a terminal: one line is a message; `\` at its end continues it; `"""` encloses several lines.
+ * Assembles a person's messages at a terminal: one line is a message; `\` at its end continues it; `"""` encloses
+ * several lines.
  *
  * in   lines        out  messages, and the prompt to show before the next line
  */

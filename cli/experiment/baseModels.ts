@@ -10,7 +10,8 @@ import type { Experiment } from './experiment'
 import { shown } from './report'
 import type { TrainedRun } from './trainedRun'
 
-// `what` is printed in the report's column 'what it has'; there, 'the same' in the second row means the parts of the first.
+// `what` is printed in the report's column 'what it has'; there, 'the same' in the second row means the parts of the
+// first.
 const architectures = [
   { arm: 'llama', config: {}, what: 'RMSNorm, SwiGLU, rotary positions (the quickstart)' },
   { arm: 'qwen3', config: { model_type: 'qwen3', head_dim: 24 }, what: 'the same with normalised queries and keys' },

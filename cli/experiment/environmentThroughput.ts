@@ -2,8 +2,8 @@
  * Experiment environment-throughput: measures the sandbox alone with 45,000 calls, as many as a step of the paper makes
  * (arXiv 2508.20722 §3.1, Fig. 6).
  *
- * It measures the calls per second that the machine can answer, then about 45,000 calls that arrive independently at 70 % of
- * that rate, then 45,000 calls at once. Each call prints a different number, so a swapped answer would be noticed.
+ * It measures the calls per second that the machine can answer, then about 45,000 calls that arrive independently at 70
+ * % of that rate, then 45,000 calls at once. Each call prints a different number, so a swapped answer would be noticed.
  */
 import { quantile } from '../../kernels'
 import { openSandbox } from '../../sandbox'

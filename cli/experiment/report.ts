@@ -40,7 +40,9 @@ export interface ExperimentReport {
   readonly runSeconds?: number
 }
 
-/** Writes the report and returns the path of the Markdown file. @throws TroupeError cli.no_pictures, cli.cannot_write */
+/**
+ * Writes the report and returns the path of the Markdown file. @throws TroupeError cli.no_pictures, cli.cannot_write
+ */
 export async function writeReport(report: ExperimentReport, directory: string, callSeconds: number): Promise<string> {
   const pictures = await Promise.all(
     report.pictures.map(async picture => ({

@@ -59,7 +59,7 @@ export function registerGateway(program: Command): void {
     .option('--ttl-hours <n>', 'hours after which a session ends by itself', wholeNumber(1, 720), 24)
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print one JSON line with the address and the run')
-    .option('--run <id>', 'name of the run; one that exists is gone on with (default: gateway and time)')
+    .option('--run <id>', 'name of the run; a run that exists is continued (default: gateway and time)')
   withBus(command).action(async (recipe: string | undefined, options: GatewayCommandOptions) => {
     process.exitCode = await serve(recipe, options)
   })
@@ -124,7 +124,7 @@ function announce(url: string, run: string, resume: boolean, options: GatewayCom
   if (options.json) process.stdout.write(`${JSON.stringify({ type: 'gateway', url, run, resumed: resume })}\n`)
   const key = options.keyFile === undefined ? 'any-text' : "a session's key"
   const lines = [
-    `gateway ${url}, run ${run}${resume ? ' (gone on with)' : ''}`,
+    `gateway ${url}, run ${run}${resume ? ' (continued)' : ''}`,
     `  OPENAI_BASE_URL=${url}/v1  OPENAI_API_KEY=${key}`,
     `  ANTHROPIC_BASE_URL=${url}  ANTHROPIC_API_KEY=${key}`,
     `look at a session  npx troupe replay ls --run ${run}${placeOptions(options)}`,

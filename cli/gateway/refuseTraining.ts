@@ -13,7 +13,7 @@ export async function refuseTraining(journal: Pick<Journal, 'offsets'>, run: str
   throw new TroupeError('gateway.run_in_training', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' belongs to troupe train or troupe rollout, whose rollouts a gateway of its own would take away`,
-    hint: 'give another --run; agents that a run itself starts are the section `agent` of its recipe (docs/gateway.md)',
+    message: `run '${run}' belongs to troupe train or troupe rollout; a second gateway would take its partition over, and its own decisions would no longer count`,
+    hint: 'give another --run; for agents that the run itself starts, use the section `agent` of its recipe (docs/gateway.md)',
   })
 }

@@ -2,7 +2,8 @@
  * The tools of `troupe mcp`: each is one command of the command line over a log.
  *
  * in   arguments that fit the tool's schema        out  the words of the command
- * Invariant: a value of a client is a positional after `--` or stands in `--name=value`, so that it can name no other option.
+ * Invariant: a value of a client is a positional after `--` or stands in `--name=value`, so that it can name no other
+ * option.
  */
 import { z } from 'zod'
 

@@ -18,7 +18,7 @@ export const withCode = (command: Command): Command =>
     )
     .option(
       '--preload <groups>',
-      'modules to import before a program comes, in groups (a,b+c); std: none (default: numpy,mpmath+sympy,networkx+scipy)',
+      'modules that warm interpreters import in advance: groups a,b+c, each on top of the groups before it; std: none (default: numpy,mpmath+sympy,networkx+scipy)',
       groups,
     )
 

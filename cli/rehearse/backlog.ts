@@ -11,8 +11,8 @@ export interface Backlog {
   /** Pass it as the run's metrics registry. */
   readonly metrics: MetricsRegistry
   /**
-   * Returns the longest time in ms that a message handled since the last call waited in its mailbox. If none was handled,
-   * returns the previous result while messages wait, else 0.
+   * Returns the longest time in ms that a message handled since the last call waited in its mailbox. If none was
+   * handled, returns the previous result while messages wait, else 0.
    */
   waitMs(): number
   readonly deepest: { readonly actor: string; readonly messages: number }
@@ -39,7 +39,8 @@ export function watchBacklog(): Backlog {
         waiting += value
         if (value > deepest.messages) deepest = { actor: labels.actor ?? '', messages: value }
       }
-      // A message's wait is known only once it is handled: while an actor works on one for long, the previous wait stands.
+      // A message's wait is known only once it is handled: while an actor works on one for long, the previous wait
+      // stands.
       before = latest ?? (waiting > 0 ? before : 0)
       latest = undefined
       return 1000 * before

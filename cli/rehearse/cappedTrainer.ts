@@ -4,7 +4,8 @@
  * in   the trainer's calls        out  the same calls, with shorter sequences; how many tokens were left out
  * The learner reads and assembles the batch whole before this trainer shortens it. The small model still costs about 20
  * µs a token on two cores, so a whole batch of the paper (33 million tokens) would take too long.
- * Invariant: the number of sequences, their groups and their advantages stay; each sequence keeps at least one sampled token.
+ * Invariant: the number of sequences, their groups and their advantages stay; each sequence keeps at least one sampled
+ * token.
  */
 import type { Trainer, TrainSequence } from '../../backends/trainer/trainer'
 
@@ -29,7 +30,9 @@ export function cappedTrainer<T extends Trainer>(trainer: T, mostTokens: number,
   }
 }
 
-/** Cuts a sequence to `mostTokens` tokens (at least 2), from the token before the first sampled one, which predicts it. */
+/**
+ * Cuts a sequence to `mostTokens` tokens (at least 2), from the token before the first sampled one, which predicts it.
+ */
 function firstSampled(sequence: TrainSequence, mostTokens: number): TrainSequence {
   const { tokens, mask, engineLogprobs } = sequence
   if (tokens.length <= mostTokens) return sequence

@@ -56,7 +56,9 @@ const adjustMs = 100
  * falls; while they wait less than half of it, the speed rises. A turn of the paper's lengths takes about a minute.
  */
 const allowedWaitMs = 1000
-/** Factors on the speed, applied every `adjustMs`, when it falls and when it rises; it never falls below `lowestSpeed`. */
+/**
+ * Factors on the speed, applied every `adjustMs`, when it falls and when it rises; it never falls below `lowestSpeed`.
+ */
 const slower = 0.7
 const faster = 1.15
 const lowestSpeed = 0.05

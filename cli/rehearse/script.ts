@@ -3,10 +3,10 @@
  *
  * in   a request for a turn        out  the turn's tokens, as many as a trained model samples, and their text
  * Lengths are distributed as in the simulator's loads (kernels/simulator/workload.ts), with a mean of half the response
- * budget. Every turn but the last ends with a tool call, one in eight of which fails; the last ends with an answer. Groups
- * differ in their share of right answers, so that some are all right or all wrong and are filtered.
- * Invariant: a turn's tokens follow from its trajectory, its number and the budget of its group's first request, so that
- * a turn that is asked again gets the same tokens.
+ * budget. Every turn but the last ends with a tool call, one in eight of which fails; the last ends with an answer.
+ * Groups differ in their share of right answers, so that some are all right or all wrong and are filtered.
+ * Invariant: a turn's tokens follow from its trajectory, its number and the budget of its group's first request, so
+ * that a turn that is asked again gets the same tokens.
  */
 import type { GenerateRequest } from '../../backends/engines/engine'
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -83,7 +83,9 @@ function filesLines({ same, a, b, differences }: NonNullable<ReturnType<typeof f
   const name = (snapshot: string | null) => (snapshot === null ? "the task's own" : snapshot.slice(0, 12))
   const head = `files differ: A ${name(a)}, B ${name(b)}`
   if (differences === undefined)
-    return [`${head}; ${a === null || b === null ? 'one has changed none' : 'this machine has not both snapshots'}`]
+    return [
+      `${head}; ${a === null || b === null ? 'one trajectory changed no file' : 'this machine lacks one of the snapshots'}`,
+    ]
   const marks = ({ a: left, b: right }: FileDifference) =>
     left === 'absent' ? 'B alone' : right === 'absent' ? 'A alone' : 'both'
   return [

@@ -1,7 +1,7 @@
 /**
- * `troupe replay entropy TARGET|--all` (a trajectory, a group or a step): prints the tokens at which the model was least
- * sure (arXiv 2508.20722 §5.4), and what share of them is among the first 10 tokens after a tool response; with --html, a
- * page of one trajectory with those tokens marked.
+ * `troupe replay entropy TARGET|--all` (a trajectory, a group or a step): prints the tokens at which the model was
+ * least sure (arXiv 2508.20722 §5.4), and what share of them is among the first 10 tokens after a tool response; with
+ * --html, a page of one trajectory with those tokens marked.
  */
 import type { Command } from 'commander'
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'

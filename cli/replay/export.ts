@@ -1,6 +1,6 @@
 /**
- * `troupe replay export`: writes trajectories for other programs: JSON lines, tables, HTML pages, a fixture, or fine-tuning
- * data. The output goes to stdout or to --out; pages of several trajectories go to a directory.
+ * `troupe replay export`: writes trajectories for other programs: JSON lines, tables, HTML pages, a fixture, or
+ * fine-tuning data. The output goes to stdout or to --out; pages of several trajectories go to a directory.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -33,7 +33,9 @@ interface ExportOptions extends ReadOptions {
   readonly kept?: boolean
 }
 
-/** Upper bound on the trajectories of one page with its data inside: at about 15 KB each, a browser opens it at once. */
+/**
+ * Upper bound on the trajectories of one page with its data inside: at about 15 KB each, a browser opens it at once.
+ */
 const mostInPage = 1000
 
 export function registerExport(replay: Command): void {

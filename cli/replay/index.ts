@@ -1,6 +1,6 @@
 /**
  * `troupe replay`: registers the commands that answer questions about a run from its log. None of them changes that
- * log; `fork`, `import` and `salvage` write a new run. Only the modules of the named command are loaded; `--help` loads all.
+ * log; `fork`, `import` and `salvage` write a new run. Loads only the modules of the named command; `--help` loads all.
  */
 import type { Command } from 'commander'
 

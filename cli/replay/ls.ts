@@ -82,7 +82,7 @@ async function pauseOf(recorded: RecordedRun): Promise<string | undefined> {
   }
   if (since === undefined) return undefined
   const why = since.reason === '' ? '' : ` (${escapeForTerminal(since.reason)})`
-  return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to go on: npx troupe control ${recorded.run} resume`
+  return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to continue: npx troupe control ${recorded.run} resume`
 }
 
 const titles = [

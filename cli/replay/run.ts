@@ -76,7 +76,7 @@ function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, targe
     [askedAgain, 'asked again after a restart'],
     [repeated, 'recorded twice, counted once'],
     [fenced, 'of former owners, passed over'],
-    [given, 'put there by a fork or an import, not compared'],
+    [given, 'copied by a fork or an import, not compared'],
     [inFlight.length, 'not in the log yet at its end'],
   ] as const
   const notes = asides.filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`)

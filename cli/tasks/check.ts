@@ -43,7 +43,7 @@ export function registerCheck(tasks: Command): void {
   tasks
     .command('check')
     .description('read task directories; say what they need and what a driver cannot give')
-    .argument('<directories...>', 'task directories, or directories of them')
+    .argument('<directories...>', 'task directories, or directories that contain task directories')
     .option(
       '--driver <name>',
       `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: what fits the image`,

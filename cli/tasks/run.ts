@@ -1,9 +1,10 @@
 /**
- * `troupe tasks run DIR…`: starts each task, runs its oracle solution (or nothing), then its verifier, and prints the reward.
+ * `troupe tasks run DIR…`: starts each task, runs its oracle solution (or nothing), then its verifier, and prints the
+ * reward.
  *
  * in   task directories        out  a line a task; with --json a JSON line
- * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an empty
- * solution. Nothing is left of a task's environment, also after a signal.
+ * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an
+ * empty solution. Nothing is left of a task's environment, also after a signal.
  */
 import { join } from 'node:path'
 import type { Command } from 'commander'
@@ -44,12 +45,14 @@ const solved = 1
 export function registerRun(tasks: Command): void {
   tasks
     .command('run')
-    .description("run tasks with their oracle solution and their verifier; exit code 1 if one's reward is not 1")
-    .argument('<directories...>', 'task directories, or directories of them')
+    .description(
+      'run tasks with their oracle solution and their verifier; exit code 1 if a task fails or its reward is not 1 (with --agent empty: not below 1)',
+    )
+    .argument('<directories...>', 'task directories, or directories that contain task directories')
     .option('--driver <name>', 'local, oci or docker; default: local or oci, as fits the image')
     .option(
       '--agent <name>',
-      `${agents.join(', ')}: what acts before the verifier; empty must not be rewarded`,
+      `${agents.join(', ')}: runs before the verifier; oracle is the task's own solution, empty does nothing`,
       'oracle',
     )
     .option('--env <name>', 'variable of this process that tasks may read (repeatable)', repeatable, [])

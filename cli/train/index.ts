@@ -72,7 +72,7 @@ export function registerTrain(program: Command): void {
     )
     .option(
       '--from-checkpoint <name>',
-      'with --resume: go on from this checkpoint; the steps since are computed again from the log',
+      'with --resume: continue from this checkpoint; the steps after it are computed again from the log',
     )
     .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
     .option('--estimate-only', 'with --dry-run: print the estimate alone, without making the step')

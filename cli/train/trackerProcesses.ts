@@ -108,7 +108,10 @@ function startTracker(
     if (code !== 0) say(`tracker ${to}: it lacks the last points; \`${again}\` adds them`)
   }
 
-  /** Ends the process. Returns its exit code, or that of the latest one if none runs; null if it was killed or not started. */
+  /**
+   * Ends the process. Returns its exit code, or that of the latest one if none runs; null if it was killed or not
+   * started.
+   */
   async function endOf(running: ChildProcess | undefined): Promise<number | null> {
     if (running === undefined) return latest
     const ended = new Promise<number | null>(resolve => {

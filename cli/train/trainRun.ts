@@ -2,7 +2,8 @@
  * Runs a recipe to its end, or takes one role of a run, for `troupe train` and `troupe rollout`.
  *
  * in   a loaded recipe, the command's options and overrides        out  the exit code; what the view prints
- * Invariant: this file and what it imports are loaded only once a run begins, so that refusals and estimates come at once.
+ * Invariant: this file and what it imports are loaded only once a run begins, so that refusals and estimates come at
+ * once.
  */
 import { checkFileEngine } from '../../actors/inference/fileEngine'
 import { joinRun } from '../../actors/run/joinRun'

@@ -38,9 +38,9 @@ const redrawMs = 100
 const coldStartEveryMs = 30_000
 const shownRefused = 5
 const orderSays: Readonly<Record<ControlOrder, string>> = {
-  pause: 'begins no turn, draw or step',
-  resume: 'goes on',
-  drain: 'ends once the steps that are drawn are over',
+  pause: 'starts no turn and no step, and requests no rollouts',
+  resume: 'continues',
+  drain: 'ends once the steps whose rollouts are requested already are over',
   abort: 'ends now',
 }
 const clockMs = 1000
@@ -129,7 +129,8 @@ export function trainView(options: TrainViewOptions) {
     /** Reports that the run obeys an order of `troupe control`, or that a resumed run is still paused. */
     order({ order, reason }: ControlObeyed) {
       const why = reason === '' ? '' : ` (${escapeForTerminal(reason)})`
-      const goOn = order === 'pause' ? `; to go on: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
+      const goOn =
+        order === 'pause' ? `; to continue: npx troupe control ${options.run} resume${options.place ?? ''}` : ''
       say(`${order}${why}: the run ${orderSays[order]}${goOn}`)
     },
     /** Counts a reward that failed; the summary at the end lists the counted kinds, the most frequent first. */
@@ -250,7 +251,7 @@ export function trainView(options: TrainViewOptions) {
       out(`peak memory               ${Math.round(cpu.peakMib)} MiB`)
       out(`look at it                npx troupe replay ls --run ${summary.run}${place}`)
       if (resumedBy === undefined || (summary.outcome === 'done' && !isShort)) return
-      out(`go on with                ${resumedBy}${isShort ? ` --steps ${recipeSteps}` : ''}`)
+      out(`continue with             ${resumedBy}${isShort ? ` --steps ${recipeSteps}` : ''}`)
     },
     close() {
       clearInterval(clock)

@@ -1,7 +1,7 @@
 /**
  * Streams a run's new facts as server-sent events.
  *
- * in   an opened run, the cursor to go on from        out  events; each one's id is the cursor after it
+ * in   an opened run, the cursor to continue from        out  events; each one's id is the cursor after it
  * Invariant: facts between two ids are exactly those of the event in between, so a reader that reconnects with the last
  * id it saw misses none and gets none twice. A reader that does not read stops the polling (backpressure), not the
  * server.

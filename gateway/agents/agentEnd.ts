@@ -1,7 +1,8 @@
 /**
- * Decides how a rollout ended, once its agent's program has ended, and finds the rollout's reward.
+ * Decides the outcome of a rollout once its agent's program has ended, and finds the rollout's reward.
  *
- * in   the program's end, what the session was told and refused, the recipe's source of rewards
+ * in   how the program ended, the outcome that the agent reported, the limit for which a call was refused, the recipe's
+ *      source of rewards
  * out  outcome and reason of `rollout.finished`; the facts of the reward
  * Invariant: a rollout whose agent crashed, or was killed at its deadline, has failed: it gets no reward, so it is no
  * negative example. If the agent ended before its deadline, and a call was refused because the rollout's turns or
@@ -33,8 +34,8 @@ export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding
 
 /**
  * Returns the facts of a reward that no grader gives, to be appended after `rollout.finished`: the result of the
- * program `agent.check`, or `reward.failed` if the agent itself had to give a reward and did not. None if the agent has
- * given it.
+ * program `agent.check`, or `reward.failed` if the agent itself had to give a reward and did not. Returns no fact if
+ * the agent gave the reward itself.
  */
 export async function ownReward(
   session: SessionState,

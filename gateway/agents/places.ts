@@ -1,6 +1,6 @@
-/** Gives places to agents: at most `most` run at once, the others wait in their order. */
+/** Limits the number of concurrent agents: at most `most` hold a place, the others wait in the order of their calls. */
 export interface Places {
-  /** Resolves when the caller has a place, with the function that gives it back. @throws the signal's reason */
+  /** Waits for a free place. Resolves with the function that frees it again. @throws the signal's reason */
   take(signal: AbortSignal): Promise<() => void>
 }
 
@@ -12,7 +12,7 @@ export function places(most: number): Places {
     if (next === undefined) taken--
     else next()
   }
-  /** Makes the function that gives one place back; its second call does nothing. */
+  /** Makes the function that frees one place; its second call does nothing. */
   const giveBack = () => {
     let isGiven = false
     return () => {

@@ -1,11 +1,11 @@
 /**
- * The agents of a run: starts a gateway inside the run, and for each rollout a program that leads it.
+ * Runs the agents of a run: starts a gateway inside the run, and for each rollout an agent program, which calls the
+ * model through that gateway. The program, not Troupe's coordinator, then decides the rollout's turns (it leads it).
  *
- * in   requests to lead a rollout or to dismiss its agent
+ * in   requests to start an agent for a rollout (lead) or to end it (dismiss)
  * out  session.opened, the calls' facts; at the end rollout.finished, and the reward or answer.verify
- * Invariant: one agent leads a rollout at a time; it has a key of its own, a directory of its own, and ends with this
- * process. If this process ends first, the rollout begins again with another opening, and its earlier calls do not
- * count.
+ * Invariant: a rollout has one agent at a time, with a key and a directory of its own, which ends with this process. If
+ * this process ends first, the rollout's session is opened again for a new agent, and the earlier calls do not count.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -147,14 +147,14 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
     }
   }
 
-  /** Leads a rollout after `before`, the end of the agent that an earlier owner asked for. */
+  /** Runs an agent for a rollout once `before` has settled: the end of the agent that an earlier owner requested. */
   async function leadAfter(before: Promise<unknown> | undefined, asked: LeadRequest, stop: AbortSignal) {
     await before?.catch(() => {})
     try {
       return await lead(asked, stop)
     } catch (thrown) {
       if (stop.aborted) return undefined
-      log.warn({ err: asError(thrown), trajectory: asked.request.trajectory }, 'an agent could not be led')
+      log.warn({ err: asError(thrown), trajectory: asked.request.trajectory }, 'the agent of a rollout failed')
       throw thrown
     }
   }
@@ -167,7 +167,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
       }
       const { trajectory } = request.request
       const before = leading.get(trajectory)
-      before?.stop.abort(new Error('another agent leads the rollout'))
+      before?.stop.abort(new Error('another agent was started for the rollout'))
       const stop = new AbortController()
       const onAbort = () => stop.abort(signal.reason)
       signal.addEventListener('abort', onAbort, { once: true })

@@ -1,5 +1,5 @@
 /**
- * Renders conversations that other programs lead: whole ones, and what follows a turn that the model sampled.
+ * Renders conversations of agents: a whole conversation, or the messages that follow a turn that the model sampled.
  *
  * in   canonical messages, tools        out  token ids, which end with the template's generation prompt
  * Invariant: a turn of the model is rendered as the text that it sampled. A continuation gives the same text as a
@@ -69,7 +69,8 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
       const { text: whole, tokens } = await renderer.prompt([asked, turn(probe), ...messages], [])
       const end = whole.indexOf(probe) + probe.length
       if (end < probe.length || !whole.startsWith(stop, end)) return undefined
-      // The tokens after a special token do not depend on what stands before it, so those of the rendering can be taken.
+      // The tokens after a special token do not depend on what stands before it, so those of the rendering can be
+      // taken.
       if (headTokens !== undefined && whole.startsWith(head) && tokens[headTokens.length - 1] === headTokens.at(-1))
         return tokens.slice(isEnded ? headTokens.length : headTokens.length - 1)
       return renderer.encode(whole.slice(isEnded ? end + stop.length : end))

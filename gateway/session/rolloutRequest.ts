@@ -1,8 +1,8 @@
 /**
- * The fact that begins a session which somebody opened through the gateway: a rollout of the run.
+ * Makes the `rollout.requested` of a session that a client opened through the gateway: each session is a rollout.
  *
- * in   its place in a group, the task, the gateway's limits and sampling        out  `rollout.requested`
- * Invariant: it has no prompt, since the agent makes its own.
+ * in   the session's place in a group, the task, the gateway's limits and sampling        out  `rollout.requested`
+ * Invariant: the fact has no prompt, since the agent makes its own.
  */
 import type { RolloutRequested } from '../../messages/facts'
 import { policyVersion, taskId, trajectoryId } from '../../messages/ids'

@@ -193,7 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.fork_server")
     parser.add_argument("socket", help="path of the unix socket to listen on")
     parser.add_argument("--parent", type=int, required=True, help="pid of the parent, whose death ends this process")
-    parser.add_argument("--title", default="", help=f"{TITLE_BYTES} bytes of room for the command lines of the processes")
+    parser.add_argument("--title", default="", help=f"padding of {TITLE_BYTES} bytes, over which forked processes write their own command lines")
     given = parser.parse_args()
     end_with_parent(given.parent)
     set_library_variables()

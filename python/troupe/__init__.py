@@ -5,8 +5,8 @@
     run.steps().plot(x="step", y="passAt1")
     run.turns(to="arrow")                               # pandas (default), arrow, or rows: a list of dicts
 
-A run may be live: every call reads the log as it is then. Recipes, rewards and tools are plain Python functions in a file:
-`troupe init --python`, then `troupe.train("recipe.py")`.
+A run may still be in progress: every call reads the log as it is at that time. Recipes, rewards and tools can be plain
+Python functions in one file: `troupe init --python`, then `troupe.train("recipe.py")`.
 """
 
 from .log import Run, run, runs

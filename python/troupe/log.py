@@ -1,7 +1,7 @@
 """Reads runs from a log, finished or live, into pandas or Arrow.
 
-In: a bus address (default: $TROUPE_BUS, else lmdb:.troupe), a run's name. Out: tables with the columns of docs/python.md.
-The log is read by the `troupe` command in a process of its own, so that nothing here can harm a run.
+In: a bus address (default: $TROUPE_BUS, else lmdb:.troupe), a run's name. Out: tables with the columns of
+docs/python.md. The `troupe` command reads the log in a process of its own, so that nothing here can harm a run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Run:
-    """One run in a log. `info`: state, recipe, step, passAt1, startedAt … when this object was made."""
+    """One run in a log. `info`: state, recipe, step, passAt1, startedAt … as of the time when this object was made."""
 
     def __init__(self, name: str, bus: str | None = None, info: Row | None = None) -> None:
         self.name = name

@@ -13,7 +13,8 @@ from .log import Run
 
 
 def train(recipe: str, *options: str, bus: str | None = None) -> Run:
-    """Trains to the end and returns the run; progress goes to stderr. `options`: as for `troupe train`, such as "--steps", "3".
+    """Trains to the end and returns the run; progress goes to stderr. `options`: options of `troupe train`, such as
+    "--steps", "3".
 
     Raises TroupeError if the run fails. Ctrl-C drains the run, as on the command line.
     """

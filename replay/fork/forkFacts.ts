@@ -87,17 +87,14 @@ export function forkFacts(plan: TurnFork): ForkFacts {
   return { facts, lineage }
 }
 
-/**
- * @throws TroupeError replay.captured for a session of the gateway: its tools are in the program of the agent that led
- * it
- */
+/** @throws TroupeError replay.captured for a session of the gateway: its tools run in the agent's own program */
 export function refuseCaptured(parent: Trajectory): void {
   if (callFactsIn(parent).length === 0) return
   const fork = `/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork`
   throw replayError(
     'captured',
-    `${parent.id} was led by an agent through the gateway, whose tools only the agent has`,
-    `fork it at its gateway (npx troupe gateway --run RUN goes on with its run): curl -X POST URL${fork} -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
+    `${parent.id} is a session of an agent that called the gateway; only that agent has its tools`,
+    `fork it at its gateway (npx troupe gateway --run RUN continues its run): curl -X POST URL${fork} -d '{"call_id": CALL}', and run the agent with the key that this prints (docs/gateway.md)`,
   )
 }
 

@@ -101,8 +101,7 @@ export class Answers {
       if (!counts) rollout.ignored.set('reward', place)
       return counts
     }
-    // In a session that an agent leads, the calls are facts of their own, and the turns that answer them come in any
-    // order.
+    // In an agent's session the agent's calls are facts of their own, and the turns that answer them come in any order.
     if ((fact as Fact).type === 'session.opened') rollout.isLed = true
     if (rollout.isLed && fact.type.startsWith('turn.')) return false
     if (isDecision && isCurrent) this.judge(fact, rollout, place)

@@ -58,7 +58,7 @@ const usualEveryMs = 1000
 const usualPatienceMs = 30_000
 /** Longest time between two tries, ms. */
 const longestWaitMs = 30_000
-/** Number of points waiting for the tracker from which on the log is not read further. */
+/** Upper bound on the points that wait for the tracker: while so many wait, the log is not read further. */
 const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
 const counted: ReadonlySet<string> = new Set([

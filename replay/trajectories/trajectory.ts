@@ -153,7 +153,7 @@ function take(folding: Folding, entry: Entry, fact: TrajectoryFact | CallFact, a
   if (isCallFact(fact)) {
     folding.rollout = evolveRollout(folding.rollout, fact, at)
     folding.trajectory.entries.push(entry)
-    // Calls of an earlier opening do not count.
+    // A session that is opened again starts anew: its earlier calls do not count.
     if (fact.type === 'session.opened') folding.trajectory.texts.length = 0
     if (fact.type === 'call.finished' && fact.finish !== 'failed') folding.trajectory.texts.push(fact.text)
     return

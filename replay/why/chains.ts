@@ -23,7 +23,7 @@ export type WaitFor =
   | 'optimizer step'
   | 'cold start'
   | 'draw of groups'
-  | 'order to go on'
+  | 'order to resume'
   | 'disk space'
   | 'process'
 
@@ -139,7 +139,7 @@ function unassigned(evidence: Evidence, who: Answerers, minVersion: number): rea
   const present = [...evidence.engines].filter(([, e]) => e.joined !== null && e.left === null)
   if (scheduler.state === 'gone' || scheduler.state === 'down') return [scheduler]
   if (evidence.paused !== null) {
-    const says = 'it assigns nothing while the pause of a person holds'
+    const says = 'it assigns nothing while the run is paused'
     return [
       { ...scheduler, says },
       { kind: 'person', name: 'a person', says: 'paused the run', last: evidence.paused.event, state: 'paused' },

@@ -46,7 +46,7 @@ function pauseWaits({ paused }: Evidence): readonly Wait[] {
   const { value: reason, event } = paused
   const says = `paused it${reason === '' ? '' : `: ${reason}`}`
   return [
-    wait('order to go on', 'run', event.at, [
+    wait('order to resume', 'run', event.at, [
       factLink(event),
       { kind: 'person', name: 'a person', says, last: event, state: 'paused' },
     ]),

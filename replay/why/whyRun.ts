@@ -22,7 +22,7 @@ import { type Explanation, explain, type Subject } from './explain'
 import { gatherEvidence } from './gatherEvidence'
 import { type RunStanding, runStanding } from './outcome'
 
-/** Topics with commands and statuses that chains name. */
+/** Topics of the commands and statuses that appear in a chain of waits, beside facts. */
 const commandTopics = ['turns', 'assignments', 'tool-calls', 'inboxes', 'verifications'] as const
 /** Number of the latest `telemetry` records in which the engines' statuses are looked for. */
 const latestStatuses = 4096

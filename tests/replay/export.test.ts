@@ -101,7 +101,7 @@ test('what was exported is imported as a run of its own that verifies and export
   const plain = ({ run: _, trainedIn: __, loss: ___, ...rest }: ExportedTrajectory) => rest
   expect(again.map(plain)).toEqual(before.map(plain))
   const ran = (await replay('run', '--all', '--run', 'copy', '--bus', other)).stdout
-  expect(ran).toMatch(/: 0 decisions are as recorded \(\d+ put there by a fork or an import, not compared\)/)
+  expect(ran).toMatch(/: 0 decisions are as recorded \(\d+ copied by a fork or an import, not compared\)/)
   const twice = await replay('import', file, '--as', 'copy', '--bus', other)
   expect(twice).toMatchObject({ code: 2, stderr: expect.stringContaining("run 'copy' exists already") })
 })

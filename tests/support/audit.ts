@@ -1,5 +1,6 @@
 /**
- * Audits a run's log: counts the turns, rollouts and steps that the coordinator's fold accepts, and those that it ignores.
+ * Audits a run's log: counts the turns, rollouts and steps that the coordinator's fold accepts, and those that it
+ * ignores.
  *
  * in   the journal of a run that has ended
  * out  counts; the ids of turns that were accepted twice and of rollouts that never finished; steps in the log's order
@@ -25,7 +26,7 @@ export interface Audit {
   readonly lost: readonly TrajectoryId[]
   /** Number of rollouts that finished as `failed`. */
   readonly failed: number
-  /** Their reasons, in the log's order. */
+  /** Reasons of the failed rollouts, in the log's order. */
   readonly failedBecause: readonly string[]
   /** Number of facts that owners, learners and curricula wrote after another had replaced them. */
   readonly fenced: number

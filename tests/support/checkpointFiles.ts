@@ -1,4 +1,6 @@
-/** Writes directories in the form of a trainer's checkpoints, with every kind of file and a manifest, without a trainer. */
+/**
+ * Writes directories in the form of a trainer's checkpoints, with every kind of file and a manifest, without a trainer.
+ */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,9 +1,10 @@
 /**
- * A small quickstart on lmdb whose child processes are killed so many times each, from its start-up on, and what its log
- * came to.
+ * Runs a small quickstart on lmdb, kills its child processes a given number of times per kind from its start on, and
+ * reads the result from its log.
  *
- * in   a directory, how often, a seed, how many steps        out  the kills by kind, the run's end, its audit, `replay verify`
- * Invariant: the run is paced until all kills are over, so that it cannot end before; it ends by itself.
+ * in   a directory, the number of kills, a seed, the number of steps
+ * out  the kills by kind, the run's end, its audit, the result of `replay verify`
+ * Invariant: the run's reward is slow until all kills are over, so that the run cannot end earlier; it ends by itself.
  */
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -24,7 +25,7 @@ export interface ChildrenKilledOptions {
   readonly times: number
   readonly seed: number
   readonly steps: number
-  /** Kinds to kill; default: every kind that does not take others with it. */
+  /** Kinds to kill. Default: all kinds whose death does not kill children of other kinds. */
   readonly kinds?: readonly ChildKind[]
   readonly say?: (text: string) => void
 }
@@ -34,7 +35,7 @@ export interface ChildrenKilled {
   readonly code: number | null
   readonly stderr: string
   readonly audit: Audit
-  /** Rollouts that got no reward. */
+  /** Number of rollouts whose grading failed (`reward.failed`). */
   readonly unrewarded: number
   readonly telemetry: readonly Message[]
   /** What `replay verify` printed, and its exit code. */
@@ -67,7 +68,7 @@ export async function childrenKilled(options: ChildrenKilledOptions): Promise<Ch
     const early = running.done.then(({ code, stderr }) => {
       throw new Error(`the run ended with ${code} before all children were killed: ${stderr.slice(-2000)}`)
     })
-    early.catch(() => {}) // it also rejects when all is over
+    early.catch(() => {}) // it also rejects at the run's regular end, when nothing awaits it any more
     const kills = await Promise.race([killing, early])
     say('no more kills')
     rmSync(pace)
@@ -90,7 +91,7 @@ export async function childrenKilled(options: ChildrenKilledOptions): Promise<Ch
   }
 }
 
-/** Lists what is wrong with a run after the kills; nothing if it lost and doubled nothing. */
+/** Lists the errors of a run after the kills; empty if the run lost and repeated nothing. */
 export function wrongAfterKills(result: ChildrenKilled, { times, steps }: ChildrenKilledOptions): readonly string[] {
   const wrong: string[] = []
   const all = Array.from({ length: steps }, (_, at) => at + 1).join()

@@ -1,10 +1,12 @@
 /**
- * Reads the compose files as Compose does: substitutes variables, merges files, leaves out services of inactive profiles.
+ * Reads the compose files as Compose does: substitutes variables, merges files, leaves out services of inactive
+ * profiles.
  *
- * in   the text of an .env file: variables, COMPOSE_FILE, COMPOSE_PROFILES; default: empty, and then all profiles are active
+ * in   the text of an .env file: variables, COMPOSE_FILE, COMPOSE_PROFILES; default: empty, and then all profiles are
+ * active
  * out  services, volumes, the variables that the files use
- * Invariant: every variable in the files has a default (`:-`) or is required (`:?`); anything else throws, as does a required
- * variable without a value.
+ * Invariant: every variable in the files has a default (`:-`) or is required (`:?`); anything else throws, as does a
+ * required variable without a value.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,9 +1,11 @@
 /**
  * A Docker engine and Compose 2 for tests: those of the machine, or an engine that is started for the test.
  *
- * in   DOCKER_HOST, or the default socket; TROUPE_TEST_DOCKERD=DIR: start `dockerd` (root) with its data in DIR, where none answers
+ * in   DOCKER_HOST, or the default socket; TROUPE_TEST_DOCKERD=DIR: start `dockerd` (root) with its data in DIR, where
+ * none answers
  * out  `docker` command lines, what they print; the reason why there is none
- * Invariant: an engine that was started here is ended by its pid. Nothing is removed but the project's own containers and volumes.
+ * Invariant: an engine that was started here is ended by its pid. Nothing is removed but the project's own containers
+ * and volumes.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -19,7 +21,10 @@ const env: NodeJS.ProcessEnv = { ...process.env }
 
 const answers = () => spawnSync('docker', ['info'], { env, stdio: 'ignore', timeout: 20_000 }).status === 0
 
-/** Says why this machine has no engine or no Compose 2; undefined: both are there. Starts an engine where that is asked for. */
+/**
+ * Says why this machine has no engine or no Compose 2; undefined: both are there. Starts an engine where that is asked
+ * for.
+ */
 export function dockerMissing(): string | undefined {
   if (spawnSync('docker', ['--version'], { stdio: 'ignore' }).status !== 0) return 'no docker command on the path'
   if (!answers()) {

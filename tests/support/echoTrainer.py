@@ -1,7 +1,8 @@
-"""A trainer that computes nothing: it parses command line and options by the real trainer's code, and returns them.
+"""A trainer that computes nothing: it parses its command line and its calls' options with the real trainer's code, and
+returns them.
 
-In: the command line of troupe_policy.server. Out, as JSON: the parsed command line in Describe's `model`, the parsed options in
-the error message of Sft and Step.
+In: the command line of troupe_policy.server. Out, as JSON: the parsed command line in Describe's `model`, the parsed
+options in the error message of Sft and Step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-/** A process that owns environments of a driver, and what a Docker engine has of environments. */
+/** Starts a process that owns environments of a driver, and lists the containers of environments in a Docker engine. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { Engine, engineAddress } from '../../environments/docker/engine'
 import type { DriverName, EnvironmentSpec } from '../../environments/drivers/driver'
 
-/** Starts a process whose run `killed` starts two environments, with the command `sleep 4711` in each. */
+/** Starts a process that starts two environments under the run name `killed` and runs `sleep 4711` in each. */
 export async function environmentOwner(
   name: DriverName,
   directory: string,

@@ -1,6 +1,7 @@
 /**
- * A small server that answers as vLLM 0.32 does, but strictly: it refuses a generation request that lacks a field. A test can
- * replace each reply, also by faults that a real server cannot be made to show. While paused it generates nothing.
+ * A small server that answers as vLLM 0.32 does, but strictly: it refuses a generation request that lacks a field. A
+ * test can replace each reply, also by faults that a real server cannot be made to show. While paused it generates
+ * nothing.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,8 +1,9 @@
 /**
- * Computes reference log-probabilities with transformers in float32, which engines' log-probabilities are compared with; and
- * makes copies of a model with other weights.
+ * Computes reference log-probabilities with transformers in float32, which engines' log-probabilities are compared
+ * with; and makes copies of a model with other weights.
  *
- * in   a model directory, contexts and the tokens that follow them        out  log p of each token, one forward pass a context
+ * in   a model directory, contexts and the tokens that follow them
+ * out  log p of each token, one forward pass a context
  * Invariant: the reference uses transformers and torch only, no code of troupe_policy.
  */
 import { execFileSync } from 'node:child_process'

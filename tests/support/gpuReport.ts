@@ -1,5 +1,6 @@
 /**
- * Formats the results of the smoke run on a device as a Markdown page: the device and its versions, a row for each figure.
+ * Formats the results of the smoke run on a device as a Markdown page: the device and its versions, a row for each
+ * figure.
  *
  * in   lines of policy/smoke        out  Markdown
  */

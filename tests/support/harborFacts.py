@@ -1,6 +1,7 @@
 """Reads task directories with Harbor's own loader and prints what it found, for tests/containers/harbor.test.ts.
 
-in   standard input: a JSON list of tasks, each a map of file names to texts        out  a JSON list: facts, or {"refused": …}
+in   standard input: a JSON list of tasks, each a map of file names to texts
+out  a JSON list with one entry for each task: what the loader found, or {"refused": …}
 """
 
 import json

@@ -1,9 +1,10 @@
 /**
  * A language model for servers in tests: its state is a hash of the weights and of all tokens before.
  *
- * in   a directory's weights, tokens        out  a distribution over the vocabulary; the state, which a KV cache would hold
- * Invariant: the state depends on the weights and on every token before it, so an engine that keeps its cache beyond a change
- * of weights returns other logprobs. Everything is deterministic.
+ * in   a directory's weights, tokens
+ * out  a distribution over the vocabulary; the state, which a KV cache would hold
+ * Invariant: the state depends on the weights and on every token before it, so an engine that keeps its cache beyond a
+ * change of weights returns other logprobs. Everything is deterministic.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -12,7 +13,9 @@ import type { Continued } from './forward'
 
 export const vocabulary = 320
 
-/** Returns the weights of a directory as one number. Throws if it has no weights, or a file that begins with `broken`. */
+/**
+ * Returns the weights of a directory as one number. Throws if it has no weights, or a file that begins with `broken`.
+ */
 export function weightsOf(directory: string): number {
   const files = readdirSync(directory).filter(name => name.endsWith('.safetensors'))
   if (files.length === 0) throw new Error(`Cannot find any model weights with \`${directory}\``)
@@ -60,8 +63,8 @@ export interface SamplingRule {
 }
 
 /**
- * Samples a token. `draw` in [0, 1) chooses among the tokens that the rule keeps, ordered from the likeliest on. The returned
- * log p is that of the temperature alone, before top-p, top-k and min-p.
+ * Samples a token. `draw` in [0, 1) chooses among the tokens that the rule keeps, ordered from the likeliest on. The
+ * returned log p is that of the temperature alone, before top-p, top-k and min-p.
  */
 export function sampleAt(state: number, rule: SamplingRule, draw: number): { token: number; logprob: number } {
   const greedy = rule.temperature < 1e-6

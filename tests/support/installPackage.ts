@@ -13,7 +13,9 @@ const root = join(__dirname, '../..')
 
 export interface InstalledPackage {
   readonly project: string
-  /** Runs a command in the project without this checkout's environment variables. Throws unless it exits with 0 in time. */
+  /**
+   * Runs a command in the project without this checkout's environment variables. Throws unless it exits with 0 in time.
+   */
   run(command: string, args: readonly string[], timeoutMs?: number): SpawnSyncReturns<string>
   remove(): void
 }
@@ -50,7 +52,9 @@ function runIn(cwd: string, project: string, command: string, args: readonly str
   return reply
 }
 
-/** Runs `work` while no other test file packs. Blocks the process, since a test file has nothing else to do meanwhile. */
+/**
+ * Runs `work` while no other test file packs. Blocks the process, since a test file has nothing else to do meanwhile.
+ */
 function alone(work: () => void): void {
   const lock = join(tmpdir(), `troupe-pack-${createHash('sha256').update(root).digest('hex').slice(0, 16)}.lock`)
   const deadline = performance.now() + 200_000

@@ -1,9 +1,10 @@
 /**
  * Starts a real Kafka cluster on loopback: one or more brokers, each a process with its own directory.
  *
- * in   the number of brokers, their properties      out  the address; brokers that can be killed, stopped and started again
- * Invariant: the brokers end when this process ends, also by SIGKILL: the parent of each is a shell that kills it when the
- * shell's stdin closes.
+ * in   the number of brokers, their properties
+ * out  the address; brokers that can be killed, stopped and started again
+ * Invariant: the brokers end when this process ends, also by SIGKILL: the parent of each is a shell that kills it when
+ * the shell's stdin closes.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

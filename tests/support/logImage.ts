@@ -1,7 +1,9 @@
 /**
- * Takes an image of a bus: the digest of every record of every topic, so that a test can check that records only were added.
+ * Takes an image of a bus: the digest of every record of every topic, so that a test can check that records only were
+ * added.
  *
- * in   a bus        out  digests by topic and partition; the first record in which a later image does not continue an earlier
+ * in   a bus
+ * out  digests by topic and partition; the first record in which a later image does not continue an earlier
  */
 import { createHash } from 'node:crypto'
 import type { Bus } from '../../runtime/bus'

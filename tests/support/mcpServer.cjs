@@ -1,7 +1,7 @@
 /**
- * An MCP server for tests, with tools that answer, fail, end the process, or answer late. With `MODE=deaf`, or if the file
- * that DEAF_WHILE names exists when the server starts, the server never answers. The first request for its tools kills it
- * if KILLED_WHILE_LISTING names a directory that does not exist yet; it then makes that directory.
+ * An MCP server for tests, with tools that answer, fail, end the process, or answer late. With `MODE=deaf`, or if the
+ * file that DEAF_WHILE names exists when the server starts, the server never answers. The first request for its tools
+ * kills it if KILLED_WHILE_LISTING names a directory that does not exist yet; it then makes that directory.
  */
 const { existsSync, mkdirSync } = require('node:fs')
 const { McpServer } = require('@modelcontextprotocol/sdk/server/mcp.js')

@@ -79,7 +79,7 @@ export function makeMinimalImage(directory: string): string {
   return 'minimal'
 }
 
-/** Gives the image that `makeMinimalImage` made in `directory` to a Docker engine. */
+/** Imports the image that `makeMinimalImage` made in `directory` into a Docker engine. */
 export async function importMinimal(engine: Engine, directory: string): Promise<void> {
   const words = ['-C', join(directory, 'images/minimal/rootfs'), '--create', '.']
   const tar = spawn('tar', words, { stdio: ['ignore', 'pipe', 'inherit'] })

@@ -1,9 +1,11 @@
 /**
- * A strict server of MLflow's REST API 2.0 for tests: the calls that a tracker needs, with the limits and errors of MLflow's reference.
+ * A strict server of MLflow's REST API 2.0 for tests: the calls that a tracker needs, with the limits and errors of
+ * MLflow's reference.
  *
  * in   HTTP requests on loopback        out  experiments and runs; `violations`: requests that MLflow's server refuses
- * Invariant: a metric that repeats key, timestamp, step and value is kept once, as MLflow's SQL store keeps it; `sent` counts
- * every one that came. Source of the rules: MLflow's REST API reference, "Create Run", "Log Batch", "Search Runs", "Request Limits".
+ * Invariant: a metric that repeats key, timestamp, step and value is kept once, as MLflow's SQL store keeps it; `sent`
+ * counts every one that came. Source of the rules: MLflow's REST API reference, "Create Run", "Log Batch", "Search
+ * Runs", "Request Limits".
  */
 import { createServer, type IncomingMessage } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -2,9 +2,10 @@
  * A strict server of OpenAI's completions API for tests: accepts only documented fields, takes and returns only text.
  *
  * in   HTTP requests on loopback
- * out  text of the hash model (hashModel.ts), streamed if asked; `violations`: requests that OpenAI's reference does not allow
- * Invariant: an answer has no token ids, no logprobs and no stop text. Source of every rule: OpenAI's API reference, "Create
- * completion" (parameters, ranges, the completion object and its stream), "List models".
+ * out  text of the hash model (hashModel.ts), streamed if asked; `violations`: requests that OpenAI's reference does
+ * not allow
+ * Invariant: an answer has no token ids, no logprobs and no stop text. Source of every rule: OpenAI's API reference,
+ * "Create completion" (parameters, ranges, the completion object and its stream), "List models".
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -1,10 +1,10 @@
 /**
- * Lawful histories of a partition with several owners, curricula and schedulers, by a stream of choices: real owner behaviours,
- * each at its own place of a common log, one that does not yet know that it was replaced among them.
+ * Generates valid histories of a partition with several owners, curricula and schedulers: runs real owner behaviours,
+ * each of which has read a common log up to its own position. An owner that was replaced acts on until it reads that.
  *
- * in   choices        out  records with their writers, as `replay verify` reads them
- * What varies: who claims when, how far behind each owner is, which answer comes when and how often, to which attempt, and what
- * a replaced curriculum and a replaced scheduler still write.
+ * in   choices (random numbers)        out  records with their writers, as `replay verify` reads them
+ * The choices decide which process claims when, how far each owner lags, when, how often and to which attempt an answer
+ * comes, and what a replaced curriculum and a replaced scheduler still write.
  */
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
@@ -22,7 +22,7 @@ import { originAt } from './world'
 type Topic = 'trajectories' | 'learner'
 type Work = { readonly command: Command } | { readonly render: RenderRequest }
 
-/** Facts that the owners' behaviours fold. */
+/** Creates the behaviour of a partition's owner: coordinator and grouper. */
 export const ownerBehaviour = () =>
   owner(
     coordinator({ turnTimeoutMs: 10_000 }),
@@ -34,7 +34,11 @@ export const ownerBehaviour = () =>
 
 const members = 4
 
-/** @param choose the next choice: a number from 0 up to, not including, its argument */
+/**
+ * Generates one history.
+ * @param choose returns the next choice: a number from 0 up to, not including, its argument
+ * @param actions number of random actions after the start
+ */
 export function lawfulHistory(choose: (below: number) => number, actions: number): readonly Entry[] {
   const written: Entry[] = []
   const log: Fact[] = []
@@ -100,7 +104,9 @@ export function lawfulHistory(choose: (below: number) => number, actions: number
     schedulers.push({ writer, claimed })
   }
   const started = new Set<string>()
-  /** The latest scheduler starts a rollout; so may a former one, if the rollout was asked for before its replacement. */
+  /**
+   * The latest scheduler starts a rollout; so may a former one, if the rollout was asked for before its replacement.
+   */
   function start({ trajectory }: GenerateTurn) {
     if (started.has(trajectory)) return
     started.add(trajectory)

@@ -1,5 +1,5 @@
-"""The reward of parity.py after a wait of 0.02 s; of 2 s while the file that TROUPE_TEST_PACE names is there, so that a run
-lasts as long as a test has faults for it."""
+"""The reward of parity.py after a wait of 0.02 s, or of 2 s while the file that TROUPE_TEST_PACE names exists. A test
+keeps the file until it has injected all its faults, so that the run does not end before."""
 
 import os
 import select

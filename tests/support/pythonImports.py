@@ -2,7 +2,8 @@
 
 In: JSON on stdin, {"files": {path: source}, "roots": [folder]}; a module's name is its path below a root. Out: JSON on stdout,
 {path: [{"target": path, "line": n, "late": bool, "reason": bool}]}; imports of other modules are left out.
-late: the import stands inside a function. reason: a comment `# late: …` stands above it. Imports under TYPE_CHECKING count.
+late: the import stands inside a function. reason: a comment `# late: …` stands above it. Imports under TYPE_CHECKING
+are listed too.
 """
 
 import ast

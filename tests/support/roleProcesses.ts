@@ -1,7 +1,8 @@
 /**
  * Starts the processes of a run with roles, as on several hosts that share a directory.
  *
- * in   a broker's address, a directory        out  processes by name, which a test signals and starts again; the run's journal
+ * in   a broker's address, a directory
+ * out  processes by name, which a test signals and starts again; the run's journal
  * Invariant: after `end` none of the processes runs, nor any of their descendants.
  */
 import type { Role } from '../../actors/run/run'
@@ -32,7 +33,10 @@ export const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
 
 export interface RoleProcesses {
   start(name: string, role: Exclude<Role, 'all'>, ...args: readonly string[]): void
-  /** Sends a signal to the process alone; its children end with it. A process killed by SIGKILL is no failure for `check`. */
+  /**
+   * Sends a signal to the process alone; its children end with it. A process killed by SIGKILL is no failure for
+   * `check`.
+   */
   signal(name: string, signal: NodeJS.Signals): void
   /** Pids of the processes that run. */
   pids(): readonly number[]

@@ -1,8 +1,11 @@
 /**
- * Starts the hosts of a training run except engines, tools and scheduler, on any bus: verifier, owner, curriculum, learner.
+ * Starts the hosts of a training run except engines, tools and scheduler, on any bus: verifier, owner, curriculum,
+ * learner.
  *
- * in   an open embedding, a plan, the test's grader and trainer        out  the hosts, whose facts go to the embedding's log
- * Invariant: behaviours and ports are those of a real run. Prompts, rendered tool responses, tasks and checkpoints are fixed.
+ * in   an open embedding, a plan, the test's grader and trainer
+ * out  the hosts, whose facts go to the embedding's log
+ * Invariant: behaviours and ports are those of a real run. Prompts, rendered tool responses, tasks and checkpoints are
+ * fixed.
  */
 
 import { type CurriculumPlan, curriculum } from '../../actors/curriculum/curriculum'
@@ -34,7 +37,7 @@ export interface ScriptedRunOptions {
   readonly selection: Omit<SelectionOptions, 'seed'>
   readonly limits: RolloutLimits
   readonly grader: Grader
-  /** Agents that lead the rollouts; absent: the coordinator does. */
+  /** Agents that make the rollouts' calls to the model. Absent: the coordinator requests every turn. */
   readonly agents?: Agents & { readonly isGraded: boolean }
 }
 

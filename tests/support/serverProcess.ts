@@ -3,8 +3,8 @@
  *
  * in   a command, its environment, the path that answers 200 once the server is up
  * out  the server's address, and a process that can be killed
- * Invariant: the server ends when this process ends, also by SIGKILL: the server's parent is a shell that kills the server's
- * process group when the shell's stdin closes.
+ * Invariant: the server ends when this process ends, also by SIGKILL: the server's parent is a shell that kills the
+ * server's process group when the shell's stdin closes.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -42,8 +42,8 @@ export async function startServerProcess(command: ServerCommand): Promise<Server
   const root = mkdtempSync(join(tmpdir(), 'troupe-server-'))
   const logFile = join(root, 'server.log')
   const began = performance.now()
-  // `set -m` gives the server a process group of its own, whose id is $!. The trap keeps the shell alive when a signal goes
-  // to its group (Ctrl-C, timeout), so that it can still end the server.
+  // `set -m` gives the server a process group of its own, whose id is $!. The trap keeps the shell alive when a signal
+  // goes to its group (Ctrl-C, timeout), so that it can still end the server.
   const script =
     'trap : HUP INT TERM; set -m; log=$1; shift; "$@" >"$log" 2>&1 & echo $!; read -r _; kill -9 -$! 2>/dev/null'
   const shell = spawn('bash', ['-c', script, 'bash', logFile, python, ...command.args(port)], {

@@ -1,4 +1,7 @@
-/** Lists the processes of a sandbox's sessions: the children of each namespace's first process, whose parent is a zygote. */
+/**
+ * Lists the processes of a sandbox's sessions: the children of each namespace's first process, whose parent is a
+ * zygote.
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Sandbox } from '../../sandbox'
 

@@ -2,10 +2,12 @@
  * Checks request bodies against SGLang's documented HTTP API: every field must be documented and in range.
  *
  * in   a path, a body        out  undefined, or the first fault
- * Invariant: a body that sgl-project/sglang does not document is refused. The real server accepts more: it ignores unknown fields.
+ * Invariant: a body that sgl-project/sglang does not document is refused. The real server accepts more: it ignores
+ * unknown fields.
  * Sources: [io] python/sglang/srt/managers/io_struct.py, [sp] python/sglang/srt/sampling/sampling_params.py (fields and
  * `verify`), [rl] docs/advanced_features/sglang_for_rl.md, [doc] docs/basic_usage/sampling_params.md, [http]
- * python/sglang/srt/entrypoints/http_server.py, [tok] .../openai/protocol.py, [tm] python/sglang/srt/managers/tokenizer_manager.py.
+ * python/sglang/srt/entrypoints/http_server.py, [tok] .../openai/protocol.py, [tm]
+ * python/sglang/srt/managers/tokenizer_manager.py.
  */
 import { vocabulary } from './hashModel'
 
@@ -127,7 +129,9 @@ export const endpoints: Readonly<Record<string, Endpoint>> = {
 export interface Verdict {
   /** The fault in words. */
   readonly reason: string
-  /** true: the API does not document such a body. false: the API documents that the server refuses it, with this reason. */
+  /**
+   * true: the API does not document such a body. false: the API documents that the server refuses it, with this reason.
+   */
   readonly undocumented: boolean
 }
 

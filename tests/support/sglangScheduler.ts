@@ -1,9 +1,10 @@
 /**
- * SGLang's scheduler for the test server: a waiting queue, a running batch, a prefix cache, and weights that change in place.
+ * SGLang's scheduler for the test server: a waiting queue, a running batch, a prefix cache, and weights that change in
+ * place.
  *
  * in   tokenized requests, aborts, pauses, weights        out  for each running request one output a step
- * Invariant: a cached state stays as the old weights computed it until the cache is flushed, as in SGLang. Source of the rules:
- * sgl-project/sglang, python/sglang/srt/managers/scheduler.py and schedule_batch.py.
+ * Invariant: a cached state stays as the old weights computed it until the cache is flushed, as in SGLang. Source of
+ * the rules: sgl-project/sglang, python/sglang/srt/managers/scheduler.py and schedule_batch.py.
  */
 import { drawAt, type SamplingRule, sampleAt, stateAfter, weightsOf } from './hashModel'
 
@@ -66,8 +67,8 @@ export class SglangScheduler {
   }
 
   /**
-   * Aborts the requests whose id begins with `rid` (Scheduler.abort_request). A waiting request ends at once, a running one
-   * after its next step.
+   * Aborts the requests whose id begins with `rid` (Scheduler.abort_request). A waiting request ends at once, a running
+   * one after its next step.
    */
   abort(rid: string, all: boolean): void {
     const meant = (request: SglangRequest) => all || request.rid.startsWith(rid)
@@ -79,7 +80,9 @@ export class SglangScheduler {
     this.#wake()
   }
 
-  /** Pauses. retract: running requests return to the queue; in_place: they stay (io_struct.py, PauseGenerationReqInput). */
+  /**
+   * Pauses. retract: running requests return to the queue; in_place: they stay (io_struct.py, PauseGenerationReqInput).
+   */
   pause(mode: 'retract' | 'in_place'): void {
     this.paused = true
     if (mode === 'in_place') return
@@ -171,8 +174,8 @@ export class SglangScheduler {
   }
 
   /**
-   * Samples a request's next token. The end is checked in the order of Req.check_finished: abort, length, then stop tokens,
-   * all of which ignore_eos switches off.
+   * Samples a request's next token. The end is checked in the order of Req.check_finished: abort, length, then stop
+   * tokens, all of which ignore_eos switches off.
    */
   #decode(request: SglangRequest, weights: number): SglangFinish | null {
     if (request.toAbort) return { type: 'abort', message: 'Aborted' }

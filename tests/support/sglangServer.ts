@@ -3,8 +3,8 @@
  *
  * in   HTTP requests on loopback
  * out  tokens of the hash model (hashModel.ts), streamed; `violations`: requests that SGLang's documents do not allow
- * Invariant: it refuses what the real server would ignore, and ends where the real server would end. It proves only that the
- * engine keeps to the documents. Sources: sglangRules.ts, and at each rule.
+ * Invariant: it refuses what the real server would ignore, and ends where the real server would end. It proves only
+ * that the engine keeps to the documents. Sources: sglangRules.ts, and at each rule.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -15,11 +15,13 @@ import { type SglangFinish, type SglangRequest, SglangScheduler } from './sglang
 export interface SglangServerOptions {
   readonly directory: string
   /**
-   * Version to imitate. older: answers have no spans of weight versions, `stream_interval` is unknown, and the routes are
-   * /get_server_info, /get_model_info and /get_load. Default: current.
+   * Version to imitate. older: answers have no spans of weight versions, `stream_interval` is unknown, and the routes
+   * are /get_server_info, /get_model_info and /get_load. Default: current.
    */
   readonly age?: 'current' | 'older'
-  /** true: an event has only the new tokens (--incremental-streaming-output); false: all tokens so far. Default false. */
+  /**
+   * true: an event has only the new tokens (--incremental-streaming-output); false: all tokens so far. Default false.
+   */
   readonly incremental?: boolean
   readonly contextTokens?: number
   readonly stepMs?: number
@@ -33,7 +35,9 @@ export interface SglangServerOptions {
   readonly vocabulary?: number
   readonly textOf?: (tokens: readonly number[]) => string
   readonly missing?: readonly string[]
-  /** Returns the text that a gateway before a busy server answers, with status 503; undefined to let the request pass. */
+  /**
+   * Returns the text that a gateway before a busy server answers, with status 503; undefined to let the request pass.
+   */
   readonly instead?: (path: string, body: { readonly sampling_params?: object }) => string | undefined
 }
 
@@ -42,7 +46,9 @@ export interface SglangServer {
   readonly violations: string[]
   /** Requests in the order of their arrival: path, and body of a POST. */
   readonly asked: { readonly path: string; readonly body: Readonly<Record<string, unknown>> }[]
-  /** Changes each event of a stream before it is sent; returns undefined to send nothing more and keep the connection. */
+  /**
+   * Changes each event of a stream before it is sent; returns undefined to send nothing more and keep the connection.
+   */
   mangle: ((line: string, n: number) => string | undefined) | undefined
   /** Number of tokens sampled so far. */
   readonly sampled: number
@@ -61,7 +67,9 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
   const violations: string[] = []
   const asked: SglangServer['asked'] = []
   const streams = new Set<ServerResponse>()
-  /** Open requests (rid_to_state of the tokenizer manager); some wait for the end of a pause, unknown to the scheduler. */
+  /**
+   * Open requests (rid_to_state of the tokenizer manager); some wait for the end of a pause, unknown to the scheduler.
+   */
   const known = new Map<string, SglangRequest & { isDispatched: boolean; isAbortSent: boolean }>()
   const state = { isPause: false, readers: 0, writing: false, asleep: new Set<string>(), seeds: 1 }
   const older = new Set(['/get_server_info', '/get_model_info', '/get_load'])
@@ -357,8 +365,9 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
   }
 
   /**
-   * Makes meta_info as _handle_batch_output does, or _handle_abort_req for a request aborted in the queue. Only the last event
-   * has the spans of weight versions (output_streamer.py); others have the version that is current when they are sent.
+   * Makes meta_info as _handle_batch_output does, or _handle_abort_req for a request aborted in the queue. Only the
+   * last event has the spans of weight versions (output_streamer.py); others have the version that is current when they
+   * are sent.
    */
   function meta(
     request: SglangRequest & { top?: number },

@@ -2,8 +2,8 @@
  * A TCP proxy that simulates a cut link: between `cut` and `heal` it accepts connections but passes no bytes on.
  *
  * in   the port to listen on, the port behind it        out  the proxy's port; `cut` and `heal`
- * Invariant: a cut closes and resets no connection; `heal` delivers the bytes that were held back, as TCP's retransmission
- * would.
+ * Invariant: a cut closes and resets no connection; `heal` delivers the bytes that were held back, as TCP's
+ * retransmission would.
  */
 import { connect, createServer, type Socket } from 'node:net'
 

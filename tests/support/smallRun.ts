@@ -1,6 +1,6 @@
 /**
- * Arguments that shrink the quickstart so that a step takes seconds. Its model learns too little to be ever right, so the
- * reward is the parity of the response's length (parity.py): groups have both rewards, and gradients are not 0.
+ * Arguments that shrink the quickstart so that a step takes seconds. Its model learns too little to be ever right, so
+ * the reward is the parity of the response's length (parity.py): groups have both rewards, and gradients are not 0.
  */
 import { join } from 'node:path'
 

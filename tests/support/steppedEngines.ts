@@ -3,7 +3,8 @@
  *
  * in   a function from a turn's seed to the turn's tokens and text        out  engines
  * Invariant: a turn's tokens follow from its seed alone, whichever engine samples them and however often the turn is
- * interrupted; weights that are loaded during a turn begin a new segment. So a test knows a run's result without running it.
+ * interrupted; weights that are loaded during a turn begin a new segment. So a test knows a run's result without
+ * running it.
  */
 
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../backends/engines/engine'

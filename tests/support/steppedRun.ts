@@ -1,10 +1,10 @@
 /**
- * A whole training run in one process whose clock counts the engines' steps: real behaviours and ports on a bus in memory,
- * with stepped engines (steppedEngines.ts), fixed tool answers, and a trainer that only records its batches.
+ * A whole training run in one process whose clock counts the engines' steps: real behaviours and ports on a bus in
+ * memory, with stepped engines (steppedEngines.ts), fixed tool answers, and a trainer that only records its batches.
  *
  * in   a plan, engines, the duration of a training step        out  the run's log; the trainer's batches
- * Invariant: the engines step only when everything that follows from their last step is in the log, so lengths decide which
- * rollout ends first, not the machine's speed. A fact's `at` is 1000 plus the number of steps so far.
+ * Invariant: the engines step only when everything that follows from their last step is in the log, so lengths decide
+ * which rollout ends first, not the machine's speed. A fact's `at` is 1000 plus the number of steps so far.
  */
 import { type Joined, joinEngine } from '../../actors/inference/joinEngine'
 import { scheduler } from '../../actors/scheduling/scheduler'
@@ -47,7 +47,9 @@ const mostSteps = 100_000
 /** Number of turns of the event loop without an append after which the run counts as settled. */
 const quietTurns = 30
 
-/** Runs to the end. The result's `factsOf` reads facts of a type, partition by partition; `close` ends the run's parts. */
+/**
+ * Runs to the end. The result's `factsOf` reads facts of a type, partition by partition; `close` ends the run's parts.
+ */
 export async function steppedRun(options: SteppedRunOptions) {
   const { engines } = options
   let appends = 0

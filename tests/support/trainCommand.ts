@@ -1,4 +1,7 @@
-/** Parses the arguments of a `troupe` command line that begins with `train`, by the command's own parser, and runs nothing. */
+/**
+ * Parses the arguments of a `troupe` command line that begins with `train`, by the command's own parser, and runs
+ * nothing.
+ */
 import { Command } from 'commander'
 import { registerTrain } from '../../cli/train'
 import type { TrainOptions } from '../../cli/train/trainOptions'

@@ -1,4 +1,6 @@
-/** Options of a trainer on one CPU thread and of its steps; fields that a test leaves out have the recipe's defaults. */
+/**
+ * Options of a trainer on one CPU thread and of its steps; fields that a test leaves out have the recipe's defaults.
+ */
 import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
 import { type RecipeInput, recipeSchema } from '../../config'
 

@@ -3,7 +3,8 @@
  *
  * out  for each host its IP address and the command prefix that runs a process on it; `cut` and `heal` of the link
  * A cut link drops packets, as a dead switch does: no connection is reset and no carrier is lost.
- * Invariant: the machine's own network is not changed; the namespaces end when the stdin of their holder processes closes.
+ * Invariant: the machine's own network is not changed; the namespaces end when the stdin of their holder processes
+ * closes.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 

@@ -19,12 +19,16 @@ export interface VllmServerOptions {
   readonly device?: 'cpu' | 'cuda'
   /** true: enables the development endpoints, which pause and new weights need. Default true. */
   readonly development?: boolean
-  /** true: processed logprobs, scheduling by priority, counts of cached tokens. false: vLLM's defaults. Default true. */
+  /**
+   * true: processed logprobs, scheduling by priority, counts of cached tokens. false: vLLM's defaults. Default true.
+   */
   readonly forTraining?: boolean
   /** Largest rank of the LoRA adapters that the server loads while it runs. Default: the server loads none. */
   readonly adapterRank?: number
   readonly maxSequences?: number
-  /** Number of torch's threads. They are not bound to cores: by vLLM's default two servers would bind to one. Default 2. */
+  /**
+   * Number of torch's threads. They are not bound to cores: by vLLM's default two servers would bind to one. Default 2.
+   */
   readonly threads?: number
   readonly flags?: readonly string[]
 }

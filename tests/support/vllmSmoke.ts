@@ -1,9 +1,10 @@
 /**
  * Measures a real vLLM server with SmolLM2-135M on a device: the vLLM part of the smoke run.
  *
- * in   cpu or cuda        out  figures: log-probabilities compared with transformers', tokens a second, sleep, wake, new weights
- * Invariant: if vLLM or the model is not installed, the only figure says so, with the command that installs it. A CPU server
- * frees no memory when it sleeps, so freed memory is measured on a GPU only.
+ * in   cpu or cuda
+ * out  figures: log-probabilities compared with transformers', tokens a second, sleep, wake, new weights
+ * Invariant: if vLLM or the model is not installed, the only figure says so, with the command that installs it. A CPU
+ * server frees no memory when it sleeps, so freed memory is measured on a GPU only.
  */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
@@ -27,8 +28,8 @@ const check = 'vllm'
 const contextTokens = 1024
 const sequences = 16
 /**
- * Largest allowed difference, in nats, of a log-probability from transformers' in float32. The GPU's bound is larger, since
- * the server computes in bfloat16 there, and rounding grows over 30 layers.
+ * Largest allowed difference, in nats, of a log-probability from transformers' in float32. The GPU's bound is larger,
+ * since the server computes in bfloat16 there, and rounding grows over 30 layers.
  */
 const tolerance = { cpu: 2e-3, cuda: 0.3 } as const
 const question = 'Write down the first ten prime numbers, and say of each why it is one. '

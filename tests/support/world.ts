@@ -1,6 +1,6 @@
 /**
- * Runs one behaviour without a bus, on a log in memory. The test itself answers the open commands and requests, in an order
- * that it chooses, so that every interleaving can be tried.
+ * Runs one behaviour without a bus, on a log in memory. The test itself answers the open commands and requests, in an
+ * order that it chooses, so that every interleaving can be tried.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { Command } from '../../messages/commands'
@@ -24,11 +24,13 @@ export interface World<S, R> {
   /** Advances the clock as under a host: the behaviour gets a tick every 1000 ms. */
   tick(ms: number): void
   /**
-   * Advances the clocks without ticks, as for a process that was stopped: elapsed time by `ms`, the time of day by `clockMs`,
-   * which differs if the clock was set meanwhile.
+   * Advances the clocks without ticks, as for a process that was stopped: elapsed time by `ms`, the time of day by
+   * `clockMs`, which differs if the clock was set meanwhile.
    */
   nap(ms: number, clockMs?: number): void
-  /** Restarts the process: appends `claim`, refolds the log, drops open commands and requests, and asks what is pending. */
+  /**
+   * Restarts the process: appends `claim`, refolds the log, drops open commands and requests, and asks what is pending.
+   */
   restart(claim?: Fact): void
 }
 

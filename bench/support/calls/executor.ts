@@ -1,5 +1,5 @@
 /**
- * A tool executor of `bench calls`, as the role `tools` opens it: alone as a process, or in the process of the plane.
+ * A tool executor of `bench calls`, like one of the role `tools`: in a process of its own, or in that of plane.ts.
  *
  * in   a bus, a name      out  `ready` on stdout once it reads its inbox; it ends when its parent does
  */

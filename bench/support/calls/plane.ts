@@ -1,9 +1,11 @@
 /**
- * The plane of `bench calls`: coordinator and dispatcher over a bus, and a load of calls that are asked for at once.
+ * Runs coordinator and dispatcher of `bench calls` over a bus, with a load of calls that are all requested at once.
  *
- * in   a bus, the number of calls, the number of executors to wait for      out  seconds from the first turn to the last answer
- * The engines take no time: turns are appended as fast as the bus takes them. Nothing renders, so a rollout ends with its
- * calls. As a process it prints `executors` when it waits for them, `began`, `half` when half of the calls are answered, and its figures.
+ * in   a bus, the number of calls, the number of executors to wait for
+ * out  seconds from the first turn to the
+ * last answer No engine runs: finished turns are appended as fast as the bus takes them. Nothing renders, so a rollout
+ * ends with its calls. As a process of its own, this program prints `executors` when it begins to wait for them,
+ * `began` at the first turn, `half` when half of the calls are answered, and last its figures.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { coordinator } from '../../../actors/rollouts/coordinator'
@@ -32,7 +34,7 @@ export interface PlaneFigures extends Tally {
 export interface PlaneOptions {
   readonly calls: number
   readonly executors: number
-  /** Called when the run is there, so that executors may join. */
+  /** Called when the run exists, so that executors can join it. */
   readonly onWaiting?: () => void | Promise<void>
   /** Called when the first turn is about to be appended. */
   readonly onBegan?: () => void

@@ -1,8 +1,9 @@
 /**
  * Client of the gateway's bench, in a process of its own: sends calls over HTTP and times them.
  *
- * in   argv: address, calls in flight, calls, characters of a prompt, ms over which the first calls begin, and a mode: `stream`
- *      or `whole` for calls of many conversations, `turns` for one conversation, whose prompts are what is new in each turn
+ * in   argv: address, calls in flight, calls, characters of a prompt, ms over which the first calls begin, and a mode:
+ *      `stream` or `whole` for calls of many conversations; `turns` for one conversation, in which the characters are
+ *      those of each turn's new messages
  * out  one JSON line: milliseconds from request to first text of each call, and of all calls together
  */
 import { Agent, request } from 'node:http'

@@ -3,13 +3,13 @@
  *
  * isolatedFloor SECONDS SMALL_KIB HUGE_KIB MAPPINGS PROC SELF FILTER UID_MAP
  *
- * in   an address space like a zygote's: SMALL_KIB of written memory in small pages, HUGE_KIB in huge ones, and this many mappings;
- *      descriptors of /proc, of this process and of a file with the seccomp filter. isolatedFloor.py has entered the zygote's
- *      namespaces and root before
+ * in   sizes of an address space like a zygote's: SMALL_KIB of written memory in small pages, HUGE_KIB in huge ones,
+ *      MAPPINGS mappings; file descriptors: PROC of /proc, SELF of this process, FILTER of a file with the seccomp
+ *      filter; UID_MAP: the user mapping. isolatedFloor.py has entered the zygote's namespaces and root before
  * out  the number of calls, the seconds that they took, the seconds of CPU time
- * Each call has the zygote's steps, since they are the zygote's functions: memory files for code and output, clone with its
- * namespaces, mappings of the user, tmpfs, limits, capabilities, filter, an epoll of the pidfd, wait4, the reply. The child exits
- * where Python would begin. Two calls are in flight, as in the zygote.
+ * Each call takes the zygote's own steps, by the zygote's functions: memory files for code and output, clone with new
+ * namespaces, user mappings, tmpfs, limits, capabilities, filter, an epoll of the pidfd, wait4, the reply.
+ * The child exits where Python would begin. Two calls are in flight, as in the zygote.
  */
 #include "../../../sandbox/zygote/shim/shim.c"
 
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
       }
       begun++;
     }
-    if (check_replies()) return 1; /* of a call that could not be begun */
+    if (check_replies()) return 1; /* start_call replies at once if it could not start the call */
     struct epoll_event events[8];
     int n = epoll_wait(epoll, events, 8, -1);
     for (int i = 0; i < n; i++) {

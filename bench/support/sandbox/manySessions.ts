@@ -1,6 +1,6 @@
 /**
- * Measures 2,000 notebook sessions of 20 cells each, all live at once: what a cell costs as its number grows, and the memory
- * of a live session.
+ * Measures 2,000 notebook sessions of 20 cells each, all live at once: what a cell costs as its number grows, and the
+ * memory of a live session.
  *
  * in   the sandbox, as a library      out  measurements, and the budgets that they are compared with
  */
@@ -15,7 +15,9 @@ const CELLS = 20
 /** Cells in flight: the sandbox has a few lanes a core, so more would wait in its queue. */
 const IN_FLIGHT = 64
 
-/** Every session runs its cell k before any runs its cell k + 1, so that each session waits while all others are live. */
+/**
+ * Every session runs its cell k before any runs its cell k + 1, so that each session waits while all others are live.
+ */
 export async function sessions(python: string): Promise<Part> {
   const sandbox = await openSandbox({ python, sessionMemoryMb: 4096 })
   try {

@@ -1,11 +1,11 @@
 /**
- * Measures a mixed load: 40 % trivial calls, 40 % rStar2's wrapper, 5 % numpy, 10 % errors, 5 % that spin to their limit of
- * 4 s; beside the same load without spinners, and beside workers with a fresh process for each call.
+ * Measures a mixed load: 40 % trivial calls, 40 % rStar2's wrapper, 5 % numpy, 10 % errors, 5 % that spin to their
+ * limit of 4 s; beside the same load without spinners, and beside workers with a fresh process for each call.
  *
  * in   a judge in its default configuration, by HTTP      out  rates, and the budgets that they are compared with
- * Two shapes with 512 calls in flight: 8 batches of 64, where a batch is answered after its slowest call; and 512 calls on
- * their own. 19 of 20 batches have a spinner, so 8 batches cannot do more than 8 * 64 / 4 s = 128 calls/s, about 132 with
- * those that have none (`BATCH_BOUND`).
+ * Two shapes with 512 calls in flight: 8 batches of 64, where a batch is answered after its slowest call; and 512 calls
+ * on their own. 19 of 20 batches have a spinner, so 8 batches cannot do more than 8 * 64 / 4 s = 128 calls/s, about 132
+ * with those that have none (`BATCH_BOUND`).
  */
 import { STANDARD_PRELOAD } from '../../../sandbox/options'
 import { atLeast, atMost } from '../../report'

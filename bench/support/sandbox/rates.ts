@@ -168,8 +168,8 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python:
 }
 
 /**
- * Measures all four workloads in turn through one judge in its default configuration, beside a judge without preloads and
- * beside bare process starts. Every kind of zygote runs throughout, as in a judge that has served for a while.
+ * Measures all four workloads in turn through one judge in its default configuration, beside a judge without preloads
+ * and beside bare process starts. Every kind of zygote runs throughout, as in a judge that has served for a while.
  */
 export async function oneJudgeRates(python: string): Promise<Part> {
   const cores = availableParallelism()

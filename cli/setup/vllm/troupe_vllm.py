@@ -1,9 +1,9 @@
-"""A plugin of vLLM (entry point vllm.general_plugins) that repairs new weights on CPUs.
+"""A plugin of vLLM (entry point vllm.general_plugins) that corrects the loading of new weights on CPUs.
 
-In: nothing; vLLM calls `register` in each of its processes. Out: after `reload_weights` a head that is tied to the embedding
-is packed again. vLLM 0.32 packs a copy of the head for its matrix product on CPUs; a tied head has no weights of its own
-in a checkpoint, so reloading passed it over, and the model went on with the head of the weights it had begun with.
-`/server_info` then names VLLM_TROUPE_PACKS_HEADS among the settings, by which Troupe knows such a server.
+In: nothing; vLLM calls `register` in each of its processes. Out: after `reload_weights`, a head that is tied to the
+embedding is packed again. vLLM 0.32 packs a copy of the head for its matrix product on CPUs. A checkpoint has no
+weights of its own for a tied head, so vLLM's reload skips the packed copy, and the model keeps the head of its first
+weights. With the plugin, `/server_info` lists VLLM_TROUPE_PACKS_HEADS among the settings; Troupe checks for it.
 """
 
 from typing import Any

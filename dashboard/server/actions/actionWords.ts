@@ -17,7 +17,7 @@ import { badQuery } from '../query'
 export interface ActionWords {
   readonly action: ActionName
   readonly words: readonly string[]
-  /** Run that the action makes or goes on with. */
+  /** Run that the action creates or resumes; null for other actions. */
   readonly opens: string | null
 }
 

@@ -3,7 +3,8 @@
  *
  * in   a trajectory whose turns another program asked for, through the gateway        out  calls in the tree's order
  * Invariant: a call stands below the call that it continues. The first that continues it keeps its depth; each further
- * one is a branch, one step deeper. Calls of an earlier opening of the session are left out, as they are in training.
+ * one is a branch, one step deeper. If the session was opened again, earlier calls are left out, as they are in
+ * training.
  */
 import { type CallNode, type CallTree, callTree, counts } from '../../../kernels'
 import { placeText } from '../../../replay/log/place'

@@ -78,9 +78,9 @@ function chatCommand({ facts, recorded }: OpenedRun): Overview['commands'] {
 }
 
 const orders = [
-  ['pause: begin no turn, draw or step', 'pause'],
-  ['take a pause or a drain back', 'go-on'],
-  ['drain: end after the steps that are drawn', 'drain'],
+  ['pause: start no turn and no step, request no rollouts', 'pause'],
+  ['resume: cancel a pause or a drain', 'go-on'],
+  ['drain: end after the steps whose rollouts are requested', 'drain'],
   ['abort: end at once', 'abort'],
 ] as const
 

@@ -40,7 +40,7 @@ def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str
 
 
 def counted_reductions() -> list[None]:
-    """A list that grows by one entry for every reduce-scatter of FSDP2."""
+    """Returns a list that gets one entry for every reduce-scatter of FSDP2."""
     seen: list[None] = []
     reduce = _fsdp_param_group.foreach_reduce
 
@@ -68,8 +68,8 @@ def held_bytes() -> int:
 
 
 def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
-    """Bytes that this process holds, measured after a wait: gloo's thread frees a gathered tensor shortly after its
-    caller has it.
+    """Returns the bytes that this process holds, measured after a wait: gloo's thread frees a gathered tensor shortly
+    after its caller has it.
     """
     deadline = time.monotonic() + timeout_s
     while (held := held_bytes()) > bytes_before and time.monotonic() < deadline:
@@ -78,7 +78,7 @@ def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
 
 
 def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
-    """Additional bytes that rank 1 held when rank 0 wrote the gathered tensors."""
+    """Returns the additional bytes that rank 1 held when rank 0 wrote the gathered tensors."""
     held: list[int] = []
     broadcast = trainer.ranks.broadcast
 
@@ -95,7 +95,8 @@ def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
 
 
 def goes_on(folder: Path, ranks: Ranks) -> bool:
-    """True if a step that goes on from the checkpoint after its third update ends with the bits of one that was not interrupted."""
+    """Runs a step that resumes from the checkpoint after its third update, and the same step without interruption.
+    Returns True if both end with the same bits."""
     count, options, made = CASES["mini-batches"]
     whole, other = (Trainer(folder / "model", ranks=ranks, **made) for _ in range(2))
     want = whole.step(random_sequences(count, seed=2), options, PartialCheckpoints(str(folder / "step-u"), 3))

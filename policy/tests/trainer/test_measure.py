@@ -39,7 +39,8 @@ def under_a_mode() -> None:
         step()
 
 
-# The weight, its gradient by the head and that by the embedding; a dispatch mode keeps autograd from adding them in place.
+# The weight, its gradient by the head and that by the embedding; a dispatch mode keeps autograd from adding them in
+# place.
 @pytest.mark.parametrize(("measured", "tensors"), [(step, 3), (under_a_mode, 4)])
 def test_the_peak_has_the_gradients_of_tied_weights_as_training_adds_them(measured, tensors) -> None:
     assert most_allocated(measured) / (WORDS * WIDTH * 4) == pytest.approx(tensors, abs=0.01)

@@ -43,7 +43,7 @@ def moments(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def die_in_the_middle(model: str, prefix: str) -> None:
-    """Trains with a checkpoint after every update, and is killed once that of the fourth is on disk."""
+    """Trains with a checkpoint after every update; kills this process once the fourth checkpoint is on disk."""
     trainer = Trainer(model)
     trainer.step(batch(1), dataclasses.replace(OPTIONS, mini_batches=1))
 
@@ -85,7 +85,7 @@ def test_a_step_goes_on_whatever_its_old_policy_is(model_dir, tmp_path, correcti
     want = whole.step(batch(), options)
     asked = PartialCheckpoints(str(tmp_path / "u"), 1)
     assert without_clock(first.step(batch(), options, asked, on_saved=lambda path, *_: saved.append(path))) == without_clock(want)
-    assert [path[-1] for path in saved] == list("12345")  # after the last update there is nothing to go on with
+    assert [path[-1] for path in saved] == list("12345")  # no checkpoint after the last update: the step is complete
     for path in (saved[0], saved[3]):
         assert without_clock(second.step(batch(), options, PartialCheckpoints(resume=path))) == without_clock(want)
         assert same(weights(second), weights(whole))
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_another_step_batch_or_options_is_refused_and_changes_no
 
 
 def test_a_checkpoint_of_another_number_of_ranks_is_refused_though_it_holds_no_tensors_of_its_own(model_dir, tmp_path) -> None:
-    """With `engine-logprobs` and without a KL term nothing is saved beside weights, moments and the sums of each rank."""
+    """With `engine-logprobs` and without a KL term only weights, moments and the sums of each rank are saved."""
     options = dataclasses.replace(OPTIONS, correction="engine-logprobs", kl_coef=0.0, inner_steps=1)
     saved: list[str] = []
     Trainer(model_dir).step(batch(), options, PartialCheckpoints(str(tmp_path / "u"), 1, owner="2/7"), on_saved=lambda path, *_: saved.append(path))

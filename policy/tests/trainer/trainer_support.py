@@ -108,7 +108,8 @@ def sft_options(**changes: Any) -> SftOptions:
 
 
 def sampled_by(model: torch.nn.Module, sequences: list[TrainSequence], *, noise: float = 0.0) -> list[TrainSequence]:
-    """The sequences with the model's own log-probabilities as the engine's, plus normal noise of this standard deviation."""
+    """Sets the sequences' engine_logp to the model's own log-probabilities plus normal noise with standard deviation
+    `noise`."""
     draw = np.random.default_rng(1)
     found = []
     for s in sequences:
@@ -122,7 +123,7 @@ def sampled_by(model: torch.nn.Module, sequences: list[TrainSequence], *, noise:
 
 
 def gated_writer(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Makes the writer of checkpoints wait. Returns the event that lets it write, and the one that says that it waits."""
+    """Makes the checkpoint writer wait. Returns two events: one lets it write, the other is set while it waits."""
     gate, writing = threading.Event(), threading.Event()
     write = checkpoint_writer.write_shards
 

@@ -39,7 +39,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     else:
         parts = [_gathered(current, at, gather, query, window, scaling) for at, gather in enumerate(current.reads)]
         lines = sum(part.shape[0] for part in parts)
-        if lines < query.shape[0]:  # idle lines of a fixed pass, whose results nobody uses
+        if lines < query.shape[0]:  # deterministic mode pads a pass with idle lines, whose results nobody uses
             parts.append(parts[0].new_zeros((query.shape[0] - lines, *parts[0].shape[1:])))
         out = torch.cat(parts) if len(parts) > 1 else parts[0]
     return out.transpose(1, 2).contiguous(), None

@@ -98,21 +98,21 @@ function ending(
 test('a run that --steps ended early says after which step, and how to go on to the last one', () => {
   const text = ending({ recipeSteps: 6 })
   expect(text).toContain('r: stopped after step 2 of 6\n')
-  expect(text).toContain('go on with                npx troupe train x --resume r --bus lmdb:/d --steps 6\n')
+  expect(text).toContain('continue with             npx troupe train x --resume r --bus lmdb:/d --steps 6\n')
 })
 
 test('a run whose last stage was over before its last step says so, and not how to go on', () => {
   const text = ending({ steps: 6, recipeSteps: 6 })
   expect(text).toContain('r: done, why it ended\n')
-  expect(text).not.toContain('go on with')
+  expect(text).not.toContain('continue with')
 })
 
 test('a run that was stopped or failed says with which command it goes on, one that is done does not', () => {
   expect(ending({ outcome: 'stopped' })).toContain(
-    'go on with                npx troupe train x --resume r --bus lmdb:/d\n',
+    'continue with             npx troupe train x --resume r --bus lmdb:/d\n',
   )
   expect(ending({ outcome: 'failed' })).toContain('r: failed, why it ended\n')
-  expect(ending({})).not.toContain('go on with')
+  expect(ending({})).not.toContain('continue with')
   expect(ending({})).toContain('look at it                npx troupe replay ls --run r --bus lmdb:/d\n')
 })
 

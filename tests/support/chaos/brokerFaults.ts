@@ -1,4 +1,4 @@
-/** Faults of a Kafka broker, and of the link to it: killed and started again, stopped, cut off. */
+/** Faults that restart or stop a Kafka broker, or cut the link between it and some of the run's processes. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { KafkaServers } from '../kafka'
 import type { SilentProxy } from '../silentProxy'
@@ -6,7 +6,10 @@ import type { Fault } from './fault'
 
 const restartMs = 500
 
-/** @param link a proxy through which some of the run's processes reach the broker */
+/**
+ * @param link a proxy through which some of the run's processes reach the broker
+ * @param longestMs upper bound on the duration of a stop and of a cut, ms
+ */
 export function brokerFaults(kafka: KafkaServers, link: SilentProxy, longestMs: number): readonly Fault[] {
   const broker = kafka.brokers[0]!
   return [

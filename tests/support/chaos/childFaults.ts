@@ -1,21 +1,28 @@
 /**
- * Faults of child processes: each kind is killed (SIGKILL) or stopped (SIGSTOP, then SIGCONT), as it starts or later.
+ * Faults of child processes: kills (SIGKILL) or stops (SIGSTOP, then SIGCONT) a child of each kind, while it starts or
+ * later.
  *
- * Invariant: no child is killed more often than its supervisor allows: at most four of a kind within a minute, no second
- * one in a row before it served (one that seems to serve may still be starting, and the third failed start is the last), and no trainer twice without a result in between.
+ * Invariant: no kind is killed more often than its supervisor allows. That is: at most four kills of a kind within a
+ * minute; after a kill of a child that did not serve yet, the next kill of its kind is of one that serves (a child that
+ * seems to serve may still be starting, and a supervisor gives up after three failed starts in a row); between two
+ * kills of a trainer that serves, a trainer has given a result.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Random } from '../../../kernels/random'
 import { type Child, type ChildKind, childKinds, childrenOf } from './children'
 import type { Fault } from './fault'
 
-/** A zygote that is silent for 3 s is killed by its own watchdog; a turn and an answer to grade have more time. */
+/**
+ * Upper bound on the duration of a stop, ms. It is above 3 s, after which a watchdog kills a silent zygote, and below
+ * the time that a turn or a grade may take.
+ */
 const longestStopMs = 6000
 const mostInAMinute = 4
 
 /**
- * @param parents pids of the processes whose children are struck, as they are now
- * @param trained number of results that trainers have had so far: steps, checkpoints, versions of weights
+ * @param parents returns the pids of the processes whose children may be killed or stopped now
+ * @param trained resolves with the number of results that trainers have given so far: steps, checkpoints, versions of
+ * weights
  */
 export function childFaults(
   parents: () => readonly number[],
@@ -68,7 +75,7 @@ export function childFaults(
   ])
 }
 
-/** False if the process has ended. */
+/** Sends a signal to a process. Returns false if the process has ended. */
 export function signal(pid: number, name: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, name)

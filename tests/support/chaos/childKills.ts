@@ -1,11 +1,13 @@
 /**
- * Kills every kind of child of a run by SIGKILL, so many times each, at moments that follow from a seed: as it starts, or
- * later.
+ * Kills (SIGKILL) the children of a run a given number of times per kind, at moments that follow from a seed: while a
+ * child starts, or later.
  *
- * in   the run's process, kinds, how often        out  how often each was killed, and how often as it started
- * Invariant: the kinds are killed independently of one another, each as often as its supervisor allows: no child is killed
- * at two starts in a row (one that seems to serve may still be starting, and the third failed start is the last), nor more than five times within a minute, and no trainer in three calls in a row
- * (docs/architecture.md).
+ * in   the run's process, kinds of children, the number of kills
+ * out  for each kind the number of kills, and how many of them hit a child that was starting
+ * Invariant: each kind is killed independently of the others, and never more often than its supervisor allows
+ * (docs/architecture.md): not at two starts in a row (a child that seems to serve may still be starting, and a
+ * supervisor gives up after three failed starts in a row), at most four times within a minute, and a trainer that
+ * serves only after a new result of a trainer.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pcg32, type Random } from '../../../kernels/random'
@@ -18,7 +20,7 @@ export interface ChildKillsOptions {
   readonly kinds: readonly ChildKind[]
   readonly times: number
   readonly seed: number
-  /** Number of results that trainers have had so far: steps, checkpoints, versions of weights. */
+  /** Resolves with the number of results that trainers have given so far: steps, checkpoints, versions of weights. */
   readonly trained: () => Promise<number>
   readonly onKill?: (kind: ChildKind, how: string) => void
 }
@@ -30,7 +32,7 @@ export interface KillCount {
 }
 
 const mostInAMinute = 4
-/** Longest time from a process's appearance to its kill at the start, in milliseconds. */
+/** Upper bound on the time from the appearance of a child to its kill while it starts, in milliseconds. */
 const latestAtStartMs = 300
 const latestMs = 4000
 const appearsWithinMs = 400_000
@@ -60,16 +62,16 @@ async function killKind(
     })
     return child!
   }
-  /** Milliseconds until one more kill is within `mostInAMinute`. */
+  /** Returns the milliseconds until one more kill would not exceed `mostInAMinute`. */
   const waitsMs = () => (latest.length < mostInAMinute ? 0 : latest.at(-mostInAMinute)! + 60_000 - performance.now())
   const latest: number[] = []
   let before = new Set<number>()
-  /** Kills at a start in a row. */
+  /** Number of latest kills in a row that hit a child while it started. */
   let starts = 0
-  /** `trained` at the latest kill of a trainer that served, which may have cost it a call. */
+  /** Result of `trained` before the latest kill of a trainer that served; the kill may have failed one call. */
   let results = -1
   while (count.kills < times) {
-    // Each kill is followed by a start, so that there always is one to wait for.
+    // The run restarts the child after each kill, so a start to wait for always comes.
     const isAtStart = starts < 1 && waitsMs() <= 0 && random.below(2) === 0
     const child = await found(({ serves, pid }) => (isAtStart ? !before.has(pid) : serves))
     if (kind === 'trainer' && !isAtStart) {
@@ -79,7 +81,7 @@ async function killKind(
     const afterMs = random.below(isAtStart ? latestAtStartMs : latestMs)
     await sleep(Math.max(afterMs, isAtStart ? 0 : waitsMs()))
     const alive = new Set(all().map(({ pid }) => pid))
-    // It ended by itself, or another fault was faster. What took its place has not been waited for: `before` stays.
+    // The child has ended by itself or by another fault. Its successor has not been waited for, so `before` stays.
     if (!alive.has(child.pid)) continue
     before = alive
     process.kill(child.pid, 'SIGKILL')

@@ -1,25 +1,25 @@
 /**
- * The child processes of a `troupe` process, by kind, as /proc shows them.
+ * Lists the child processes of a `troupe` process by kind, from /proc.
  *
  * in   a process        out  its children: renderers, engines, trainers, zygotes, reward processes; whether each serves
- * Invariant: a child is listed from the moment that its program runs. What the fork server forks counts as a child of its
- * parent; forks of a zygote, and helpers that a child starts, are not listed.
+ * Invariant: a child is listed as soon as its program runs. A process that the fork server forks counts as a child of
+ * the fork server's parent; forks of a zygote, and helpers that a child starts, are not listed.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 
 export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
-/** A fork server is not among those that are killed beside one another: its forks die with it. */
+/** `forkServer` is not in `childKinds`, whose members are killed independently: its forks die with it. */
 export type ChildKind = (typeof childKinds)[number] | 'forkServer'
 
 export interface Child {
   readonly pid: number
   readonly kind: ChildKind
-  /** True once it answers, as far as that can be seen from outside. */
+  /** True if the child answers requests, as far as its socket or its age shows. */
   readonly serves: boolean
 }
 
 const services: Readonly<Record<string, ChildKind>> = { render: 'renderer', engine: 'engine', trainer: 'trainer' }
-/** Seconds of age from which zygotes and reward processes, whose starts leave no trace outside, are taken to serve. */
+/** Age in seconds from which a zygote or a reward process counts as serving, since it has no socket that shows it. */
 const servesAfterS = 5
 const ticksPerSecond = 100
 
@@ -44,7 +44,7 @@ export function childrenOf(parent: number): readonly Child[] {
   })
 }
 
-/** The children of each thread of a process. A look at all processes would take the time in which a child starts. */
+/** Reads the children of each thread of a process. Reading all processes would take as long as a child's start. */
 function pidsBelow(parent: number): readonly number[] {
   try {
     return readdirSync(`/proc/${parent}/task`).flatMap(thread =>

@@ -1,8 +1,8 @@
 /**
- * Jumps of the wall clock, forwards and back, of one process and its children at a time (libfaketime).
+ * Faults that set the wall clock of one process and its children forwards or back (libfaketime).
  *
- * in   names of processes        out  the environment that each is started with; faults
- * Invariant: only the wall clock jumps: monotonic clocks go on. A process that is started again has the clock that it had.
+ * in   names of processes        out  the environment variables that each must be started with; faults
+ * Invariant: only the wall clock jumps; monotonic clocks do not. A process that is restarted keeps its changed clock.
  * Processes in a sandbox have the machine's clock, since they do not inherit the environment.
  */
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -12,18 +12,18 @@ import type { Fault, LeftOut } from './fault'
 const libraries = ['x86_64-linux-gnu', 'aarch64-linux-gnu', ''].map(
   folder => `/usr/lib/${folder}/faketime/libfaketimeMT.so.1`,
 )
-/** Of a jump, in seconds: from seconds to a day, as often each. */
+/** Sizes of a jump, in seconds; each is equally likely. */
 const jumpsS = [5, 60, 3600, 86_400]
 
 export interface Clocks {
-  /** Variables that a process of this name is started with. */
+  /** Returns the environment variables with which the process of this name must be started. */
   env(name: string): NodeJS.ProcessEnv
   readonly faults: readonly Fault[]
   readonly leftOut: readonly LeftOut[]
   close(): void
 }
 
-/** @param names processes that may be struck, as they are now */
+/** @param names returns the names of the processes whose clock may be set now */
 export function clockFaults(directory: string, names: () => readonly string[]): Clocks {
   const library = libraries.find(file => existsSync(file))
   if (library === undefined) {
@@ -56,7 +56,7 @@ export function clockFaults(directory: string, names: () => readonly string[]): 
         FAKETIME_TIMESTAMP_FILE: fileOf(name),
         FAKETIME_DONT_FAKE_MONOTONIC: '1',
         FAKETIME_DISABLE_SHM: '1',
-        // Seconds after which the file is read again: reading it at every call costs 42 µs.
+        // libfaketime rereads the file after this many seconds: reading it at every call costs 42 µs.
         FAKETIME_CACHE_DURATION: '1',
       }
     },

@@ -1,8 +1,8 @@
 /**
- * A small file system of its own for a run's directory (tmpfs), which is filled up and emptied again.
+ * Mounts a small file system (tmpfs) for a run's directory, and makes a fault that fills it for a while.
  *
- * in   how large        out  its directory, or why there is none; faults
- * Invariant: `close` unmounts it, whatever still uses it.
+ * in   its size        out  its directory; the fault, or the reason why this machine cannot mount it
+ * Invariant: `close` unmounts the file system, even while processes still use it.
  */
 import { spawnSync } from 'node:child_process'
 import { closeSync, mkdtempSync, openSync, rmSync, statfsSync, writeSync } from 'node:fs'
@@ -15,11 +15,11 @@ const longestFullMs = 9000
 const chunkBytes = 2 ** 20
 
 export interface SmallDisk {
-  /** Where the run's directory may lie: on the small disk, or in the temporary directory if none can be mounted. */
+  /** Directory for the run: on the small file system, or a plain temporary directory if none can be mounted. */
   readonly directory: string
   readonly faults: readonly Fault[]
   readonly leftOut: readonly LeftOut[]
-  /** True from the moment that it is being filled until `graceMs` after it has room again. */
+  /** True from the moment at which the fault begins to fill the disk until `graceMs` after the disk has room again. */
   wasFull(graceMs: number): boolean
   close(): void
 }
@@ -61,7 +61,7 @@ export function smallDisk(megabytes: number): SmallDisk {
   }
 }
 
-/** Writes a file until no more than so many bytes are free. */
+/** Writes a file until at most `leftBytes` bytes are free on its file system. */
 function fill(file: string, leftBytes: number): void {
   const handle = openSync(file, 'w')
   try {
@@ -72,7 +72,7 @@ function fill(file: string, leftBytes: number): void {
       writeSync(handle, Buffer.alloc(more))
     }
   } catch {
-    // Others write too, so the disk may be full before.
+    // The run writes too, so the disk may be full earlier.
   } finally {
     closeSync(handle)
   }

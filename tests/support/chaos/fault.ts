@@ -1,21 +1,21 @@
 /**
- * One kind of fault of a chaos run: what it is done to, how it is done, how it is undone.
+ * Interface of a fault that a chaos run injects, such as killing an engine or filling a disk.
  *
- * Invariant: when `strike` resolves, its fault is undone (a stopped process goes on, a full disk has room), or its victim
- * is gone and will be replaced. What it does follows from the numbers that it draws.
+ * Invariant: when `strike` resolves, the fault is undone (a stopped process runs again, a full disk has room), or its
+ * victim is dead and will be replaced. The effect follows from the random numbers that `strike` draws.
  */
 import type { Random } from '../../../kernels/random'
 
 export interface Fault {
-  /** As it is counted and printed: `kill engine`. */
+  /** Name under which the fault is counted and printed, such as `kill engine`. */
   readonly name: string
-  /** Share of this fault among all, in any unit. */
+  /** Relative frequency of this fault: the schedule draws faults in proportion to their weights. */
   readonly weight: number
-  /** Resolves with a description of what was done; with undefined if there was nothing to do it to. */
+  /** Injects the fault. Resolves with a description of it; undefined if there was no victim. */
   strike(random: Random): Promise<string | undefined>
 }
 
-/** A kind of fault that cannot be done on this machine, and why. */
+/** A kind of fault that cannot be injected on this machine, and the reason. */
 export interface LeftOut {
   readonly kind: string
   readonly why: string

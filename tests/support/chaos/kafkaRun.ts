@@ -1,9 +1,10 @@
 /**
- * Chaos on Kafka: a quickstart of many processes, and faults at random moments until it ends.
+ * Chaos run on Kafka: a quickstart of many processes, into which faults are injected at random moments.
  *
- * in   a seed, settings, how long
- * out  which faults there were, and what the run's log came to
- * Invariant: nothing is left running, the broker neither. A process that a full disk keeps from starting is started again.
+ * in   a seed, settings, durations
+ * out  the injected faults, and the result that the run's log shows
+ * Invariant: no process is left running, nor is the broker. A process that cannot start because the disk is full is
+ * restarted.
  */
 import { everything } from '../audit'
 import { troupe } from '../cli'
@@ -23,13 +24,13 @@ import { strikeFaults } from './schedule'
 
 interface Brokered extends ChaosOptions {
   readonly kafka: KafkaServers
-  /** The port of a way to the broker, and the link on it. */
+  /** Proxy to the broker, which faults can cut; the processes whose names end in `-2` use it. */
   readonly link: SilentProxy
 }
 
 const roleOf = new Map(parts)
 
-/** Starts a broker, and a way to it that can be cut, for one run. */
+/** Starts a broker and a proxy to it, makes the chaos run over both, and ends them. */
 export async function kafkaChaos(options: ChaosOptions): Promise<ChaosOutcome> {
   const [through, behind] = (await freePorts(2)) as [number, number]
   const way = { listens: `127.0.0.1:${behind}`, advertised: `127.0.0.1:${through}` }
@@ -95,8 +96,8 @@ async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
 }
 
 /**
- * Starts processes again that a full disk kept from starting. @throws Error for those that ended otherwise: one that runs
- * waits for room
+ * Restarts the processes that could not start because the disk was full. @throws Error if a process ended for another
+ * reason, or after it was ready: a process that runs has to wait for room on the disk
  */
 function startAgain(
   processes: RoleProcesses,

@@ -1,9 +1,9 @@
 /**
- * Chaos on lmdb: a quickstart in one process with its children, and faults at random moments until it ends.
+ * Chaos run on lmdb: a quickstart in one process with its children, into which faults are injected at random moments.
  *
- * in   a seed, settings, how long        out  which faults there were, and what the run's log came to
- * Invariant: nothing is left running. A run whose process is killed is resumed, and so is one that a full disk kept from
- * opening its log; a run that a full disk ended is wrong, for it waits for room.
+ * in   a seed, settings, durations        out  the injected faults, and the result that the run's log shows
+ * Invariant: no process is left running. A run is resumed if its process was killed, or could not open its log because
+ * the disk was full. A run that ends later because of a full disk is an error: it has to wait for room.
  */
 
 import { runId } from '../../../messages/ids'
@@ -31,7 +31,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
   const clocks = clockFaults(`${directory}.clocks`, () => ['process'])
   let running: Running | undefined
   let ended: Finished | undefined
-  /** Number of starts and resumes in the log; `begunBefore`: when the last process was started. */
+  /** Counts the starts and resumes in the log. `begunBefore`: this count before the latest process was started. */
   const begun = async () =>
     (await messagesOf(directory, run, 'runs')).filter(({ type }) => /^run\.(started|resumed)$/.test(type)).length
   let begunBefore = 0
@@ -45,7 +45,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
   }
   const resume = () => start('--resume', run)
   let refusals = 0
-  /** True once the run has ended with success; starts it again if a full disk kept it from opening its log. */
+  /** Resolves with true once the run has succeeded; resumes it if it could not open its log on a full disk. */
   const isOver = async (): Promise<boolean> => {
     if (ended === undefined) return false
     if (ended.code === 0) return true

@@ -1,19 +1,19 @@
-/** What a chaos run is given, on any bus. */
+/** Options of a chaos run (a run into which faults are injected), whatever its bus. */
 export interface ChaosOptions {
   readonly run: string
   readonly seed: number
-  /** Of the train command of a learner. */
+  /** Further arguments of `troupe train`; on Kafka they go to the learner alone. */
   readonly settings: readonly string[]
-  /** No more faults after this; the run then ends undisturbed. 0: none at all. */
+  /** Milliseconds for which faults are injected; afterwards the run ends undisturbed. 0: no faults. */
   readonly faultsForMs: number
-  /** Between two faults, ms, on average. */
+  /** Mean pause between two faults, ms. */
   readonly everyMs: number
-  /** From the last fault to the run's end, ms. */
+  /** Upper bound on the time from the last fault to the run's end, ms. */
   readonly endWithinMs: number
-  /** Size of the disk of the run's directory. */
+  /** Size of the small disk that holds the run's directory, MiB. */
   readonly diskMegabytes: number
   readonly say?: (text: string) => void
 }
 
-/** Milliseconds after a disk has had room again in which a process may still end because it was full. */
+/** Milliseconds after a full disk got room again during which a process may still end with a disk-full error. */
 export const diskGraceMs = 30_000

@@ -1,7 +1,8 @@
 /**
- * What a chaos run came to, and what is wrong with it.
+ * Reads the result of a chaos run from its log, and lists what is wrong with it.
  *
- * in   the run's journal, its faults        out  audit, evaluations, rewards; a list of wrongs, empty if nothing is
+ * in   the run's journal, its faults
+ * out  audit, evaluations, rewards; a list of errors, empty for a run without an error
  */
 import type { EvaluationCompleted } from '../../../messages/facts'
 import type { Journal } from '../../../runtime/journal/journal'
@@ -11,16 +12,16 @@ import type { LeftOut } from './fault'
 import type { FaultCounts } from './schedule'
 
 export interface ChaosOutcome {
-  /** How often, by what was done to what: `kill learner`, `stop engine`, … */
+  /** Number of injected faults by name: `kill learner`, `stop engine`, … */
   readonly faults: FaultCounts
   readonly leftOut: readonly LeftOut[]
   readonly audit: Audit
   readonly outcome: string
-  /** In the order of the run. */
+  /** Results of the run's evaluations, in the log's order. */
   readonly evaluations: readonly EvaluationCompleted[]
-  /** How often a learner took its part of the run. */
+  /** Number of `learner.claimed` facts: how often a process became the run's learner. */
   readonly learners: number
-  /** Rollouts whose grader gave no reward. */
+  /** Number of rollouts whose grading failed (`reward.failed`). */
   readonly unrewarded: number
   /** What `replay verify` printed, and its exit code. */
   readonly verified: Pick<Finished, 'code' | 'stdout'>
@@ -51,7 +52,11 @@ export async function outcomeOf(
 export const faultsIn = ({ faults }: Pick<ChaosOutcome, 'faults'>): number =>
   [...faults.values()].reduce((a, b) => a + b, 0)
 
-/** @param undisturbed a run without faults, whose last score it should have; undefined: scores are not compared */
+/**
+ * Lists the errors of a chaos run.
+ * @param undisturbed result of a run without faults; the last pass@1 of both must agree within three standard errors.
+ * undefined: scores are not compared
+ */
 export function wrongIn(result: ChaosOutcome, undisturbed?: ChaosOutcome): readonly string[] {
   const wrong: string[] = []
   const { outcome, unrewarded, verified } = result

@@ -1,7 +1,7 @@
 /**
- * Faults of whole processes of a run: SIGKILL and a new start, SIGSTOP and SIGCONT.
+ * Faults of a run's own processes: kills one (SIGKILL) and restarts it, or stops one for a while (SIGSTOP, SIGCONT).
  *
- * in   processes by name, how to start one again        out  faults
+ * in   processes by name, with a function that restarts each        out  faults
  * Invariant: a process that was killed has ended before it is started again.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,7 +9,7 @@ import type { Fault } from './fault'
 
 export interface Victim {
   readonly name: string
-  /** As faults are counted: several processes may have one role. */
+  /** Role under which faults are counted; several processes may have the same role. */
   readonly role: string
   signal(name: NodeJS.Signals): void
   ended(): Promise<unknown>
@@ -19,7 +19,7 @@ export interface Victim {
 export interface ProcessFaultsOptions {
   readonly victims: readonly Victim[]
   readonly longestStopMs: number
-  /** Of a kill; a stop has two thirds of it. */
+  /** Weight of killing one process; stopping it has two thirds of this weight. */
   readonly weight: number
 }
 

@@ -1,8 +1,8 @@
 /**
- * Strikes faults one after the other until time is over or the run is.
+ * Injects faults one after the other, until the given time is over or the run has ended.
  *
- * in   faults with weights, a seed, how long and how often        out  how often each struck
- * Invariant: which fault comes next follows from the seed; when it comes, and on which process, depends on the machine.
+ * in   faults with weights, a seed, a duration, the mean pause between faults        out  how often each was injected
+ * Invariant: the order of the faults follows from the seed; their times and their victims depend on the machine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pcg32 } from '../../../kernels/random'
@@ -11,9 +11,9 @@ import type { Fault } from './fault'
 export interface ScheduleOptions {
   readonly faults: readonly Fault[]
   readonly seed: number
-  /** No more faults after this, in milliseconds. */
+  /** Milliseconds for which faults are injected. */
   readonly faultsForMs: number
-  /** Between two faults, on average, in milliseconds. */
+  /** Mean pause before each fault, in milliseconds. */
   readonly everyMs: number
   readonly isOver: () => Promise<boolean>
   readonly say?: (text: string) => void
@@ -38,7 +38,7 @@ export async function strikeFaults(options: ScheduleOptions): Promise<FaultCount
   return counts
 }
 
-/** The fault at this share of all weights, 0 to 1. */
+/** Picks a fault with a probability in proportion to its weight. `at`: a uniform random number, 0 to 1. */
 function chosen(faults: readonly Fault[], at: number): Fault {
   let left = at * faults.reduce((sum, { weight }) => sum + weight, 0)
   for (const fault of faults) {

@@ -2,7 +2,8 @@
  * The six pictures of docs/dashboard.md: views of the run that `troupe demo` shows, with a clock that stands still.
  *
  * in   a browser, the address of a dashboard over the demo's run        out  a PNG of each view, 1280 × 800
- * Invariant: one browser with the same fonts draws the same pixels each time: time, time zone, language and theme are fixed.
+ * Invariant: one browser with the same fonts draws the same pixels each time: time, time zone, language and theme are
+ * fixed.
  */
 import { createHash } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'

@@ -1,6 +1,7 @@
 /**
- * A run of one step whose rollouts agents lead: the real coordinator, scheduler, learner and gateway over a bus in memory, a
- * scripted engine, and a trainer that records its batches.
+ * Runs one training step whose rollouts are made by agents (outside programs that call the model through the gateway):
+ * the real coordinator, scheduler, learner and gateway over a bus in memory, a scripted engine, and a trainer that
+ * records its batches.
  *
  * in   the recipe's section `agent`, an engine        out  the log's facts, the batches
  */
@@ -42,7 +43,7 @@ const selection = {
   ...{ keep: 2, minPositive: 0, minNegative: 0, positiveAbove: 0.5, rejectEqual: false, variant: 'all' },
 } as never
 
-/** A run of one step over a group of four; ends when the trainer has its batch. */
+/** Runs one step over a group of four rollouts, until the trainer has got its batch. */
 export async function agentRun(
   directory: string,
   agent: AgentInput,

@@ -2,8 +2,8 @@
  * A renderer with a token for each character, for tests of what a gateway does with token ids.
  *
  * in   messages        out  ChatML; its special tokens are one id each, and text never gives one of those ids
- * Invariant: decode(encode(text)) is the text. `dropsThinking`: a template that leaves out the thinking of earlier turns, as
- * Qwen3's does.
+ * Invariant: decode(encode(text)) is the text. `dropsThinking`: a template that leaves out the thinking of earlier
+ * turns, as Qwen3's does.
  */
 import type { TextRenderer } from '../../../gateway/rendering/conversationRenderer'
 

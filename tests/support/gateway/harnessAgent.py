@@ -1,4 +1,5 @@
-"""An agent of the package openai-agents, unchanged: its loop calls a tool until the model answers, in both of its dialects.
+"""An agent of the package openai-agents, unchanged: its loop calls a tool until the model answers, once over each of
+the package's two APIs (chat completions and responses).
 
 In: the gateway's address. Out: a JSON line with the final answer of each run, and the tool calls that were made.
 """

@@ -1,8 +1,9 @@
-"""Stub of sgl_kernel: the names that SGLang imports on a CPU, without the kernels. PyPI's package of that name needs CUDA's
-driver.
+"""Stub of sgl_kernel: the names that SGLang imports on a CPU, without the kernels. PyPI's package of that name needs
+CUDA's driver.
 
-In: nothing. Out: functions that raise NotImplementedError. SGLang calls them only for speculative decoding, for Mamba layers
-and to copy KV pages. A server that does none of these computes everything with torch, as SGLang does on a CPU without AMX.
+In: nothing. Out: functions that raise NotImplementedError. SGLang calls them only for speculative decoding, for Mamba
+layers and to copy KV pages. A server that does none of these computes everything with torch, as SGLang does on a CPU
+without AMX.
 """
 
 from typing import Any, Callable

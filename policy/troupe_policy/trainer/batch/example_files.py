@@ -50,7 +50,7 @@ class ExampleFiles(Sequence[SftExample]):
             raise ExampleFilesError(f"the demonstrations in {folder} cannot be read: {error}") from error
         self.digest = hashlib.sha256(text).hexdigest()
         if self.digest != digest:
-            raise ExampleFilesError(f"{folder} holds the demonstrations {self.digest[:12]}…, not {digest[:12]}…")
+            raise ExampleFilesError(f"the demonstrations in {folder} have the digest {self.digest[:12]}…; expected {digest[:12]}…: render them again")
         self._readers: list[Any] = []
         self._firsts: list[int] = []
         ends: list[np.ndarray] = []

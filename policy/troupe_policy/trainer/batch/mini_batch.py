@@ -17,7 +17,7 @@ def mini_batches(groups: Sequence[int], count: int, unit: str, seed: str) -> lis
     """Indices of the sequences of each mini-batch; the mini-batches' numbers of units differ by at most one.
 
     groups: [sequences], at least one. unit: `groups` keeps the sequences of a group together, `sequences` draws each
-    alone. seed: of the shuffle of the units. A batch of fewer units than `count` gives one mini-batch per unit.
+    alone. seed: seed of the units' random order. A batch of fewer units than `count` gives one mini-batch per unit.
     Raises ValueError for another unit.
     """
     if unit not in MINI_BATCH_UNITS:

@@ -264,16 +264,16 @@ describe('the command', () => {
     const sent = await control('pause', '--reason', 'the GPU is\u001b[2J needed')
     expect(sent).toMatchObject({
       code: 0,
-      stdout: expect.stringMatching(/^run r is paused: .*to go on: npx troupe control r resume/),
+      stdout: expect.stringMatching(/^run r is paused: .*to continue: npx troupe control r resume/),
     })
     const why = await troupe(['why', 'r', '--json', '--bus', `lmdb:${directory}`]).done
     expect(why.code).toBe(1)
     expect(JSON.parse(why.stdout)).toMatchObject({
-      waits: [{ for: 'order to go on', state: 'paused', owedBy: { kind: 'person' } }],
+      waits: [{ for: 'order to resume', state: 'paused', owedBy: { kind: 'person' } }],
       next: [expect.stringMatching(/^troupe control r resume/)],
     })
     const ls = await troupe(['replay', 'ls', '--run', 'r', '--bus', `lmdb:${directory}`]).done
-    expect(ls.stderr).toMatch(/run r is paused since .* \(the GPU is\\u001b\[2J needed\); to go on/)
+    expect(ls.stderr).toMatch(/run r is paused since .* \(the GPU is\\u001b\[2J needed\); to continue/)
     await close()
     await journal.append([status(2 ** 22 + 1)])
     await bus.close()
@@ -292,7 +292,7 @@ describe('the command', () => {
     })
     expect(await control('resume')).toMatchObject({
       code: 0,
-      stdout: expect.stringMatching(/the order holds from when it is resumed/),
+      stdout: expect.stringMatching(/the order takes effect when the run is resumed/),
     })
     await journal.append([
       { type: 'run.finished', at: 6, run: runId('r'), outcome: 'done', reason: '', steps: 0, summary: {} },
