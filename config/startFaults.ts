@@ -61,6 +61,6 @@ export function refuseAtStart(config: RecipeConfig): void {
       `recipe ${config.name}: ${faults.length === 1 ? 'a problem' : `${faults.length} problems`}`,
       ...faults.map(([field, why]) => `  ${field}: ${why}`),
     ].join('\n'),
-    hint: 'docs/training.md lists the corrections and what each goes with, and the plans of the GPUs',
+    hint: 'docs/training.md lists the corrections, the losses that each works with, and the plans of the GPUs',
   })
 }

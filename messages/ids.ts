@@ -55,7 +55,7 @@ export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; re
   return { group: trajectory.slice(0, slash) as GroupId, member }
 }
 
-/** Returns the group of a trajectory id. Faster than `partsOf`, since it runs for every record that is written. */
+/** Returns the group of a trajectory id. It runs for every record written, so it avoids the slower `partsOf`. */
 export function groupOf(trajectory: TrajectoryId): GroupId {
   const slash = trajectory.indexOf('/')
   for (let i = slash + 1; i < trajectory.length; i++) {

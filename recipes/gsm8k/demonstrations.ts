@@ -33,7 +33,7 @@ interface Statement {
   readonly name: string
   /** Right side of the statement, in which the names of earlier statements stand in place of their results. */
   readonly named: string
-  /** Right side of the statement with all numbers written out. */
+  /** The same without names: the results of earlier statements stand in it as numbers. */
   readonly plain: string
   readonly value: Fraction
 }

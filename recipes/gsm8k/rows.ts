@@ -27,7 +27,7 @@ export interface Gsm8kRows {
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** Parses the file's lines. Empty lines are not counted, since a file may end in them. */
+/** Parses the file's lines. Empty lines are skipped and do not count as dropped, since a file may end in them. */
 export function parseGsm8k(jsonl: string): Gsm8kRows {
   const rows: Gsm8kRow[] = []
   const dropped: Record<string, number> = {}

@@ -21,7 +21,7 @@ export interface LoadedRecipe {
   readonly config: Resolved<RecipeConfig>
 }
 
-/** Short name of `data.tasks`, the directory of a recipe's Harbor tasks. */
+/** Users may write `tasks` for the field `data.tasks`, the directory of a recipe's Harbor tasks. */
 const tasksField = 'tasks'
 
 /** Maps the flags of the paper's released code to recipe fields, so that `--set` and YAML accept both names. */

@@ -202,7 +202,7 @@ def empty():
 
 
 def run(call, c, launcher, awaited):
-    """In the child: sets the limits, reads the code, closes descriptors 3 to 4095, drops root's capabilities, then runs
+    """In the child: sets the limits, drops root's capabilities, reads the code, closes descriptors 3 to 4095, then runs
     the code.
     """
     os.setsid()

@@ -63,7 +63,7 @@ export function verdictOf(submission: Submission, result: RunResult, limits: Ver
   return answered(submission, { ...result, ...outcome }, { ...ended, said: '' }, limits)
 }
 
-/** Returns the verdict on a submission that did not run, with the reason on stderr. */
+/** Returns the verdict on a submission that did not run; its stderr holds `why`, the reason in words. */
 export function notRun(subId: string, reason: Reason, why: string, waitedMs: number): Verdict {
   const nothing = { success: false, run_success: false, cost: waitedMs / 1000, stdout: '' }
   return { sub_id: subId, ...nothing, stderr: why.endsWith('\n') ? why : `${why}\n`, reason }

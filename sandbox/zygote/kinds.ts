@@ -78,8 +78,9 @@ export class ZygoteKinds {
   }
 
   /**
-   * Counts a zygote that died. Returns true if its kind is given up, because none of its zygotes serves and starts have
-   * failed too often. Then `kindOf` returns a smaller kind for the calls, except that kind 0 has none below it.
+   * Records that a zygote died. Returns true if its kind is given up, because none of its zygotes serves, and starts
+   * have failed too often or a package could not be preloaded. Then `kindOf` returns a smaller kind for the calls; kind
+   * 0 has none below it.
    */
   died({ kind, pid }: Link, reason: string): boolean {
     const one = this.#kinds[kind]!

@@ -24,7 +24,7 @@ export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] 
   return values
 }
 
-/** Returns the start of the next value; −1 if something other than blanks and commas comes first. */
+/** Returns the position of the next `open` after `from`; −1 if more than blanks and commas comes before it. */
 function nextOf(text: string, from: number, open: string): number {
   const found = /^[\s,]*/.exec(text.slice(from + 1))![0].length + from + 1
   return text[found] === open ? found : -1

@@ -101,8 +101,8 @@ export function prepareDirectory(directory: string, mode: 'write' | 'read', isNe
     writeFileSync(lock, Buffer.alloc(lockBytes), { flag: 'wx' })
   } catch (thrown) {
     if (isOutOfSpace(thrown)) throw lmdbErrors.diskFull(directory, thrown, lockBytes)
-    // EEXIST means that another process has made the file. A reader may lack the right to make it: lmdb then reads
-    // without a lock.
+    // EEXIST means that another process has just made the lock file. A reader may lack the right to make it: lmdb then
+    // reads without a lock.
     if (mode === 'write' && (thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown
   }
 }

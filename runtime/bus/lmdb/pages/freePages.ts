@@ -52,7 +52,7 @@ function markAll(page: number, list: Buffer, mark: (first: number, count: number
   if (list.length < 8 || list.length % 8 !== 0) throw bad(`a list has ${list.length} bytes, expected a multiple of 8`)
   const count = Number(list.readBigInt64LE(0))
   if (count < 0 || 8 * (count + 1) > list.length)
-    throw bad(`a list of ${list.length} bytes claims to have ${count} entries`)
+    throw bad(`a list of ${list.length} bytes claims to have ${count} entries, expected 0 to ${list.length / 8 - 1}`)
   for (let i = 1; i <= count; i++) {
     const entry = Number(list.readBigInt64LE(8 * i))
     if (entry > 0) mark(entry, 1)
