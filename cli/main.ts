@@ -53,7 +53,7 @@ const pathOf = (command: Command): string =>
   command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`
 
 /**
- * Returns the parser of the command line. It has the command that `argv` names, or all commands where it names none.
+ * Returns the parser of the command line. It has the command that `argv` names, or all commands if it names none.
  */
 export function commandLine(argv: readonly string[]): Command {
   const program = new Command('troupe')

@@ -4,9 +4,9 @@
  * policy.proto, the bundle of the dashboard's page, and the sandbox's C shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
- * It runs before any package is installed, so it uses Node alone. What Node needs and what Python needs are installed at
- * the same time. Every step but the shim, the page and the sources leaves a stamp with the digest of its inputs, and is
- * skipped while the digest is the same. An interrupted step leaves no new stamp and is done again.
+ * It runs before any package is installed, so it uses Node alone. What Node needs and what Python needs are installed
+ * at the same time. Every step but the shim, the page and the sources leaves a stamp with the digest of its inputs, and
+ * is skipped while the digest is the same. An interrupted step leaves no new stamp and is done again.
  */
 const { places } = require('./setup/places')
 const { SetupError, say, seconds } = require('./setup/say')

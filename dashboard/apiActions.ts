@@ -28,7 +28,7 @@ export type ActionRequest =
 
 export type ActionName = ActionRequest['action']
 
-/** A command that a view shows, and the action that runs it where actions are allowed. */
+/** A command that a view shows, and the action that runs it if actions are allowed. */
 export interface OfferedCommand {
   readonly what: string
   readonly command: string

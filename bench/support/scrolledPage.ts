@@ -2,7 +2,7 @@
  * Measures the dashboard's page in a real browser while a long list is scrolled: frames, missing rows, memory.
  *
  * in   the address of a view with a list
- * out  figures; undefined where Chromium or playwright-core is not installed
+ * out  figures; undefined if Chromium or playwright-core is not installed
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { asError } from '../../runtime/errors'

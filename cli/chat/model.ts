@@ -23,7 +23,7 @@ export interface ChatModelOptions {
   readonly set: readonly string[]
 }
 
-/** Default values of a chat, used where neither an option nor --set gives one. */
+/** Default values of a chat, used if neither an option nor --set gives one. */
 export const chatDefaults = { maxTokens: 2048, turns: 16, temperature: 0.7, callsPerTurn: 4, seed: 1 }
 
 const askMs = 5000

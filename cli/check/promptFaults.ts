@@ -19,7 +19,7 @@ import { error, type Fault, warning } from './fault'
 const measureMs = 10_000
 /** Number of longest, and of shortest, prompts of each split that are rendered. */
 const ofEachEnd = 8
-/** Assumed number of characters per token, where the tokenizer does not exist yet. */
+/** Assumed number of characters per token, used if the tokenizer does not exist yet. */
 const charsPerToken = 3
 
 interface Measured {

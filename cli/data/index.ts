@@ -73,14 +73,14 @@ export function registerData(program: Command): void {
     )
     .option(
       '--agreement <n/m>',
-      'keep problems where at least n of m sampled answers match the answer (0: keep all)',
+      'keep problems of which at least n of m sampled answers match the answer (0: keep all)',
       agreementOf,
     )
     .option('--integer', 'keep only problems whose answer is an integer')
     .option('--no-integer', 'keep problems with other answers than integers as well')
     .option(
       '--seed <n>',
-      `seed of the shuffle (default ${defaultSeed} where rows are shuffled)`,
+      `seed of the shuffle (default ${defaultSeed} if rows are shuffled)`,
       wholeNumber(0, 2 ** 31 - 1),
     )
     .addOption(new Option('--order <order>', 'order of the written rows').choices(['shuffled', 'published']))

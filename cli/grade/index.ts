@@ -50,7 +50,7 @@ export function registerGrade(program: Command): void {
         ),
     )
     .option('--second', 'check each verdict by arithmetic as well; a line where the two differ may have a wrong truth')
-    .option('--literal', 'where the truth is an integer, accept only a number in digits, no expression of that value')
+    .option('--literal', 'if the truth is an integer, accept only a number in digits, no expression of that value')
     .option('--lanes <n>', 'number of answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {

@@ -3,7 +3,7 @@
  *
  * in   the widths of the columns, most important first by `order`; the terminal's width
  * out  for each column whether it is shown
- * Invariant: the first column by `order` is always shown; where output is no terminal, all are. Columns are two blanks
+ * Invariant: the first column by `order` is always shown; if the output is no terminal, all are. Columns are two blanks
  * apart.
  */
 const apart = 2

@@ -2,7 +2,7 @@
  * Tables and long lines for a terminal of any width: columns are dropped whole, lines break between words.
  *
  * in   columns, rows, the terminal's width (undefined: no terminal)        out  lines
- * Invariant: no line breaks within a word, and where output is no terminal nothing is dropped or broken.
+ * Invariant: no line breaks within a word; if the output is no terminal, nothing is dropped or broken.
  */
 import { fitColumns } from './fitColumns'
 

@@ -80,14 +80,14 @@ export const logTools: Readonly<Record<string, LogTool>> = {
     words: given => ['why', '--', String(given.run), ...(given.id === undefined ? [] : [String(given.id)])],
   },
   diff: {
-    description: 'Says where two trajectories part: the first token that differs, with what each says from there.',
+    description: 'Shows the first token in which two trajectories differ, and the text of each from there on.',
     input: { run, a: trajectory, b: trajectory },
     words: given => ['replay', 'diff', ...option('run', given.run), '--', String(given.a), String(given.b)],
   },
   fork: {
     description:
       'Continues a trajectory from a turn, several times, with the engine and tools live, as a new run, and gives the mean reward. ' +
-      'It loads a model and takes seconds to minutes. Only where the server was started with --allow-fork.',
+      'It loads a model and takes seconds to minutes. Only if the server was started with --allow-fork.',
     input: {
       run,
       trajectory,

@@ -92,7 +92,7 @@ async function textLines(
     logprobs,
     ...(texts ? { texts } : {}),
     ...(leastSure ? { leastSure } : {}),
-    // Reading a store makes no directory: a log is often read where no environment ever ran.
+    // Reading a store creates no directory: a log is often read on a machine on which no environment ever ran.
     store: { root: snapshotsRoot() },
   }
   return trajectoryText(trajectory, facts, decision, printing)

@@ -21,7 +21,7 @@ export interface TrainViewOptions {
   readonly json: boolean
   readonly config: RecipeConfig
   readonly run: string
-  /** Steps of the recipe; more than `config.train.steps` where --steps ends the run early. */
+  /** Steps of the recipe; more than `config.train.steps` if --steps ends the run early. */
   readonly recipeSteps?: number
   /** Options with which another command finds the run, such as `--bus lmdb:DIR`; empty if it needs none. */
   readonly place?: string

@@ -21,7 +21,7 @@ export interface GuardOptions {
   readonly allowedHosts: readonly string[]
   /** Check of the bearer token; undefined on loopback without a token. */
   readonly token: TokenCheck | undefined
-  /** Check of the bearer token of actions; undefined where actions are not allowed. */
+  /** Check of the bearer token of actions; undefined if actions are not allowed. */
   readonly actionToken?: TokenCheck | undefined
 }
 

@@ -46,7 +46,7 @@ const trajectories = {
   messages: 'string',
   /** Token ids of prompt, turns and tool results; `mask`, `logprobs` and `policy_versions` have the same length. */
   tokens: 'ints',
-  /** 1 where the model sampled the token, else 0. */
+  /** 1 if the model sampled the token, else 0. */
   mask: 'ints',
   logprobs: 'floats',
   policy_versions: 'ints',

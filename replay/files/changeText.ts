@@ -13,7 +13,7 @@ export const restoredText = {
 
 export interface ChangeLine {
   readonly line: string
-  /** Diff of the file's text, as lines; absent where `fileDiff` gives none, or the texts are equal. */
+  /** Diff of the file's text, as lines; absent if `fileDiff` gives none, or the texts are equal. */
   readonly diff?: readonly string[]
 }
 
@@ -22,7 +22,7 @@ export function changeHead({ snapshot, changes, bytes, restored }: FilesChanged)
   return `files ${snapshot.slice(0, 12)}  ${changes} changed, ${bytes} bytes in all${made}`
 }
 
-/** @param store where the snapshots are; undefined: the lines name paths without diffs */
+/** @param store store of the snapshots; undefined: the lines name paths without diffs */
 export function changeLines(files: FilesChanged, store: Pick<Store, 'root'> | undefined): readonly ChangeLine[] {
   const { changed, changes } = files
   const lines = changed.map((file): ChangeLine => {

@@ -73,7 +73,7 @@ export interface FileDifference {
   readonly path: string
   readonly a: 'absent' | 'present'
   readonly b: 'absent' | 'present'
-  /** Diff lines; absent where one of the two is no text, is over 256 KiB, or too much differs. */
+  /** Diff lines; absent if a file is no text or is over 256 KiB, or if too much differs. */
   readonly lines?: readonly string[]
 }
 

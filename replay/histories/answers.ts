@@ -129,7 +129,7 @@ export class Answers {
         return
       case 'tool.asked':
         if (fact.turn > rollout.turn || (fact.turn === rollout.turn && !rollout.isAnswered))
-          ahead(`no answer to turn ${fact.turn} counts`, `turn.completed#${fact.turn}`)
+          ahead(`turn ${fact.turn} has no answer that counts`, `turn.completed#${fact.turn}`)
         return
       case 'context.appended':
         if (fact.turn > rollout.turn || (fact.turn === rollout.turn && !rollout.isAppendable)) {

@@ -8,7 +8,7 @@ import { errorRate } from '../../actors/curriculum/errorRate'
 import { groupOf } from '../../messages/ids'
 import type { IndexView } from '../trajectoryIndex/indexFile'
 
-/** Figures of the rollouts of one step. Rates are shares of 1; null where there is nothing to divide by. */
+/** Figures of the rollouts of one step. Rates are shares of 1; null if the divisor would be 0. */
 export interface StepFigures {
   readonly step: number
   readonly rollouts: number

@@ -42,7 +42,7 @@ export async function trackerRequest(
 /** True for statuses after which the same request may succeed later. */
 export const isLater = (status: number): boolean => status === 408 || status === 429 || status >= 500
 
-/** A server's refusal: tracker.unreachable where the same request may succeed later, else tracker.refused. */
+/** A server's refusal: tracker.unreachable if the same request may succeed later, else tracker.refused. */
 export const refusal = (server: string, { status, text }: Answer, hint: string): TroupeError =>
   new TroupeError(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
     boundary: 'process',

@@ -34,7 +34,7 @@ export function trackioTracker(
     const answer = await trackerRequest(`${base}/api/${name}`, base, headers, sent, deadlineMs)
     if (answer.status !== 200) throw refused(answer)
   }
-  // Trackio answers 400 where a token is missing or wrong.
+  // Trackio answers 400 if the token is missing or wrong.
   const refused = (answer: Answer) =>
     refusal(base, answer, 'set TRACKIO_WRITE_TOKEN (or HF_TOKEN for a Space) to the token that `trackio show` prints')
 

@@ -1,5 +1,5 @@
 /**
- * Reads the records of some trajectories by the run's index: a few reads, where a scan of the log takes seconds. If the
+ * Reads the records of some trajectories by the run's index: a few reads, while a scan of the log takes seconds. If the
  * wanted records are more than a fifth of all, one scan of the log reads them.
  *
  * in   which trajectories

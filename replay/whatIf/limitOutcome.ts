@@ -6,8 +6,8 @@
  * from a turn on
  *
  * The coordinator's own fold runs over the recorded facts with the limits changed. A smaller limit cuts what was
- * sampled: the same seed samples the same tokens up to the cut. When the model would have been shown something else, or
- * would have gone on, the record has no answer, and the outcome is `generate`.
+ * sampled: the same seed samples the same tokens up to the cut. If the model would have been shown something else, or
+ * would have continued, the record has no answer, and the outcome is `generate`.
  * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone.
  */
 import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'

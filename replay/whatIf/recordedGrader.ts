@@ -28,7 +28,7 @@ export interface RecordedGraderOptions {
   readonly recipe?: string
   /** Part of the response that must hold the answer. Default: the recipe's. */
   readonly place?: RewardConfig['place']
-  /** true: where the truth is an integer, only a number in digits is right. Default: the recipe's. */
+  /** true: if the truth is an integer, only a number in digits is right. Default: the recipe's. */
   readonly literal?: boolean
   /** Deadline of one grade, ms. Default: the recipe's reward.timeoutMs. */
   readonly timeoutMs?: number

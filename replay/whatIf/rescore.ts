@@ -27,7 +27,7 @@ export interface RescoreOptions {
   readonly times?: number
   /** Part of the response in which the grader looks for the answer. Default: the recipe's. */
   readonly place?: RewardConfig['place']
-  /** true: where the truth is an integer, only a number in digits is right. Default: the recipe's. */
+  /** true: if the truth is an integer, only a number in digits is right. Default: the recipe's. */
   readonly literal?: boolean
   /** Grader to use in place of the run's rewards. */
   readonly grader?: Grader

@@ -26,7 +26,7 @@ import type { Place } from '../log/place'
 import type { ProcessStanding } from '../log/processStanding'
 import type { SupervisionTree } from '../log/supervisionTrees'
 
-/** A record of the log: its type, when it was written (ms since 1970), and where it stands. */
+/** A record of the log: its type, the time of its writing (ms since 1970), and its position. */
 export interface LastEvent {
   readonly what: string
   readonly at: number

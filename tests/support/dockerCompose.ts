@@ -22,8 +22,8 @@ const env: NodeJS.ProcessEnv = { ...process.env }
 const answers = () => spawnSync('docker', ['info'], { env, stdio: 'ignore', timeout: 20_000 }).status === 0
 
 /**
- * Says why this machine has no engine or no Compose 2; undefined: both are there. Starts an engine where that is asked
- * for.
+ * Returns the reason why this machine has no engine or no Compose 2; undefined if it has both. Starts an engine if
+ * TROUPE_TEST_DOCKERD is set.
  */
 export function dockerMissing(): string | undefined {
   if (spawnSync('docker', ['--version'], { stdio: 'ignore' }).status !== 0) return 'no docker command on the path'

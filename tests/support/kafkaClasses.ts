@@ -1,5 +1,6 @@
 /**
- * Makes an archive of the classes that a broker loads (the JVM's AppCDS), which halves the CPU time of a broker's start.
+ * Makes an archive of the classes that a broker loads (the JVM's AppCDS), which halves the CPU time of a broker's
+ * start.
  *
  * in   the folder of Kafka's jars      out  .cache/kafka-classes.jsa, made by the first start in a checkout
  * Invariant: an archive that is missing, or that another JVM or other jars made, only makes a start slower.

@@ -1,6 +1,6 @@
 /**
  * Simulates two hosts: a broker on `near`, and `far`, which reaches the broker over a link that a test can cut. The
- * hosts are network namespaces; where those are not allowed, the link is a proxy.
+ * hosts are network namespaces; if those are not allowed, the link is a proxy.
  *
  * in   the query part of the bus's address        out  for each host its bus address and command prefix; the link
  * Invariant: a cut link passes nothing in either direction and closes no connection, on either kind.

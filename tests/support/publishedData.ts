@@ -1,6 +1,6 @@
 /**
- * Folder with published problem sets, which are no part of the project: TROUPE_PUBLISHED_DATA, else `shared/data` beside
- * the checkout. Tests that read them are skipped, and say so, where a file is missing.
+ * Folder with published problem sets, which are no part of the project: TROUPE_PUBLISHED_DATA, else `shared/data`
+ * beside the checkout. If a file is missing, the tests that read it are skipped and print the reason.
  */
 import { resolve } from 'node:path'
 

@@ -3,7 +3,7 @@
  * their process.
  *
  * in   a directory, a size, a command      out  the command in front of which the disk is mounted
- * Invariant: where mounting is not permitted, `canMount` is false and tests are skipped by name.
+ * Invariant: if mounting is not permitted, `canMount` is false and tests are skipped by name.
  */
 import { spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'

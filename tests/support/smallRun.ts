@@ -8,7 +8,7 @@ export const smallRun = (demonstrations: number): readonly string[] =>
   [
     ['coldStart.demonstrations', demonstrations],
     ['coldStart.epochs', 1],
-    // Two torch threads wait for each other at every barrier: where other processes need the cores, a cold start of 75
+    // Two torch threads wait for each other at every barrier: while other processes need the cores, a cold start of 75
     // updates took 90 s of CPU time instead of 4 s.
     ['train.threads', 1],
     ['rollout.groupSize', 4],

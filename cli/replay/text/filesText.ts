@@ -1,5 +1,5 @@
 /**
- * Formats the files that a tool call changed, with the difference of each text where the store of snapshots has it.
+ * Formats the files that a tool call changed, with the difference of each text if the store of snapshots has it.
  *
  * in   the `files` of a `tool.completed`        out  lines for a terminal, escaped
  */

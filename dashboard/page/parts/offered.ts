@@ -1,5 +1,5 @@
 /**
- * Commands that a view offers: each to copy, and to run where actions are allowed.
+ * Commands that a view offers: each to copy, and to run if actions are allowed.
  *
  * in   commands of the server        out  rows; a click starts the action
  * Invariant: an action that ends, holds or resumes a run (`careful`) takes two clicks within 4 s.

@@ -1,5 +1,5 @@
 /**
- * One trajectory: as messages, as tokens, as raw events; its siblings; the commands that go on from it.
+ * One trajectory: as messages, as tokens, as raw events; its siblings; commands to fork, rerun or compare it.
  *
  * in   a trajectory's report, the turn that the address names
  * out  the view; n and p open the next and previous sibling

@@ -14,7 +14,7 @@ import { requestBody } from './requestBody'
 import type { RunningActions } from './runningActions'
 
 export interface ActionsAsked {
-  /** undefined where actions are not allowed. */
+  /** undefined if actions are not allowed. */
   readonly actions: RunningActions | undefined
   readonly run: OpenedRun
   readonly place: CommandPlace

@@ -1,4 +1,4 @@
-/** A command that a view shows, with the action that runs the same command where actions are allowed. */
+/** A command that a view shows, with the action that runs the same command if actions are allowed. */
 import type { ActionRequest, OfferedCommand } from '../../apiActions'
 import { type CommandPlace, commandText } from '../commands'
 import type { OpenedRun } from '../openedRun'

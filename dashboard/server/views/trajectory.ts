@@ -63,7 +63,7 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     siblings: siblings.map(s => ({ trajectory: s.trajectory, reward: s.reward, selection: s.selection })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
-      // A captured session goes on with its agent, which has its own way to fork (docs/gateway.md).
+      // Only its agent can continue a captured session; forks of it are made through the gateway (docs/gateway.md).
       ...(captured.length > 0
         ? []
         : [offered(run, place, 'fork at a turn and go on live', { action: 'fork', trajectory: id, turn: 1 })]),

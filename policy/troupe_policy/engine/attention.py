@@ -124,7 +124,7 @@ def _products(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _has_float32_products(device: torch.device, dtype: torch.dtype) -> bool:
-    """True where torch multiplies matrices of `dtype` into float32; in torch 2.13 a CPU does not."""
+    """True if torch multiplies matrices of `dtype` into float32; in torch 2.13 a CPU does not."""
     one = torch.ones((1, 8, 8), dtype=dtype, device=device)
     try:
         torch.bmm(one, one, out_dtype=torch.float32)

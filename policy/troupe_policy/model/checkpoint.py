@@ -146,7 +146,7 @@ def _parent_made(file: Path) -> Path:
 
 
 def link_or_copy(source: Path, file: Path) -> None:
-    """Makes `file` a hard link to `source`, or a copy where the file system has no hard links. Makes its folder too."""
+    """Makes `file` a hard link to `source`, or a copy if the file system has no hard links. Also makes its folder."""
     _parent_made(file)
     try:
         os.link(source, file)

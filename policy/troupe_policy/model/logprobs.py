@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .unsupported import UnsupportedModel
 
 # Upper bound on a chunk's float32 logits in bytes, on a CPU (cpuBytes) and on a GPU (cudaBytes). A chunk has leastRows
-# tokens even where their logits exceed the bound. On a CPU a chunk should fit the cache. On a GPU it should be large,
+# tokens even if their logits exceed the bound. On a CPU a chunk should fit the cache. On a GPU it should be large,
 # because every chunk reads and writes the head's whole gradient; leastRows is there for the same reason. The memory
 # estimate of `train --dry-run` reads head_chunk.json too.
 CHUNK = json.loads(Path(__file__).with_name("head_chunk.json").read_text())

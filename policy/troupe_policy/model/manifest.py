@@ -18,7 +18,7 @@ MANIFEST = "manifest.json"
 # single files. 2: the optimizer's tensors are saved in shards, and the manifest has the digest of every other file.
 FORMAT = 2
 CHUNK_BYTES = 4 * 1024 * 1024
-ADVICE = "copy it again from where it is whole, or use another checkpoint"
+ADVICE = "copy it again from an intact copy, or use another checkpoint"
 
 
 class CheckpointError(RuntimeError):

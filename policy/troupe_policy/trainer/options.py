@@ -101,8 +101,8 @@ class GrpoOptions:
     # number of updates of a fresh optimizer over which the learning rate rises linearly; then the learning rate stays
     # constant
     warmup_updates: int
-    # correction for the engine's policy, see importance_weight.py, and its bounds on π_old / π_engine; 0 where it has
-    # none
+    # correction for the engine's policy, see importance_weight.py, and its bounds on π_old / π_engine; 0 for a bound
+    # that the correction does not have
     correction: str
     correction_low: float
     correction_high: float

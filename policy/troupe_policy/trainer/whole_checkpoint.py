@@ -92,7 +92,7 @@ def check_adapter(state: TrainingState, directory: Path, manifest: dict) -> None
 
 
 def _check_files(state: TrainingState, directory: Path, manifest: dict) -> None:
-    """Checks that the files of optimizer, adapters and reference exist where the manifest names them: without its
+    """Checks that the files of optimizer, adapters and reference exist if the manifest names them: without its
     moments a run would train differently. Raises CheckpointError.
     """
     optimizer = manifest.get("optimizer") or {}

@@ -30,7 +30,7 @@ interface FoundRun {
   readonly data: { readonly tags?: readonly Pair[] }
 }
 export interface MlflowOptions {
-  /** Experiment to put the run into (default: the recipe's name). It is made where it is missing. */
+  /** Experiment to put the run into (default: the recipe's name). It is created if it does not exist. */
   readonly experiment?: string
   /** Longest time for one call, ms. */
   readonly deadlineMs?: number
@@ -112,7 +112,7 @@ export function mlflowTracker(url: string, run: string, { experiment, deadlineMs
   }
 }
 
-/** Series of a point: its key without the step. An alarm is a text, and has no place in `kept`. */
+/** Series of a point: its key without the step. Alarms are texts, which `kept` leaves out. */
 const seriesOf = (key: string): string => key.slice(0, key.lastIndexOf('/'))
 
 const withLatest = (kept: Readonly<Record<string, number>>, series: string, step: number) =>

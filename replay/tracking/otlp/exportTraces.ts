@@ -1,9 +1,10 @@
 /**
  * Sends a run's traces to a receiver of OTLP over HTTP: a collector, Jaeger, Phoenix, Langfuse, MLflow.
  *
- * in   a recorded run, live or over; headers from OTEL_EXPORTER_OTLP_HEADERS        out  requests of at most `spansPerRequest` spans
- * Invariant: the log is read no further than the receiver has accepted, so memory is bounded while a receiver is down. Ids
- * are the same at each export: a call that is made again sends the same spans again.
+ * in   a recorded run, live or over; headers from OTEL_EXPORTER_OTLP_HEADERS
+ * out  requests of at most `spansPerRequest` spans
+ * Invariants: the log is read on only after the receiver has accepted the waiting spans, so memory is bounded while a
+ * receiver is down. Ids are the same at each export, so a repeated call sends the same spans again.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../../actors/ownership/fencing'
@@ -37,7 +38,9 @@ export interface Exported {
   readonly finished: RunFinished | undefined
 }
 
-/** @throws TroupeError tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted */
+/**
+ * @throws TroupeError tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted
+ */
 export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
   const { follow, signal, url, content, deadlineMs, env = process.env } = options
   const { everyMs = usualEveryMs, patienceMs = usualPatienceMs, onTrouble = () => {} } = options
@@ -94,7 +97,7 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
 
   for (;;) {
     const isLast = !follow || signal?.aborted === true
-    // `runs` first: after `run.finished`, everything that `trajectories` will have is there.
+    // `runs` is read first: once it has `run.finished`, `trajectories` is complete.
     const ofRuns = await recorded.scan(
       'runs',
       ({ message }) => {

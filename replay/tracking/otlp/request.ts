@@ -1,5 +1,6 @@
 /**
- * Encodes spans as the body of an OTLP/HTTP request: `ExportTraceServiceRequest` of opentelemetry/proto/trace/v1, protobuf.
+ * Encodes spans as the body of an OTLP/HTTP request: `ExportTraceServiceRequest` of opentelemetry/proto/trace/v1,
+ * protobuf.
  */
 import { bytes, double, field, fixed64, message, text, varint } from '../protobuf'
 import { type Attribute, type Span, schemaUrl } from './spans'

@@ -2,10 +2,11 @@
  * Spans of OpenTelemetry from the facts of `trajectories`: a trace for each rollout.
  *
  * in   facts in the order of their partition        out  spans, each once it is over
- * `invoke_agent` is the rollout; in it are `chat` for each generation, `execute_tool` for each tool call and `evaluate` for
- * the judge's work. Names of attributes are those of the GenAI conventions in version 1.38.0 (`schemaUrl`), and `troupe.*`.
- * Invariant: ids are digests of the run and of the fact's id, so a second export has the same ids. What a rollout holds
- * here is bounded, and is dropped once the rollout is judged or its group is closed.
+ * `invoke_agent` is the rollout; in it are `chat` for each generation, `execute_tool` for each tool call and `evaluate`
+ * for the judge's work. Attributes have the names of the GenAI conventions in version 1.38.0 (`schemaUrl`), or names in
+ * `troupe.*`.
+ * Invariant: ids are digests of the run and of the fact's id, so a second export has the same ids. The state of a
+ * rollout is bounded, and is dropped once the rollout is judged or its group is closed.
  */
 import { createHash } from 'node:crypto'
 import type { Fact, RunStarted } from '../../../messages/facts'
@@ -25,7 +26,7 @@ export interface Span {
   /** ms since 1970. */
   readonly startedAt: number
   readonly endedAt: number
-  /** Undefined ones are left out. */
+  /** Attributes whose value is undefined are left out. */
   readonly attributes: Readonly<Record<string, Attribute | undefined>>
   /** Message of the failure; absent: the span did not fail. */
   readonly error?: string
@@ -224,7 +225,7 @@ export function spansOf(run: string, { recipe }: Pick<RunStarted, 'recipe'>, { c
   }
 }
 
-/** What `turn.completed`, `turn.interrupted` and `call.finished` share. */
+/** Fields that `turn.completed`, `turn.interrupted` and `call.finished` share. */
 interface Generated {
   readonly at: number
   readonly trajectory: string

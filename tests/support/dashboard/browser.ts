@@ -1,4 +1,4 @@
-/** Finds Chromium for the tests of the dashboard; says so where there is none. */
+/** Finds Chromium for the tests of the dashboard, or skips them with a message. */
 import { existsSync } from 'node:fs'
 import { type Browser, chromium } from 'playwright-core'
 
@@ -6,7 +6,7 @@ export const chromiumPath = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bi
   path => path !== undefined && existsSync(path),
 )
 
-/** `describe`, or `describe.skip` with a message where Chromium is not installed. */
+/** `describe`, or `describe.skip` with a message if Chromium is not installed. */
 export function describeInBrowser(): jest.Describe {
   if (chromiumPath !== undefined) return describe
   console.warn('Chromium is not installed, so the dashboard is not tested in a browser')

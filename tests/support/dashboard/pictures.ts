@@ -20,7 +20,7 @@ export interface Picture {
   readonly name: string
   readonly hash: string
   readonly theme: 'light' | 'dark'
-  /** Selector of what is drawn last. */
+  /** Selector of the element that is drawn last. */
   readonly ready: string
 }
 
