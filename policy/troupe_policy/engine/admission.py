@@ -40,7 +40,7 @@ def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str
 
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
     """Gives a sequence a row: the row that is kept for its trajectory, else a free one. Evicts kept rows of other
-    trajectories where room is needed.
+    trajectories if room is needed.
 
     Returns the number of the sequence's tokens whose keys are already in the row, or None if the sequence does not fit.
     """
