@@ -99,7 +99,7 @@ async function apply(
     case 'copy':
       return copy(environment, instruction, state, options)
     case 'from':
-      throw environmentError('environment.no_image', `${options.file}: a second FROM`)
+      throw environmentError('environment.no_image', `${options.file}: a second FROM, expected one`)
   }
 }
 

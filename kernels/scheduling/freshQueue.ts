@@ -2,8 +2,9 @@
  * Queues the trajectories that have not begun, in the order in which the policy begins them.
  *
  * in   members that are pushed and removed, group lengths that are learnt        out  the member that begins next
- * oldest: by start order. longest: first a few members of each group, to learn how long its members become; then
- * members of the groups that seem to become longest, so that a step does not end by waiting for them.
+ * A policy has one of two orders. oldest: by start order. longest: first a few members of each group, to learn how long
+ * its members become; then members of the groups that seem to become longest, so that a step does not end by waiting
+ * for them.
  * Invariant: no starvation. Once the oldest member has waited 20 mean lifetimes of a trajectory, it goes ahead of all
  * others.
  */

@@ -199,8 +199,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
             return await work()
           } catch (thrown) {
             if (!isDiskFull(thrown) || over.signal.aborted) throw thrown
-            // There seemed to be room: a quota is used up, another program wrote, or the work needed more bytes than
-            // `need` has.
+            // The disk was full although `room` had found enough: a quota is used up, another program wrote meanwhile,
+            // or the work needed more bytes than `need` says.
             end ??= pauseFor(need)
             await wait(lookEveryMs * backoff, over.signal)
           }
