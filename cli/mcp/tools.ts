@@ -37,12 +37,15 @@ export const logTools: Readonly<Record<string, LogTool>> = {
       'Lists trajectories of a run with reward, turns, tokens, tool calls and errors. Filters may be combined.',
     input: {
       run,
-      step: z.number().int().optional().describe('Only those of this optimizer step.'),
+      step: z.number().int().optional().describe('Only trajectories of this optimizer step.'),
       reward: z.string().optional().describe("A test of the reward: '>0', '<0.5', '=1', 'none'."),
       status: z.enum(['running', 'answered', 'truncated', 'failed']).optional(),
-      tool_errors: z.boolean().optional().describe('Only those with a failed tool call.'),
-      text: z.string().optional().describe('Only those with this text in the task, a turn, a call or its result.'),
-      limit: z.number().int().min(1).max(1000).optional().describe('At most so many; default 50.'),
+      tool_errors: z.boolean().optional().describe('Only trajectories with a failed tool call.'),
+      text: z
+        .string()
+        .optional()
+        .describe('Only trajectories with this text in the task, a turn, a call or its result.'),
+      limit: z.number().int().min(1).max(1000).optional().describe('Upper bound on their number; default 50.'),
     },
     words: given => [
       ...[

@@ -103,7 +103,7 @@ export async function mixedRates(python: string): Promise<Part> {
           single.perSecond / freshRate.perSecond,
           10,
         ),
-        atLeast('mixed load, 8 batches of 64: share of what they allow', batches.perSecond / BATCH_BOUND, 0.6),
+        atLeast('mixed load, 8 batches of 64: share of their highest rate', batches.perSecond / BATCH_BOUND, 0.6),
       ],
     }
   } finally {
