@@ -5,6 +5,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { openSandbox, type Sandbox, type SandboxLevel } from '../../sandbox'
 import { attacks } from './attacks'
+import { outerAttacks } from './outerAttacks'
 import { processAttacks } from './processAttacks'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
@@ -57,7 +58,7 @@ describe.each<SandboxLevel>(['full', 'degraded'])('at level %s', level => {
   afterAll(() => sandbox.close())
 
   test.each(
-    [...attacks, ...processAttacks]
+    [...attacks, ...processAttacks, ...outerAttacks]
       .filter(({ at = level }) => at === level)
       .map(attack => [attack.title, attack] as const),
   )(

@@ -40,7 +40,8 @@ const attacks: Readonly<Record<string, readonly [code: string, ...statuses: stri
   ],
   'a chain of processes': ['while clone() == 0: pass', 'ok', 'killed', 'timeout'],
   'processes without end': ['while True: clone()', 'timeout', 'killed'],
-  'processes without end that the cell leaves': ['if clone() == 0:\n  while True: clone()', 'ok', 'killed'],
+  // On a machine that is short of cores they may keep the cell from its end until its limit.
+  'processes without end that the cell leaves': ['if clone() == 0:\n  while True: clone()', 'ok', 'killed', 'timeout'],
   'the cells before it, woken': ['os.kill(-1, signal.SIGCONT)\ntime.sleep(0.2)', 'ok', 'killed'],
   'the cells before it, killed': ['os.kill(-1, signal.SIGKILL)\ntime.sleep(0.1)', 'ok', 'killed'],
   'the first process of its namespace': [
