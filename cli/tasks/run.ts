@@ -6,15 +6,13 @@
  * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an
  * empty solution. Nothing is left of a task's environment, also after a signal.
  */
-import { join } from 'node:path'
 import type { Command } from 'commander'
 import {
   type Agent,
-  buildDockerImage,
-  buildImage,
-  DockerDriver,
+  type DockerDriver,
   dockerDriver,
   type ImageSource,
+  imageOf,
   type KeptDriver,
   loadTask,
   localDriver,
@@ -107,16 +105,9 @@ async function runOne(
     await driver.sweep()
     const refused = needsOf(task, await driver.capabilities()).filter(need => need.refused !== undefined)
     if (refused.length > 0) throw new Error(refused.map(({ what, refused: why }) => `${what}: ${why}`).join('; '))
-    const timeoutMs = task.config.environment.build_timeout_sec * 1000
-    const imageOf = async (source: ImageSource, context: string) => {
-      if (source.kind === 'image') return source.name
-      const folder = source.kind === 'dockerfile' ? join(source.file, '..') : context
-      if (source.kind !== 'dockerfile') return undefined
-      const build = { file: source.file, context: folder, timeoutMs, signal }
-      return driver instanceof DockerDriver ? buildDockerImage(driver, build) : buildImage(driver, build)
-    }
     const allowed = Object.fromEntries(options.env.map(variable => [variable, process.env[variable]]))
-    const result = await runTask(task, { driver, agent, allowed, imageOf, signal })
+    const built = (source: ImageSource) => imageOf(driver, task, source, signal)
+    const result = await runTask(task, { driver, agent, allowed, imageOf: built, signal })
     return say(name, agent, result, performance.now() - began, options)
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.boundary === 'cli') throw thrown

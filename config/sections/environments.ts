@@ -10,7 +10,7 @@ const settings = z.strictObject({
    * Driver of the tasks' environments. auto: oci for a task with an image, where this machine can run it; local for one
    * without an image, or with a Dockerfile that only copies files.
    */
-  driver: z.enum(['auto', 'local', 'oci']).default('auto'),
+  driver: z.enum(['auto', 'local', 'oci', 'docker']).default('auto'),
   /** Upper bound on the size of the snapshot store, MiB. Above it, the least recently used snapshots are removed. */
   snapshotMb: positive.default(4096),
   /**

@@ -2,11 +2,12 @@
  * Reads how a container's files differ from its image, as a manifest whose digest names a snapshot.
  *
  * in   the engine's list of changes, tar streams of the changed paths; the manifest of the snapshot below, or none
- * out  path → kind, mode, owner and digest of the content (or `gone`)
+ * out  path → kind, mode, owner and digest of the content (or `gone`); contents, to whoever keeps them
  * Invariant: equal digests mean equal files over equal images; times do not count. A snapshot of an environment that
  * began from a snapshot has the changes of both, so a fork that changed nothing has the digest of its origin.
  */
 import { createHash } from 'node:crypto'
+import type { ManifestEntry } from '../snapshots/manifest'
 import type { Engine } from './engine'
 import { readTar, type TarEntry } from './tar'
 
@@ -16,6 +17,14 @@ export interface Entry {
   readonly bytes: number
   /** True: the image has nothing at this path. */
   readonly isNew: boolean
+  /** The same, as manifests of snapshots have it for the other drivers. */
+  readonly entry: ManifestEntry
+}
+
+/** Keeps the contents of changed files: the parts of one, then its digest. */
+export interface Contents {
+  part(bytes: Buffer): void
+  end(digest: string): void
 }
 
 export type Manifest = ReadonlyMap<string, Entry>
@@ -29,7 +38,12 @@ interface Change {
 const gone = 'gone'
 
 /** Reads the changes of a container. Its files must not change meanwhile: it is paused, or its processes are dead. */
-export async function changesOf(engine: Engine, container: string, below: Manifest): Promise<Manifest> {
+export async function changesOf(
+  engine: Engine,
+  container: string,
+  below: Manifest,
+  contents: Contents,
+): Promise<Manifest> {
   const changes = (await engine.call<Change[] | null>('GET', `/containers/${container}/changes`)) ?? []
   const manifest = new Map(below)
   const forget = (path: string) => {
@@ -38,24 +52,29 @@ export async function changesOf(engine: Engine, container: string, below: Manife
   for (const { Path } of changes.filter(({ Kind }) => Kind === 2)) {
     const was = below.get(Path)
     forget(Path)
-    if (was?.isNew !== true) manifest.set(Path, { is: gone, bytes: 0, isNew: false })
+    if (was?.isNew !== true)
+      manifest.set(Path, { is: gone, bytes: 0, isNew: false, entry: { path: Path, kind: 'deleted' } })
   }
   const present = changes.filter(({ Kind }) => Kind !== 2)
   const added = new Set(present.filter(({ Kind }) => Kind === 1).map(({ Path }) => Path))
   for (const { Path, Kind } of present) {
     // An added directory's stream holds everything below it.
     if (Kind === 1 && hasAncestor(added, Path)) continue
-    const stream = await engine.raw('GET', `/containers/${container}/archive`, {
-      query: { path: Path },
-      deadlineMs: 600_000,
-    })
-    const parent = Path.slice(0, Path.lastIndexOf('/') + 1)
-    for await (const entry of readTar(stream)) {
-      const path = parent + entry.name
+    const above = Path.slice(0, Path.lastIndexOf('/'))
+    // The engine writes bytes that are no UTF-8 as U+FFFD, and finds no such path: its entries are read with their directory.
+    const isUnknown = Path.includes('\ufffd')
+    const query = { path: isUnknown ? above || '/' : Path }
+    const stream = await engine.raw('GET', `/containers/${container}/archive`, { query, deadlineMs: 600_000 })
+    const parent = isUnknown ? above.slice(0, above.lastIndexOf('/') + 1) : `${above}/`
+    for await (const found of readTar(stream, part => contents.part(part))) {
+      if (found.kind === 'file') contents.end(found.digest)
+      const path = isUnknown && above === '' ? `/${found.name.replace(/^\.?\//, '')}` : parent + found.name
+      if (isUnknown && !isAtOrBelow(wellFormed(path), Path)) continue
       const was = below.get(path)
+      if (found.kind !== 'directory' && was?.entry.kind === 'directory') forget(path)
       const isNew = was === undefined ? Kind === 1 : was.isNew
-      manifest.set(path, { is: textOf(entry), bytes: entry.size, isNew })
-      if (Kind === 0) break // a modified directory: what is below it and changed is listed itself
+      manifest.set(path, { is: textOf(found), bytes: found.size, isNew, entry: entryOf(path, parent, found, manifest) })
+      if (Kind === 0 && !isUnknown) break // a modified directory: what is below it and changed is listed itself
     }
     stream.destroy()
   }
@@ -66,6 +85,28 @@ function hasAncestor(paths: ReadonlySet<string>, path: string): boolean {
   for (let at = path.lastIndexOf('/'); at > 0; at = path.lastIndexOf('/', at - 1))
     if (paths.has(path.slice(0, at))) return true
   return false
+}
+
+const isAtOrBelow = (path: string, top: string) => path === top || path.startsWith(`${top}/`)
+const wellFormed = (path: string) => path.replace(/[\udc80-\udcff]/g, '\ufffd')
+
+function entryOf(path: string, parent: string, found: TarEntry, manifest: Manifest): ManifestEntry {
+  const { kind, mode, uid, gid, size, digest, link } = found
+  const owned = { path, mode, uid, gid }
+  switch (kind) {
+    case 'file':
+      return { ...owned, kind, bytes: size, sha256: digest }
+    case 'hard': {
+      const { bytes = 0, sha256 = '' } = manifest.get(parent + link)?.entry ?? {}
+      return { ...owned, kind: 'file', bytes, sha256 }
+    }
+    case 'link':
+      return { path, kind, to: link }
+    case 'directory':
+      return { ...owned, kind }
+    case 'other':
+      return { ...owned, kind: 'fifo' }
+  }
 }
 
 const textOf = ({ kind, mode, uid, gid, link, digest, device }: TarEntry) =>

@@ -10,6 +10,7 @@ import { hostname } from 'node:os'
 import type { DriverCapabilities, Environment, EnvironmentDriver, EnvironmentSpec } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { DriverOptions } from '../drivers/keptDriver'
+import { openStore, type Store } from '../drivers/store'
 import { processStart } from '../drivers/sweep'
 import { proxyVariables } from '../network/allowlist'
 import { DockerEnvironment, removeContainer, waits } from './dockerEnvironment'
@@ -55,6 +56,7 @@ export function dockerDriver(options: DriverOptions): DockerDriver {
 
 export class DockerDriver implements EnvironmentDriver {
   readonly name = 'docker'
+  readonly store: Store
   private readonly environments = new Set<Environment>()
   private readonly snapshots: SnapshotStore
   private readonly owner: Readonly<Record<string, string>>
@@ -64,7 +66,8 @@ export class DockerDriver implements EnvironmentDriver {
     readonly engine: Engine,
     private readonly options: DriverOptions,
   ) {
-    this.snapshots = new SnapshotStore(engine, options.directory)
+    this.store = openStore(options.directory)
+    this.snapshots = new SnapshotStore(engine, this.store)
     const { run, epoch = 0 } = options
     this.owner = {
       ...{ 'troupe.run': run, 'troupe.epoch': String(epoch), 'troupe.pid': String(process.pid) },
@@ -159,6 +162,21 @@ export class DockerDriver implements EnvironmentDriver {
         hint: `docker pull ${name}; nothing is fetched by itself, so that the image is the one that you chose`,
       })
     }
+  }
+
+  /** True if an environment can start from this snapshot. */
+  hasSnapshot(digest: string): Promise<boolean> {
+    return this.snapshots.has(digest)
+  }
+
+  /** Removes what the engine keeps of snapshots that have left the store. */
+  prune(): Promise<void> {
+    return this.snapshots.prune()
+  }
+
+  /** Returns a function that says whether the image below an environment has a path that the environment changed. */
+  inImage(environment: Environment): (path: string) => boolean {
+    return path => environment instanceof DockerEnvironment && environment.inImage(path)
   }
 
   async fork(environment: Environment): Promise<Environment> {

@@ -43,6 +43,8 @@ export interface ContainerParts {
 export class DockerEnvironment implements Environment {
   private stopped: Promise<void> | undefined
   private isKilled = false
+  /** Changes of the latest snapshot. */
+  private manifest: Manifest
   /** Number of kills so far. A command that began before a kill counts as lost, unless it succeeded. */
   private life = 0
 
@@ -51,8 +53,14 @@ export class DockerEnvironment implements Environment {
     readonly spec: EnvironmentSpec,
     private readonly parts: ContainerParts,
   ) {
+    this.manifest = parts.below
     parts.lifeline.on('error', () => {}) // an error is ignored: the container has died, which its commands report
     parts.lifeline.resume().unref()
+  }
+
+  /** True if the image has a path, of those that the latest snapshot holds. */
+  inImage(path: string): boolean {
+    return this.manifest.get(path)?.isNew === false
   }
 
   async exec(request: ExecRequest, signal?: AbortSignal): Promise<ExecResult> {
@@ -100,13 +108,16 @@ export class DockerEnvironment implements Environment {
     try {
       // The container is paused meanwhile, so that the files that are hashed are those that are committed.
       if (!this.isKilled) await engine.call('POST', `/containers/${container}/pause`)
+      const contents = snapshots.contents(this.id)
       try {
-        const manifest = await changesOf(engine, container, below)
+        const manifest = await changesOf(engine, container, below, contents)
         const digest = digestOf(image.id, manifest)
         await snapshots.keep(container, digest, image, manifest, snapshotMs)
+        this.manifest = manifest
         const files = [...manifest.values()].filter(({ bytes }) => bytes > 0)
         return { digest, files: manifest.size, bytes: files.reduce((sum, { bytes }) => sum + bytes, 0) }
       } finally {
+        contents.close()
         if (!this.isKilled && life === this.life) await engine.call('POST', `/containers/${container}/unpause`)
       }
     } catch (thrown) {

@@ -1,15 +1,28 @@
 /**
- * Stores snapshots of containers: the files as an image in the engine, the list of changed paths as a manifest on this
- * machine.
+ * Stores snapshots of containers: the files as an image in the engine, from which environments start; the changed files and
+ * their manifest as a layer of the store on this machine, where `replay` finds them.
  *
- * in   containers        out  images `troupe-snapshot:<digest>`; `<TROUPE_HOME>/environments/docker/<digest>.json`
- * Invariant: a manifest is written after its image is there, and a snapshot counts only with both.
+ * in   containers
+ * out  images `troupe-snapshot:<digest>`; in the store `layers/<digest>`, its manifest, and `docker/<digest>.json`
+ * Invariant: a snapshot counts only with all of them. The store's bound removes layers; `prune` removes the images that
+ * have lost theirs.
  */
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { troupeHome } from '../../runtime/home'
+import {
+  closeSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
 import { environmentError } from '../drivers/errors'
-import type { Entry, Manifest } from './changes'
+import type { Store } from '../drivers/store'
+import type { Contents, Entry, Manifest } from './changes'
 import { type Engine, EngineError } from './engine'
 
 /** The image below an environment and its snapshots, with the user and the directory that it sets for commands. */
@@ -29,9 +42,9 @@ export class SnapshotStore {
 
   constructor(
     private readonly engine: Engine,
-    directory = join(troupeHome(), 'environments'),
+    private readonly store: Store,
   ) {
-    this.directory = join(directory, 'docker')
+    this.directory = join(store.root, 'docker')
     mkdirSync(this.directory, { recursive: true, mode: 0o700 })
   }
 
@@ -46,9 +59,10 @@ export class SnapshotStore {
     if (await this.has(digest)) return
     await this.engine.call('POST', '/commit', {
       query: { container, repo: repository, tag: digest, pause: 'false' },
-      json: { User: image.user, WorkingDir: image.workdir },
+      json: { User: image.user, WorkingDir: image.workdir, Labels: { [label]: this.store.root } },
       deadlineMs,
     })
+    this.keepLayer(digest, manifest)
     const file = this.file(digest)
     writeFileSync(`${file}.new`, JSON.stringify({ image, manifest: [...manifest] }))
     renameSync(`${file}.new`, file)
@@ -58,7 +72,7 @@ export class SnapshotStore {
    * Finds a snapshot by its digest. @throws TroupeError environment.no_image if its image or its manifest is missing
    */
   async find(digest: string): Promise<KeptSnapshot> {
-    if (/^[0-9a-f]{64}$/.test(digest) && (await this.has(digest))) {
+    if (await this.has(digest)) {
       const { image, manifest } = JSON.parse(readFileSync(this.file(digest), 'utf8'))
       return { image, manifest: new Map(manifest as [string, Entry][]) }
     }
@@ -67,8 +81,70 @@ export class SnapshotStore {
     })
   }
 
-  private async has(digest: string): Promise<boolean> {
-    if (!existsSync(this.file(digest))) return false
+  /** Takes the contents of files into the store, each once. @param name of nothing else that is written at the same time */
+  contents(name: string): Contents & { close(): void } {
+    const beside = join(this.store.root, 'objects', `.${name}`)
+    let fd: number | undefined
+    const close = () => {
+      if (fd !== undefined) closeSync(fd)
+      fd = undefined
+    }
+    return {
+      part(bytes) {
+        fd ??= openSync(beside, 'w', 0o600)
+        writeSync(fd, bytes)
+      },
+      end: digest => {
+        fd ??= openSync(beside, 'w', 0o600)
+        close()
+        renameSync(beside, this.object(digest))
+      },
+      close() {
+        close()
+        rmSync(beside, { force: true })
+      },
+    }
+  }
+
+  /** Writes the layer: the changed files that the store has, and the manifest. Links and devices are in the manifest alone. */
+  private keepLayer(digest: string, manifest: Manifest): void {
+    const layer = join(this.store.root, 'layers', digest)
+    const fresh = join(this.store.root, 'layers', `.docker-${process.pid}-${digest}`)
+    rmSync(fresh, { recursive: true, force: true })
+    mkdirSync(fresh)
+    for (const { entry } of manifest.values()) {
+      if (entry.kind !== 'file' || entry.sha256 === undefined || /\p{Surrogate}/u.test(entry.path)) continue
+      const target = join(fresh, entry.path)
+      mkdirSync(dirname(target), { recursive: true })
+      // The content of a file of the snapshot below may have been removed meanwhile.
+      if (existsSync(this.object(entry.sha256))) linkSync(this.object(entry.sha256), target)
+    }
+    const lines = [...manifest.keys()].sort().map(path => JSON.stringify(manifest.get(path)!.entry))
+    writeFileSync(`${fresh}.manifest`, lines.join('\n'))
+    rmSync(layer, { recursive: true, force: true })
+    renameSync(`${fresh}.manifest`, `${layer}.manifest`)
+    renameSync(fresh, layer)
+  }
+
+  /** Removes the engine's images whose layers have left the store. One that a container uses stays until the next time. */
+  async prune(): Promise<void> {
+    const filters = JSON.stringify({ reference: [repository], label: [`${label}=${this.store.root}`] })
+    const images = await this.engine.call<{ RepoTags: string[] | null }[]>('GET', '/images/json', {
+      query: { filters },
+    })
+    for (const tag of images.flatMap(({ RepoTags }) => RepoTags ?? [])) {
+      const digest = tag.slice(repository.length + 1)
+      if (existsSync(join(this.store.root, 'layers', digest))) continue
+      rmSync(this.file(digest), { force: true })
+      await this.engine.call('DELETE', `/images/${tag}`).catch((thrown: unknown) => {
+        if (!(thrown instanceof EngineError) || ![404, 409].includes(thrown.status)) throw thrown
+      })
+    }
+  }
+
+  async has(digest: string): Promise<boolean> {
+    if (!/^[0-9a-f]{64}$/.test(digest)) return false
+    if (!existsSync(this.file(digest)) || !existsSync(join(this.store.root, 'layers', digest))) return false
     try {
       await this.engine.call('GET', `/images/${snapshotImage(digest)}/json`)
       return true
@@ -82,6 +158,10 @@ export class SnapshotStore {
     return this.place(`${digest}.json`)
   }
 
+  private object(digest: string): string {
+    return join(this.store.root, 'objects', digest)
+  }
+
   /** Path of a file or directory beside the manifests. */
   place(name: string): string {
     return join(this.directory, name)
@@ -89,4 +169,6 @@ export class SnapshotStore {
 }
 
 const repository = 'troupe-snapshot'
+/** Label of an image: the directory of the store that has its layer. */
+const label = 'troupe.store'
 export const snapshotImage = (digest: string): string => `${repository}:${digest}`

@@ -1,9 +1,10 @@
 /**
- * Reads a tar stream (ustar, GNU long names, pax headers) for what its entries are; contents are hashed, not kept.
+ * Reads a tar stream (ustar, GNU long names, pax headers) for what its entries are; contents are hashed, and given to whoever asks.
  *
- * in   a tar stream        out  its entries in order
+ * in   a tar stream        out  its entries in order; before each file its content, in parts
  * Invariant: memory holds a chunk or two of the stream, and extended headers of at most 1 MiB each.
  */
+import { isUtf8 } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import type { Readable } from 'node:stream'
 
@@ -31,7 +32,8 @@ const kinds: Readonly<Record<string, TarEntry['kind']>> = {
   '5': 'directory',
 }
 
-export async function* readTar(stream: Readable): AsyncGenerator<TarEntry> {
+/** @param onContent gets the parts of a regular file's content, before its entry */
+export async function* readTar(stream: Readable, onContent?: (part: Buffer) => void): AsyncGenerator<TarEntry> {
   const source = reader(stream)
   let extended: Record<string, string> = {}
   for (;;) {
@@ -48,15 +50,16 @@ export async function* readTar(stream: Readable): AsyncGenerator<TarEntry> {
       continue
     }
     const sha = createHash('sha256')
+    const kind = kinds[type] ?? 'other'
     let left = size
     while (left > 0) {
       const part = await source.some(left)
       if (part === undefined) throw new Error('a tar stream ended early')
       sha.update(part)
+      if (kind === 'file') onContent?.(part)
       left -= part.length
     }
     if (padded(size) > size) await source.exactly(padded(size) - size)
-    const kind = kinds[type] ?? 'other'
     const prefix = textIn(head, 345, 155)
     const name = extended.path ?? `${prefix === '' ? '' : `${prefix}/`}${textIn(head, 0, 100)}`
     yield {
@@ -73,14 +76,26 @@ export async function* readTar(stream: Readable): AsyncGenerator<TarEntry> {
 
 const padded = (size: number) => Math.ceil(size / block) * block
 
-/**
- * Decodes a name, which may be any bytes, as latin1: each byte becomes one character, so different names stay
- * different.
- */
 function textIn(bytes: Buffer, at: number, length: number): string {
   const field = bytes.subarray(at, at + length)
   const end = field.indexOf(0)
-  return field.subarray(0, end < 0 ? length : end).toString('latin1')
+  return nameOf(field.subarray(0, end < 0 ? length : end))
+}
+
+/**
+ * Decodes a name as UTF-8. A name may be any bytes: those that are no UTF-8 become lone surrogates, as in Python's
+ * `surrogateescape`, so that different names stay different.
+ */
+export function nameOf(bytes: Buffer): string {
+  if (isUtf8(bytes)) return bytes.toString()
+  let name = ''
+  for (let at = 0; at < bytes.length; ) {
+    let length = Math.min(4, bytes.length - at)
+    while (length > 0 && !isUtf8(bytes.subarray(at, at + length))) length--
+    name += length === 0 ? String.fromCharCode(0xdc00 + bytes[at]!) : bytes.toString('utf8', at, at + length)
+    at += Math.max(length, 1)
+  }
+  return name
 }
 
 /** Octal text, or the base-256 form of numbers that do not fit. */
@@ -96,8 +111,7 @@ function records(body: Buffer): Record<string, string> {
     const space = body.indexOf(32, at)
     const length = Number(body.subarray(at, space).toString())
     if (!(length > 0)) break
-    const [, name = '', value = ''] =
-      /^([^=]*)=([\s\S]*)\n$/.exec(body.subarray(space + 1, at + length).toString('latin1')) ?? []
+    const [, name = '', value = ''] = /^([^=]*)=([\s\S]*)\n$/.exec(nameOf(body.subarray(space + 1, at + length))) ?? []
     found[name] = value
     at += length
   }

@@ -10,6 +10,7 @@ import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
 import { AllowlistProxy, proxyVariables } from '../network/allowlist'
+import { hasSnapshot } from '../snapshots/manifest'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
 import { Keeper, type KeeperConfig } from './keeper'
@@ -116,6 +117,14 @@ export class KeptDriver implements EnvironmentDriver {
     this.environments.add(environment)
     return environment
   }
+
+  /** True if an environment can start from this snapshot. */
+  async hasSnapshot(digest: string): Promise<boolean> {
+    return hasSnapshot(this.store, digest)
+  }
+
+  /** Snapshots are in the store alone. */
+  async prune(): Promise<void> {}
 
   /** Returns a function that says whether the lowest layer of an environment (its base image) has a path. */
   inImage(environment: Environment): (path: string) => boolean {

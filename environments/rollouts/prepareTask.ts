@@ -10,6 +10,8 @@ import { createHash } from 'node:crypto'
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { TaskEnvironment } from '../../messages/facts'
+import { buildDockerImage } from '../docker/buildImage'
+import { DockerDriver } from '../docker/dockerDriver'
 import type { EnvironmentDriver, EnvironmentSpec } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { KeptDriver } from '../drivers/keptDriver'
@@ -21,10 +23,13 @@ import { type ImageSource, loadTask, type Task, type TaskStep } from '../tasks/t
 import type { AllowedVariables } from '../tasks/variables'
 import { prepareLogs } from '../tasks/verify'
 
+/** A driver whose snapshots are in the store on this machine. */
+export type RolloutDriver = KeptDriver | DockerDriver
+
 export interface PreparedTask {
   readonly task: Task
   readonly step: TaskStep
-  readonly driver: KeptDriver
+  readonly driver: RolloutDriver
   readonly spec: EnvironmentSpec
   /** Snapshot of the environment before the first call. */
   readonly base: string
@@ -41,7 +46,7 @@ export interface PrepareOptions {
  */
 export async function prepareTask(
   { directory, digest }: TaskEnvironment,
-  driver: KeptDriver,
+  driver: RolloutDriver,
   { allowed, signal }: PrepareOptions,
 ): Promise<PreparedTask> {
   const now = directoryDigest(directory)
@@ -79,7 +84,7 @@ async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabili
 
 /** Name of the image of an image source, built first if it is a Dockerfile; undefined for `compose` and `none`. */
 export async function imageOf(
-  driver: KeptDriver,
+  driver: RolloutDriver,
   task: Task,
   source: ImageSource,
   signal?: AbortSignal,
@@ -88,7 +93,8 @@ export async function imageOf(
   if (source.kind !== 'dockerfile') return undefined
   const timeoutMs = task.config.environment.build_timeout_sec * 1000
   const more = signal === undefined ? {} : { signal }
-  return buildImage(driver, { file: source.file, context: dirname(source.file), timeoutMs, ...more })
+  const build = { file: source.file, context: dirname(source.file), timeoutMs, ...more }
+  return driver instanceof DockerDriver ? buildDockerImage(driver, build) : buildImage(driver, build)
 }
 
 /** Digest of a directory's files: names, modes, contents. */

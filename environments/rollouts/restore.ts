@@ -6,13 +6,12 @@
  * one, or from the task's own, and the calls since then run again.
  * Invariant: files that were made again and differ from those recorded are reported, never passed off as the same.
  */
-import type { EnvironmentAt, RestoredFrom } from '../../messages/facts'
+import type { EnvironmentAt, PastCall, RestoredFrom } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import type { Environment } from '../drivers/driver'
-import { hasSnapshot } from '../snapshots/manifest'
 import { waitUntilHealthy } from '../tasks/healthcheck'
 import { runEnvironmentTool } from '../tools/runTool'
-import type { PreparedTask } from './prepareTask'
+import type { PreparedTask, RolloutDriver } from './prepareTask'
 
 export interface Restored {
   readonly environment: Environment
@@ -36,7 +35,7 @@ export async function restore(
     const { driver, spec, base, step, task } = prepared
     const wanted = calls.findLast(({ snapshot }) => snapshot !== null)?.snapshot ?? base
     // Index of the last call whose snapshot the store has; -1: the task's own files.
-    const last = calls.findLastIndex(({ snapshot }) => snapshot !== null && hasSnapshot(driver.store, snapshot))
+    const last = await lastKept(calls, driver)
     const snapshot = calls[last]?.snapshot ?? base
     let environment: Environment
     try {
@@ -59,6 +58,14 @@ export async function restore(
       throw thrown
     }
   }
+}
+
+async function lastKept(calls: readonly PastCall[], driver: RolloutDriver): Promise<number> {
+  for (let at = calls.length - 1; at >= 0; at--) {
+    const { snapshot } = calls[at]!
+    if (snapshot !== null && (await driver.hasSnapshot(snapshot))) return at
+  }
+  return -1
 }
 
 /** True for an error that a start throws if its snapshot was removed from the store after it was looked up. */

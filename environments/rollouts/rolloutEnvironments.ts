@@ -12,15 +12,15 @@ import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'
 import type { Effects } from '../../runtime/effects'
 import type { Log } from '../../runtime/log'
+import { dockerDriver } from '../docker/dockerDriver'
 import type { Environment } from '../drivers/driver'
-import type { KeptDriver } from '../drivers/keptDriver'
 import { localDriver } from '../drivers/local'
 import { ociDriver } from '../drivers/oci'
 import { SnapshotBound, touchSnapshot } from '../snapshots/bound'
-import { changesBetween, hasSnapshot, readManifest } from '../snapshots/manifest'
+import { changesBetween, readManifest } from '../snapshots/manifest'
 import type { AllowedVariables } from '../tasks/variables'
 import { runEnvironmentTool } from '../tools/runTool'
-import { type PreparedTask, prepareTask } from './prepareTask'
+import { type PreparedTask, prepareTask, type RolloutDriver } from './prepareTask'
 import { type Restored, restore } from './restore'
 
 export interface RolloutEnvironmentsOptions {
@@ -49,6 +49,7 @@ interface Live {
 }
 
 const mostListed = 100
+const drivers = { local: localDriver, oci: ociDriver, docker: dockerDriver } as const
 
 /** False if the environment's processes are dead: its next call needs another one, from the snapshot. */
 const isAlive = (environment: Environment): Promise<boolean> =>
@@ -58,7 +59,7 @@ const isAlive = (environment: Environment): Promise<boolean> =>
   )
 
 export class RolloutEnvironments {
-  private readonly drivers = new Map<string, Promise<KeptDriver>>()
+  private readonly drivers = new Map<string, Promise<RolloutDriver>>()
   private readonly prepared = new Map<string, Promise<PreparedTask>>()
   private readonly live = new Map<string, Live>()
   /** Resolves when the latest call of a rollout has ended. */
@@ -128,7 +129,7 @@ export class RolloutEnvironments {
   async prepare(task: TaskEnvironment): Promise<PreparedTask> {
     const key = `${task.driver} ${task.digest} ${task.directory}`
     const known = await this.prepared.get(key)
-    if (known !== undefined && hasSnapshot(known.driver.store, known.base)) return known
+    if (known !== undefined && (await known.driver.hasSnapshot(known.base))) return known
     const preparing = this.driver(task.driver).then(driver =>
       prepareTask(task, driver, { allowed: this.options.allowed ?? {} }),
     )
@@ -137,11 +138,11 @@ export class RolloutEnvironments {
     return preparing
   }
 
-  private driver(name: TaskEnvironment['driver']): Promise<KeptDriver> {
+  private driver(name: TaskEnvironment['driver']): Promise<RolloutDriver> {
     const open = async () => {
       const { run, epoch, fx, directory } = this.options
       const options = { run, epoch, fx, ...(directory === undefined ? {} : { directory }) }
-      const driver = name === 'local' ? localDriver(options) : ociDriver(options)
+      const driver = drivers[name](options)
       await driver.sweep()
       return driver
     }
@@ -182,7 +183,7 @@ export class RolloutEnvironments {
     if (digest === before && restored !== 'other-files') return undefined
     const [was, is] = [readManifest(driver.store, before), readManifest(driver.store, digest)]
     const changed = was && is ? changesBetween(was, is, driver.inImage(live.environment)) : []
-    this.bound.added(driver.store, bytes, this.options.fx.now())
+    if (this.bound.added(driver.store, bytes, this.options.fx.now()).length > 0) await driver.prune()
     const listed = changed.slice(0, mostListed)
     const made = restored === undefined ? {} : { restored }
     return { snapshot: digest, before, files, bytes, changed: listed, changes: changed.length, ...made }

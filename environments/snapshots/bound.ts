@@ -31,14 +31,15 @@ export class SnapshotBound {
 
   /**
    * Notes that a snapshot with `bytes` of files was stored. The first call, and then each after which the store may
-   * have grown by `slack` of its bound, measures the store and removes snapshots beyond the bound.
+   * have grown by `slack` of its bound, measures the store and removes snapshots beyond the bound. Returns the digests
+   * of those removed.
    */
-  added(store: Store, bytes: number, now: number): void {
+  added(store: Store, bytes: number, now: number): readonly string[] {
     // An upper bound: files that are in the store already count again.
     this.grown += bytes
-    if (this.grown < this.maxBytes * slack) return
+    if (this.grown < this.maxBytes * slack) return []
     this.grown = 0
-    boundSnapshots(store, this.maxBytes, now - settleMs)
+    return boundSnapshots(store, this.maxBytes, now - settleMs)
   }
 }
 

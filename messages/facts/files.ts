@@ -13,7 +13,7 @@ export interface TaskEnvironment {
   readonly directory: string
   /** Digest of the task directory's files. */
   readonly digest: string
-  readonly driver: 'local' | 'oci'
+  readonly driver: 'local' | 'oci' | 'docker'
 }
 
 /** One path that a tool call added, changed or removed. */

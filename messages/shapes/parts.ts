@@ -20,7 +20,7 @@ export const sampling = {
 const taskEnvironment = {
   directory: 'string',
   digest: 'string',
-  driver: { oneOf: { local: true, oci: true } },
+  driver: { oneOf: { local: true, oci: true, docker: true } },
 } as const satisfies FieldsOf<TaskEnvironment>
 
 export const environmentAt = {

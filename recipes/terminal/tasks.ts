@@ -12,6 +12,8 @@ import { join, resolve } from 'node:path'
 import { type EnvironmentSettings, environmentSettings, type TaskSource } from '../../config'
 import {
   directoryDigest,
+  dockerCapabilities,
+  dockerMissing,
   type Task as HarborTask,
   type ImageSource,
   loadTask,
@@ -126,10 +128,16 @@ function taskDirectories(directory: string): readonly string[] {
   })
 }
 
-function refusals(task: HarborTask, driver: 'local' | 'oci'): readonly string[] {
-  const missing = driver === 'oci' ? ociMissing() : undefined
-  if (missing !== undefined) return [`the driver oci cannot run here: ${missing}`]
-  return rolloutRefusals(task, driver === 'oci' ? ociCapabilities() : localCapabilities())
+const drivers = {
+  local: { missing: () => undefined, capabilities: localCapabilities },
+  oci: { missing: () => ociMissing(), capabilities: ociCapabilities },
+  docker: { missing: () => dockerMissing(), capabilities: dockerCapabilities },
+} as const
+
+function refusals(task: HarborTask, driver: TaskEnvironment['driver']): readonly string[] {
+  const missing = drivers[driver].missing()
+  if (missing !== undefined) return [`the driver ${driver} cannot run here: ${missing}`]
+  return rolloutRefusals(task, drivers[driver].capabilities())
 }
 
 /**

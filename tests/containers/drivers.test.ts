@@ -195,6 +195,28 @@ for (const { name, open, missing } of kinds) {
       await Promise.all([one, two, again].map(environment => environment.stop()))
     })
 
+    test('a snapshot holds files of any name, of UTF-8 and of other bytes, and a change of one is another snapshot', async () => {
+      const one = await driver.start(spec)
+      const odd =
+        'mkdir -p dir; echo 1 > "größe 数.txt"; echo 2 > "dir/$(printf "n\\377")"; echo 3 > "$(printf "m\\376")"'
+      await run(odd, {}, one)
+      const first = await one.snapshot()
+      const two = await driver.start({ ...spec, snapshot: first.digest })
+      expect(await text('cat "größe 数.txt" "dir/$(printf "n\\377")" "$(printf "m\\376")"', {}, two)).toBe('1\n2\n3')
+      expect((await two.snapshot()).digest).toBe(first.digest)
+      const digests = [first.digest]
+      for (const change of [
+        'echo 4 > "größe 数.txt"',
+        'echo 4 > "dir/$(printf "n\\377")"',
+        'echo 4 > "$(printf "m\\376")"',
+      ]) {
+        await run(change, {}, two)
+        digests.push((await two.snapshot()).digest)
+      }
+      expect(new Set(digests).size).toBe(4)
+      await Promise.all([one, two].map(environment => environment.stop()))
+    })
+
     // The containers of the driver docker have no keeper: docker.test.ts.
     if (name !== 'docker')
       test('kill -9 of the owner leaves nothing; what a killed keeper leaves, the sweeper removes', async () => {
