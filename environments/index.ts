@@ -35,4 +35,5 @@ export {
 } from './tasks/runTask'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
 export { verifyStep } from './tasks/verify'
+export { withoutNetwork } from './tasks/withoutNetwork'
 export { bashTool, editorTool, environmentTools, submitTool } from './tools/schemas'

@@ -16,12 +16,15 @@ import {
   needsOf,
   ociCapabilities,
   type Task,
+  withoutNetwork,
 } from '../../environments'
 import { asError, TroupeError } from '../../runtime/errors'
 import { escapeForTerminal } from '../io/terminal'
 
 interface Options {
   readonly driver?: string
+  /** False: --no-network. */
+  readonly network: boolean
   readonly json?: true
 }
 
@@ -48,9 +51,10 @@ export function registerCheck(tasks: Command): void {
       '--driver <name>',
       `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: what fits the image`,
     )
+    .option('--no-network', 'as if the tasks asked for no network')
     .option('--json', 'a JSON line for each task')
     .action((directories: readonly string[], options: Options) => {
-      const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options.driver))
+      const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options))
       for (const one of checked) process.stdout.write(options.json ? jsonLine(one) : table(one))
       const bad = checked.filter(
         ({ error, needs }) => error !== undefined || needs.some(({ refused }) => refused !== undefined),
@@ -70,16 +74,20 @@ export function tasksIn(directory: string): readonly string[] {
   return found.length > 0 ? found : [directory]
 }
 
-function checkTask(directory: string, wanted: string | undefined): Checked {
+function checkTask(directory: string, options: Options): Checked {
   try {
-    const task = loadTask(directory)
-    const driver = driverFor(task, wanted)
+    const task = taskFor(directory, options)
+    const driver = driverFor(task, options.driver)
     return { directory, task, driver, needs: needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()) }
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code === 'tasks.no_driver') throw thrown
     return { directory, needs: [], error: asError(thrown).message }
   }
 }
+
+/** The task, without its network if the command line says so. */
+export const taskFor = (directory: string, { network }: Pick<Options, 'network'>): Task =>
+  network ? loadTask(directory) : withoutNetwork(loadTask(directory))
 
 /** Name of the wanted driver, or of the one that fits the task's image. @throws TroupeError tasks.no_driver */
 export function driverFor(task: Task, wanted: string | undefined): string {

@@ -6,6 +6,7 @@
  * Invariant: exit code 0 if every task ran and its reward is what the agent should get: 1 for the oracle, less for an
  * empty solution. Nothing is left of a task's environment, also after a signal.
  */
+import { basename, join } from 'node:path'
 import type { Command } from 'commander'
 import {
   type Agent,
@@ -14,7 +15,6 @@ import {
   type ImageSource,
   imageOf,
   type KeptDriver,
-  loadTask,
   localDriver,
   needsOf,
   ociDriver,
@@ -26,13 +26,16 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { stopSignals } from '../io/signals'
 import { escapeForTerminal } from '../io/terminal'
 import { repeatable } from '../options/repeatable'
-import { driverFor, tasksIn } from './check'
+import { driverFor, taskFor, tasksIn } from './check'
 
 interface Options {
   readonly driver?: string
   readonly agent: string
   readonly env: readonly string[]
   readonly store?: string
+  readonly artifacts?: string
+  /** False: --no-network. */
+  readonly network: boolean
   readonly json?: true
 }
 
@@ -55,6 +58,8 @@ export function registerRun(tasks: Command): void {
     )
     .option('--env <name>', 'variable of this process that tasks may read (repeatable)', repeatable, [])
     .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
+    .option('--no-network', 'run the tasks without a network, whatever they ask for')
+    .option('--artifacts <dir>', "directory that gets each task's artifacts, below the name of its directory")
     .option('--json', 'a JSON line for each task')
     .action(async (directories: readonly string[], options: Options) => {
       const code = await runAll(directories.flatMap(tasksIn), options)
@@ -99,7 +104,7 @@ async function runOne(
   const agent = options.agent as Agent
   let name = directory
   try {
-    const task = loadTask(directory)
+    const task = taskFor(directory, options)
     name = task.name
     const driver = driverOf(driverFor(task, options.driver), options, drivers)
     await driver.sweep()
@@ -107,7 +112,10 @@ async function runOne(
     if (refused.length > 0) throw new Error(refused.map(({ what, refused: why }) => `${what}: ${why}`).join('; '))
     const allowed = Object.fromEntries(options.env.map(variable => [variable, process.env[variable]]))
     const built = (source: ImageSource) => imageOf(driver, task, source, signal)
-    const result = await runTask(task, { driver, agent, allowed, imageOf: built, signal })
+    const result = await runTask(task, {
+      ...{ driver, agent, allowed, imageOf: built, signal },
+      ...(options.artifacts === undefined ? {} : { artifacts: join(options.artifacts, basename(task.directory)) }),
+    })
     return say(name, agent, result, performance.now() - began, options)
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.boundary === 'cli') throw thrown

@@ -11,6 +11,8 @@ const settings = z.strictObject({
    * without an image, or with a Dockerfile that only copies files.
    */
   driver: z.enum(['auto', 'local', 'oci', 'docker']).default('auto'),
+  /** no-network: tasks run without a network, whatever they ask for; task: as they say. */
+  network: z.enum(['task', 'no-network']).default('task'),
   /** Upper bound on the size of the snapshot store, MiB. Above it, the least recently used snapshots are removed. */
   snapshotMb: positive.default(4096),
   /**

@@ -22,6 +22,7 @@ import { environmentSpec } from '../tasks/runTask'
 import { type ImageSource, loadTask, type Task, type TaskStep } from '../tasks/task'
 import type { AllowedVariables } from '../tasks/variables'
 import { prepareLogs } from '../tasks/verify'
+import { withoutNetwork } from '../tasks/withoutNetwork'
 
 /** A driver whose snapshots are in the store on this machine. */
 export type RolloutDriver = KeptDriver | DockerDriver
@@ -45,7 +46,7 @@ export interface PrepareOptions {
  * cannot be read, environment.* for an environment that cannot be made
  */
 export async function prepareTask(
-  { directory, digest }: TaskEnvironment,
+  { directory, digest, network }: TaskEnvironment,
   driver: RolloutDriver,
   { allowed, signal }: PrepareOptions,
 ): Promise<PreparedTask> {
@@ -54,7 +55,7 @@ export async function prepareTask(
     throw environmentError('environment.refused', `the task ${directory} has changed since the rollout was requested`, {
       hint: 'restore its files, or start a new run',
     })
-  const task = loadTask(directory)
+  const task = network === undefined ? loadTask(directory) : withoutNetwork(loadTask(directory))
   await refuseUnmet(task, driver)
   const step = task.steps[0]!
   const image = await imageOf(driver, task, task.image, signal)

@@ -54,6 +54,8 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   if (Object.keys(environment.env).length > 0)
     add('environment.env', `variables: ${Object.keys(environment.env).join(', ')}`)
   if (task.config.steps?.length) add('steps', `${task.config.steps.length} steps`)
+  for (const { name, healthcheck } of task.config.steps ?? [])
+    if (healthcheck !== undefined) add(`steps.${name}.healthcheck`, `a health check: ${healthcheck.command}`)
   for (const step of task.steps) {
     const prefix = step.name === '' ? '' : `steps.${step.name}.`
     const isOther = (user: string | number | undefined) => user !== undefined && user !== 'root' && user !== 0
@@ -123,7 +125,7 @@ const networkText = ({ network_mode, saysNetwork }: Task['config']['environment'
   saysNetwork ? `network: ${network_mode}` : 'network: not said; Troupe gives none'
 
 const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
-  `the driver ${driver} offers only ${networks.join(', ')}`
+  `the driver ${driver} offers only ${networks.join(', ')}; --no-network, or environments.network of a recipe, runs it without`
 
 /** A task that says nothing about the network gets none: Harbor's default (public) does not count as a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>

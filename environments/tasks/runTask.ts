@@ -8,6 +8,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Environment, EnvironmentDriver, EnvironmentSpec, ExecResult } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
+import { collectArtifacts } from './artifacts'
 import { waitUntilHealthy } from './healthcheck'
 import type { Rewards } from './reward'
 import type { ImageSource, Task, TaskStep } from './task'
@@ -24,6 +25,8 @@ export interface RunTaskOptions {
   readonly allowed?: AllowedVariables
   /** Returns the name of the image of an image source, which it builds if needed; undefined if there is none to use. */
   readonly imageOf: (source: ImageSource, context: string) => Promise<string | undefined>
+  /** Directory that gets the artifacts of the task; those of a step in a directory of its name. */
+  readonly artifacts?: string
   readonly signal?: AbortSignal
 }
 
@@ -54,10 +57,13 @@ export async function runTask(task: Task, options: RunTaskOptions): Promise<Task
     for (const step of task.steps) {
       signal?.throwIfAborted()
       await setUpStep(task, step, environment)
+      await waitUntilHealthy(environment, ofStep(task, step)?.healthcheck)
       const agent = options.agent === 'oracle' ? await solve(step, environment, task, allowed, signal) : undefined
       const separate = () => open(step.verifierImage, step.verifierEnvironment)
       const { rewards, log } = await verifyStep(task, step, environment, separate, allowed)
       steps.push({ name: step.name, rewards, agent, log })
+      if (options.artifacts !== undefined)
+        await collectArtifacts(task, step, environment, join(options.artifacts, step.name))
       if (isTooLow(task, step, rewards)) break
       if (step !== task.steps.at(-1)) await goOn(environment)
     }
@@ -94,6 +100,9 @@ export function environmentSpec(
     env: resolveVariables(environment.env, allowed),
   }
 }
+
+/** The step's entry of [[steps]]; undefined for a task without them. */
+const ofStep = (task: Task, { name }: TaskStep) => task.config.steps?.find(step => step.name === name)
 
 /** Puts the step's own files into the working directory and runs its setup.sh. */
 async function setUpStep(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {
@@ -140,7 +149,7 @@ async function goOn(environment: Environment): Promise<void> {
 }
 
 function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean {
-  const least = task.config.steps?.find(({ name }) => name === step.name)?.min_reward
+  const least = ofStep(task, step)?.min_reward
   if (least === undefined) return false
   const bounds = typeof least === 'number' ? { reward: least } : least
   return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)

@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Environment, ExecRequest } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
+import { moveArtifacts } from './artifacts'
 import { type Rewards, readRewards } from './reward'
 import type { Task, TaskStep } from './task'
 import { type AllowedVariables, resolveVariables } from './variables'
@@ -95,26 +96,6 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
 
 const late = (seconds: number, log: string) =>
   environmentError('environment.refused', `the verifier did not end in ${seconds} s; it wrote: ${log.slice(-300)}`)
-
-/** Copies the artifacts, which are all that a separate verifier sees of the agent's work, to the same places. */
-async function moveArtifacts(task: Task, step: TaskStep, from: Environment, to: Environment): Promise<void> {
-  const own = task.config.steps?.find(({ name }) => name === step.name)?.artifacts ?? []
-  const sources = new Set(['/logs/artifacts', ...[...task.config.artifacts, ...own].map(({ source }) => source)])
-  const place = mkdtempSync(join(tmpdir(), 'troupe-artifacts-'))
-  try {
-    for (const [at, source] of [...sources].entries()) {
-      const file = join(place, String(at))
-      // An artifact that the agent did not make is missing in the verifier's environment, too.
-      const isThere = await from.download(source, file).then(
-        () => true,
-        () => false,
-      )
-      if (isThere) await to.upload(file, source)
-    }
-  } finally {
-    rmSync(place, { recursive: true, force: true })
-  }
-}
 
 export async function mustRun(environment: Environment, request: ExecRequest): Promise<void> {
   const { status, stdout, stderr, reason } = await environment.exec(request)

@@ -14,6 +14,8 @@ export interface TaskEnvironment {
   /** Digest of the task directory's files. */
   readonly digest: string
   readonly driver: 'local' | 'oci' | 'docker'
+  /** The task runs without the network that it asks for. Absent: it has the network that it asks for. */
+  readonly network?: 'no-network'
 }
 
 /** One path that a tool call added, changed or removed. */

@@ -21,6 +21,7 @@ const taskEnvironment = {
   directory: 'string',
   digest: 'string',
   driver: { oneOf: { local: true, oci: true, docker: true } },
+  network: { optional: { oneOf: { 'no-network': true } } },
 } as const satisfies FieldsOf<TaskEnvironment>
 
 export const environmentAt = {

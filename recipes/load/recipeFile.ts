@@ -152,13 +152,14 @@ function withPaths(data: PlainObject, folder: string): PlainObject {
     if (
       typeof value !== 'string' ||
       isAbsolute(value) ||
-      !/^(path|template|file|functions|command|check|.*File|.*Files)$/.test(field)
+      !/^(path|template|file|tasks|functions|command|check|.*File|.*Files)$/.test(field)
     )
       return value
     const beside = join(folder, value)
     return existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value
   }
-  const sections = ['model', 'data', 'reward', 'tools', 'agent']
+  // `tasks` at the top is short for data.tasks.
+  const sections = ['model', 'data', 'tasks', 'reward', 'tools', 'agent']
   return Object.fromEntries(
     Object.entries(data).map(([name, section]) => [name, sections.includes(name) ? placed(name, section) : section]),
   )

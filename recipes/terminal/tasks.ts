@@ -22,6 +22,7 @@ import {
   ociMissing,
   openStore,
   rolloutRefusals,
+  withoutNetwork,
 } from '../../environments'
 import { hasImage } from '../../environments/drivers/store'
 import { readDockerfile } from '../../environments/images/dockerfile'
@@ -44,14 +45,15 @@ export function terminalTasks(
   system: string,
   settings: EnvironmentSettings | undefined,
 ): readonly TerminalTask[] {
-  const { driver } = environmentSettings(settings)
+  const { driver, network } = environmentSettings(settings)
   const faults: string[] = []
   const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
     try {
-      const harbor = loadTask(path)
+      const harbor = network === 'task' ? loadTask(path) : withoutNetwork(loadTask(path))
       const name = driver === 'auto' ? usualDriver(harbor) : driver
       faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
-      const environment = { directory: path, digest: directoryDigest(path), driver: name }
+      const place = { directory: path, digest: directoryDigest(path), driver: name }
+      const environment = network === 'task' ? place : { ...place, network }
       const { instruction } = harbor.steps[0]!
       const said: readonly ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
       return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction.trim() }] }]

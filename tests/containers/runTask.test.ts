@@ -102,6 +102,39 @@ describeLocal('the driver local', () => {
     return runTask(loadTask(taskOf(content)), options)
   }
 
+  test("a step begins when its own health check succeeds, which its setup may start; one that does not is the task's failure", async () => {
+    const steps = (command: string, retries: number) => ({
+      'task.toml': `[[steps]]\nname = "one"\n[steps.healthcheck]\ncommand = "${command}"\ninterval_sec = 0.05\nretries = ${retries}\n`,
+      'steps/one/instruction.md': 'x',
+      'steps/one/workdir/setup.sh': '#!/bin/sh\n(sleep 0.05; touch /app/up) &\n',
+      'steps/one/solution/solve.sh': '#!/bin/sh\ntest -e /app/up && touch /app/done\n',
+      'steps/one/tests/test.sh': judge('test -e /app/done'),
+    })
+    expect((await rewardsOf(steps('test -e /app/up', 100))).rewards).toEqual({ reward: 1 })
+    await expect(rewardsOf(steps('echo not up; exit 1', 2))).rejects.toMatchObject({
+      code: 'environment.start_failed',
+      message: expect.stringContaining('health check failed 2 times: not up'),
+    })
+  })
+
+  test('artifacts: a separate verifier has them where they were, without what they exclude; a directory has them at their destination', async () => {
+    const artifacts = join(directory, `artifacts-${count++}`)
+    const task = {
+      'task.toml':
+        'artifacts = ["/app/one", {source = "/app/tree", destination = "kept", exclude = ["*.log", "deep"]}, "/app/none"]\n' +
+        '[verifier]\nenvironment_mode = "separate"\n',
+      'solution/solve.sh':
+        '#!/bin/sh\ncd /app; echo 1 > one; mkdir -p tree/deep; touch tree/a tree/b.log tree/deep/c; echo u > /logs/artifacts/usual\n',
+      'tests/test.sh': judge(
+        '[ "$(cd /app; find one tree | sort | tr \'\\n\' \' \')" = "one tree tree/a " ] && test -e /logs/artifacts/usual',
+      ),
+    }
+    const { rewards, steps } = await rewardsOf(task, { artifacts })
+    expect([rewards, steps[0]!.log]).toEqual([{ reward: 1 }, ''])
+    const found = execFileSync('find', ['.', '-type', 'f'], { cwd: artifacts, encoding: 'utf8' })
+    expect(found.trim().split('\n').sort()).toEqual(['./app/one', './kept/a', './logs/artifacts/usual'])
+  })
+
   test('the oracle is rewarded and an empty solution is not', async () => {
     const task = {
       'solution/solve.sh': '#!/bin/sh\necho hi > /app/greeting\n',

@@ -3,7 +3,15 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { main } from '../../cli/main'
-import { loadTask, localCapabilities, needsOf, ociCapabilities } from '../../environments'
+import {
+  environmentSpec,
+  loadTask,
+  localCapabilities,
+  needsOf,
+  ociCapabilities,
+  type Task,
+  withoutNetwork,
+} from '../../environments'
 
 const made: string[] = []
 afterAll(() => {
@@ -134,6 +142,23 @@ test('needs name what a driver cannot give, and unknown fields what was meant', 
       .map(({ where }) => where),
   ).toEqual(['environment.network_mode', 'environment.gpus', 'agent.user'])
   expect(task.unknownFields).toEqual(['environment.memry_mb (did you mean memory_mb?)'])
+})
+
+test('a task that asks for a network is refused with what to do, and runs without one where the user says so', () => {
+  const task = loadTask(
+    taskOf({
+      'task.toml':
+        '[environment]\nnetwork_mode = "public"\n[verifier]\nnetwork_mode = "public"\nenvironment_mode = "separate"\n[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.b"]\n',
+      'tests/Dockerfile': 'FROM debian\n',
+    }),
+  )
+  const refused = (one: Task) => needsOf(one, ociCapabilities()).filter(({ refused }) => refused !== undefined)
+  expect(refused(task).map(({ where }) => where)).toEqual(['environment.network_mode', 'agent.network_mode'])
+  expect(refused(task)[0]!.refused).toContain('--no-network')
+  const without = withoutNetwork(task)
+  expect(refused(without)).toEqual([])
+  expect(environmentSpec(without.config.environment, undefined, {}).network).toBe('no-network')
+  expect(environmentSpec(without.steps[0]!.verifierEnvironment, undefined, {}).network).toBe('no-network')
 })
 
 test('`tasks check` prints needs and refusals, and fails if a task cannot be run', async () => {

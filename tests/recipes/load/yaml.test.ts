@@ -55,6 +55,9 @@ test('files that a YAML file names lie beside it, wherever the command is run', 
   expect(value.data.file).toBe(join(folder, 'own/problems.jsonl'))
   // There is no such directory beside the file: it is looked for from where the command is run.
   expect(value.model).toMatchObject({ path: 'models/mine' })
+  write('own/some-tasks/one/task.toml', '')
+  const { data } = loadRecipe(write('own/agent.yaml', 'extends: terminal\ntasks: some-tasks\n')).config.value
+  expect(data.tasks).toBe(join(folder, 'own/some-tasks'))
 })
 
 test('each value says whether it is a default, of the file, of what the file extends, of --set or of a flag', () => {

@@ -1,0 +1,84 @@
+/**
+ * A step's artifacts: files that the agent leaves for a separate verifier, or for whoever asks for them.
+ *
+ * in   the environment in which the agent worked        out  its artifacts in another environment, or below a directory here
+ * Invariant: as in Harbor, `/logs/artifacts` is always one, an artifact that is missing is no error, `exclude` has patterns of
+ * `tar --exclude` for directories, and in the verifier's environment every artifact is where it was in the agent's;
+ * `destination` names its place in the directory alone.
+ */
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import type { Environment } from '../drivers/driver'
+import { environmentError } from '../drivers/errors'
+import type { Task, TaskStep } from './task'
+
+const conventional = '/logs/artifacts'
+
+interface Artifact {
+  readonly source: string
+  readonly exclude: readonly string[]
+  readonly destination?: string | undefined
+}
+
+function artifactsOf(task: Task, step: TaskStep): readonly Artifact[] {
+  const own = task.config.steps?.find(({ name }) => name === step.name)?.artifacts ?? []
+  const listed: Artifact[] = [...task.config.artifacts, ...own]
+  // Of several entries for one source the last counts; one for the usual directory replaces it.
+  return [...new Map([{ source: conventional, exclude: [] }, ...listed].map(one => [one.source, one])).values()]
+}
+
+/** Copies the artifacts, which are all that a separate verifier sees of the agent's work, to the same places. */
+export async function moveArtifacts(task: Task, step: TaskStep, from: Environment, to: Environment): Promise<void> {
+  await eachArtifact(artifactsOf(task, step), from, async (file, { source }) => to.upload(file, source))
+}
+
+/** Copies the artifacts below `directory`: each to its `destination`, else to its path in the environment. */
+export async function collectArtifacts(
+  task: Task,
+  step: TaskStep,
+  from: Environment,
+  directory: string,
+): Promise<void> {
+  await eachArtifact(artifactsOf(task, step), from, async (file, { source, destination }) => {
+    const place = join(directory, destination ?? source)
+    mkdirSync(dirname(place), { recursive: true })
+    cpSync(file, place, { recursive: true, verbatimSymlinks: true })
+  })
+}
+
+async function eachArtifact(
+  artifacts: readonly Artifact[],
+  from: Environment,
+  copy: (file: string, artifact: Artifact) => Promise<void>,
+): Promise<void> {
+  const place = mkdtempSync(join(tmpdir(), 'troupe-artifacts-'))
+  try {
+    for (const [at, artifact] of artifacts.entries()) {
+      const file = join(place, String(at))
+      const isThere = await from.download(artifact.source, file).then(
+        () => true,
+        () => false,
+      )
+      if (!isThere) continue
+      const isDirectory = statSync(file, { throwIfNoEntry: false })?.isDirectory() === true
+      const kept = artifact.exclude.length > 0 && isDirectory ? without(file, artifact.exclude) : file
+      await copy(kept, artifact)
+    }
+  } finally {
+    rmSync(place, { recursive: true, force: true })
+  }
+}
+
+/** A copy of the directory without what the patterns of tar match. */
+function without(directory: string, exclude: readonly string[]): string {
+  const copy = `${directory}.kept`
+  mkdirSync(copy)
+  const options = exclude.map(pattern => `--exclude=${pattern}`)
+  const packed = spawnSync('tar', ['-C', directory, ...options, '-cf', `${copy}.tar`, '.'])
+  const unpacked = spawnSync('tar', ['-C', copy, '-xpf', `${copy}.tar`])
+  for (const { status, stderr } of [packed, unpacked])
+    if (status !== 0) throw environmentError('environment.transfer_failed', `artifacts: tar: ${String(stderr).trim()}`)
+  return copy
+}
