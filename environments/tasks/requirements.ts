@@ -7,6 +7,7 @@
  * names no network mode. Where Troupe runs a task with less isolation or fewer resources than the task asks for, it
  * says so.
  */
+import { relative } from 'node:path'
 import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'
 
@@ -28,7 +29,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
 
   add(
     `environment${task.image.kind === 'dockerfile' ? '/Dockerfile' : ''}`,
-    imageText(task.image, driver),
+    imageText(task, task.image, driver),
     imageFault(task.image, driver),
   )
   add('environment.network_mode', networkText(environment), networkFault(environment, driver))
@@ -85,7 +86,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
     if (step.isSeparate)
       add(
         `${prefix}verifier.environment_mode`,
-        `a separate environment for the verifier, from ${imageText(step.verifierImage, driver)}`,
+        `a separate environment for the verifier, from ${imageText(task, step.verifierImage, driver)}`,
         imageFault(step.verifierImage, driver),
       )
     const services = [...step.verifier.collect, ...task.config.artifacts].map(one =>
@@ -102,14 +103,16 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   return needs
 }
 
-function imageText(image: ImageSource, { driver }: DriverCapabilities): string {
+function imageText({ directory }: Task, image: ImageSource, { driver }: DriverCapabilities): string {
   switch (image.kind) {
     case 'image':
       return `the image ${image.name}`
-    case 'dockerfile':
+    case 'dockerfile': {
+      const file = relative(directory, image.file)
       return driver === 'local'
-        ? "files of environment/Dockerfile over this machine's programs, in place of those of FROM"
-        : 'an image built from environment/Dockerfile'
+        ? `files of ${file} over this machine's programs, in place of those of FROM`
+        : `an image built from ${file}`
+    }
     case 'compose':
       return 'services of a compose file'
     case 'none':

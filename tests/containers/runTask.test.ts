@@ -135,6 +135,22 @@ describeLocal('the driver local', () => {
     expect(found.trim().split('\n').sort()).toEqual(['./app/one', './kept/a', './logs/artifacts/usual'])
   })
 
+  test('a separate verifier whose image holds the tests, as `harbor task init` makes it, judges by them', async () => {
+    const root = taskOf({
+      'task.toml': 'artifacts = ["/app/greeting"]\n[verifier]\nenvironment_mode = "separate"\n',
+      'solution/solve.sh': '#!/bin/sh\necho hi > /app/greeting\n',
+      'tests/Dockerfile': 'FROM ubuntu:24.04\nWORKDIR /app\nCOPY . /tests/\n',
+      'tests/test.sh': judge('grep -q hi /app/greeting'),
+    })
+    const imageOf = async (source: ImageSource) =>
+      source.kind === 'dockerfile'
+        ? buildImage(driver, { file: source.file, context: dirname(source.file), timeoutMs: 20_000 })
+        : undefined
+    const rewards = async (agent: 'oracle' | 'empty') =>
+      (await runTask(loadTask(root), { driver, agent, imageOf })).rewards
+    expect([await rewards('oracle'), await rewards('empty')]).toEqual([{ reward: 1 }, { reward: 0 }])
+  })
+
   test('the oracle is rewarded and an empty solution is not', async () => {
     const task = {
       'solution/solve.sh': '#!/bin/sh\necho hi > /app/greeting\n',
