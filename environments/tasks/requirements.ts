@@ -128,7 +128,7 @@ const networkText = ({ network_mode, saysNetwork }: Task['config']['environment'
   saysNetwork ? `network: ${network_mode}` : 'network: not said; Troupe gives none'
 
 const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
-  `the driver ${driver} offers only ${networks.join(', ')}; --no-network, or environments.network of a recipe, runs it without`
+  `the driver ${driver} offers only ${networks.join(', ')}; without a network: --no-network of troupe tasks, --set environments.network=no-network of a run`
 
 /** A task that says nothing about the network gets none: Harbor's default (public) does not count as a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>

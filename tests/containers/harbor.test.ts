@@ -1,12 +1,25 @@
 /**
- * Task directories as Harbor's own loader reads them, beside ours: the same settings, and the same directories refused.
+ * Task directories as Harbor's own loader reads them, beside ours: the same settings, and the same directories refused. Harbor's
+ * own trials beside ours, where there is an engine: its oracle, its agent that does nothing, its verifier, the same rewards.
  * It needs a Python with the package harbor (3.12 or newer), which TROUPE_HARBOR_PYTHON names; without it, it is skipped.
  */
-import { execFileSync } from 'node:child_process'
+import { execFile, execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
-import { loadTask } from '../../environments'
+import { delimiter, dirname, join } from 'node:path'
+import { promisify } from 'node:util'
+import {
+  type Agent,
+  dockerDriver,
+  dockerMissing,
+  type ImageSource,
+  imageOf,
+  loadTask,
+  runTask,
+} from '../../environments'
+import { systemEffects } from '../../runtime/effects'
+import { withEngine } from '../support/environmentOwner'
+import { importMinimal, makeMinimalImage, removeImages } from '../support/minimalImage'
 
 jest.setTimeout(240_000)
 
@@ -105,4 +118,76 @@ if (python === undefined) {
       expect(() => loadTask(written(files))).toThrow()
     }
   })
+
+  const engineMissing = dockerMissing()
+  if (engineMissing !== undefined) test.skip(`Harbor's oracle: ${engineMissing}`, () => {})
+  else
+    test("Harbor's oracle, and its agent that does nothing, get the rewards that ours get", async () => {
+      const store = join(directory, 'store')
+      makeMinimalImage(store)
+      const driver = dockerDriver({ run: 'harbor', fx: systemEffects, directory: store })
+      await importMinimal(driver.engine, store)
+      const words =
+        'case "$1" in stop) shift; set -- stop -t 0 "$@";; esac\nexport DOCKER_BUILDKIT=0\nexec docker "$@"\n'
+      mkdirSync(join(directory, 'bin'))
+      writeFileSync(join(directory, 'bin/container'), `#!/bin/sh\n${words}`, { mode: 0o755 })
+      const judge = (condition: string) =>
+        `#!/bin/bash\nif ${condition}; then echo 1 > /logs/verifier/reward.txt; else echo 0.25 > /logs/verifier/reward.txt; fi\n`
+      const common = {
+        'task.toml': '[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = 60\n[environment]\nmemory_mb = 256\n',
+        'instruction.md': 'Write 42 into /app/answer.\n',
+        'environment/Dockerfile': 'FROM minimal\nWORKDIR /app\n',
+        'solution/solve.sh': '#!/bin/bash\necho 42 > answer\n',
+        'tests/test.sh': judge('[ "$(cat /app/answer)" = 42 ]'),
+      }
+      const separate = '[environment]\nmemory_mb = 256\n[verifier]\nenvironment_mode = "separate"\n'
+      const tests = { 'tests/Dockerfile': 'FROM minimal\nWORKDIR /app\nCOPY . /tests/\n' }
+      const tasks: Readonly<Record<string, Files>> = {
+        shared: common,
+        wrong: { ...common, 'tests/test.sh': judge('[ "$(cat /app/answer)" = 43 ]') },
+        json: {
+          ...common,
+          'tests/test.sh': '#!/bin/bash\necho \'{"reward": 0.5, "style": 2}\' > /logs/verifier/reward.json\n',
+        },
+        // The verifier's own image holds the tests; the artifact is all that it sees, without what is excluded.
+        separate: {
+          ...{ ...common, ...tests },
+          'task.toml': `artifacts = ["/app/answer", {source = "/app/tree", exclude = ["*.log"]}]\n${separate}`,
+          'solution/solve.sh': '#!/bin/bash\necho 42 > answer; mkdir tree; echo 1 > tree/a; echo 2 > tree/b.log\n',
+          'tests/test.sh': judge('[ "$(cat /app/answer)" = 42 ] && [ -e /app/tree/a ] && ! [ -e /app/tree/b.log ]'),
+        },
+        'separate without artifacts': { ...common, ...tests, 'task.toml': separate },
+      }
+      const agents = { oracle: 'oracle', empty: 'nop' } as const
+      const built = (one: ReturnType<typeof loadTask>) => (source: ImageSource) => imageOf(driver, one, source)
+      const ours = async (directory: string, agent: Agent) => {
+        const task = loadTask(directory)
+        return (await runTask(task, { driver, agent, imageOf: built(task) })).rewards
+      }
+      const theirs = async (task: string, agent: Agent, name: string) => {
+        const trial = ['-m', 'harbor.cli.main', 'trial', 'start', '-p', task, '-a', agents[agent]]
+        const place = ['--trials-dir', join(directory, 'trials'), '--trial-name', name]
+        const env = {
+          ...process.env,
+          PYTHONPATH: join(__dirname, '../support'),
+          PATH: `${join(directory, 'bin')}${delimiter}${process.env.PATH}`,
+        }
+        await promisify(execFile)(python, [...trial, ...place, '-e', 'harborDocker:DockerWithoutCompose'], { env })
+        const result = JSON.parse(readFileSync(join(directory, 'trials', name, 'result.json'), 'utf8'))
+        if (result.verifier_result === null) throw new Error(`${name}: ${JSON.stringify(result.exception_info)}`)
+        return result.verifier_result.rewards
+      }
+      try {
+        for (const [title, files] of Object.entries(tasks))
+          for (const agent of ['oracle', 'empty'] as const) {
+            const root = written(files)
+            const mine = await ours(root, agent)
+            const name = `${title.replaceAll(' ', '-')}-${agent}`
+            expect({ name, rewards: await theirs(root, agent, name) }).toEqual({ name, rewards: mine })
+          }
+      } finally {
+        await driver.close()
+        await withEngine(engine => removeImages(engine, store))
+      }
+    })
 }

@@ -38,6 +38,9 @@ const tools = [
   'mount',
   'kill',
   'true',
+  'tar',
+  'gzip',
+  'chown',
 ]
 
 export function makeMinimalImage(directory: string): string {
