@@ -5,6 +5,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { environmentSettings } from '../../../config'
 import {
   boundSnapshots,
   directoryDigest,
@@ -73,7 +74,7 @@ if (missing !== undefined) {
     ).flatMap(({ RepoTags }) => RepoTags ?? [])
 
   test('the recipe takes the driver, and says what it cannot give', () => {
-    const settings = { driver: 'docker', snapshotMb: 1, live: 1, idleMs: 1, env: [] } as const
+    const settings = { ...environmentSettings(undefined), driver: 'docker' } as const
     expect(terminalTasks(directory, '', settings)[0]!.environment.driver).toBe('docker')
     const limited = join(root, 'limited')
     mkdirSync(join(limited, 'tests'), { recursive: true })
