@@ -32,11 +32,11 @@ export const baseModels: Experiment = async options => {
   return {
     name: 'base-models',
     title: 'Other architectures',
-    question: 'The paper trains Qwen3-14B and Qwen2.5-32B. Does anything of the system depend on the architecture?',
+    question: 'The paper trains Qwen3-14B and Qwen2.5-32B. Does any part of the system depend on the architecture?',
     method: [
       `The quickstart with three architectures of the same width and depth, random weights, ${options.seeds} seeds; learning rates are the llama's, and not tuned for the others.`,
     ],
-    findings: ['The same engine, trainer and recipe run all three: nothing but the config of the model differs.'],
+    findings: ['The same engine, trainer and recipe run all three: only the config of the model differs.'],
     tables: [
       {
         title: `Mean over ${options.seeds} seeds`,

@@ -55,7 +55,7 @@ export const coldStart: Experiment = async options => {
     ],
     findings: [
       `Mean reward of a step at 0.9 or above: non-reasoning ${reached[0]}; reasoning-heavy ${reached[1]}.`,
-      'The thoughts are templates that a model of under a million parameters can learn; they are no chain of reasoning that could help it, so this shows their cost and not their worth.',
+      'The thoughts are templates that a model of under a million parameters can learn; they are no reasoning that could help it, so this shows only their cost, no benefit.',
     ],
     tables: [
       {

@@ -43,12 +43,12 @@ export const environmentThroughput: Experiment = async ({ say }) => {
         'The paper runs up to 45,000 tool calls a step with 0.3 s on average from request to result, on the CPU cores of 64 GPU servers. What do the same number of calls take here?',
       method: [
         `The sandbox by itself (\`troupe/sandbox\`), level ${sandbox.level}, ${sandbox.lanes} lanes; every call a fresh, isolated child.`,
-        `Saturation: ${atATime} calls at a time for ${saturationSeconds} s. Then Poisson arrivals at ${load * 100} % of it until ${calls} calls have come; latency counts from when a call was due.`,
+        `First, ${atATime} calls at a time for ${saturationSeconds} s give the saturation rate. Then calls arrive as a Poisson process at ${load * 100} % of this rate until ${calls} have come; latency counts from the time when a call was due.`,
         `Last, ${calls} calls queued at once.`,
       ],
       findings: [
         `Mean latency ${mean.toFixed(1)} ms at ${load * 100} % load (target: below 500 ms); ${right} of ${latencies.length} answers right.`,
-        `${calls} at once took ${burstSeconds.toFixed(1)} s, ${burstRight} right: with all queued, latency is the queue.`,
+        `${calls} at once took ${burstSeconds.toFixed(1)} s, ${burstRight} right: latency is then mostly the wait in the queue.`,
         "The paper's figure includes the network and a master that schedules over many nodes; this one does not.",
       ],
       tables: [

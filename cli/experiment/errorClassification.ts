@@ -52,11 +52,11 @@ export const errorClassification: Experiment = async () => {
       name: 'error-classification',
       title: 'Code that looks wrong and is not',
       question:
-        'RoC prefers right rollouts with fewer failed calls. If a call counts as failed because its output holds the word "error", a rollout that prints a standard error is punished. How often is a call misjudged, and what does that do to the selection?',
+        'RoC prefers right rollouts with fewer failed calls. If a call counts as failed because its output contains the word "error", a rollout that prints a standard error is punished. How often is a call misjudged, and what does that do to the selection?',
       method: [
         `${judged.length} snippets, ${valid} valid and ${failing} failing, run in the sandbox (level ${sandbox.level}) as a model's calls are.`,
         'Recorded status: what the executor records, from the exit of the process. The release: the word "error", in any case, anywhere in the tool response.',
-        `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones by inverse penalty. A fair selection keeps both halves alike, 50 %.`,
+        `Selection: ${groups} groups of ${groupSize}, 16 right; half of these made one call that is valid and prints the word. RoC keeps ${keep} of a group, right ones with a probability that falls with the penalty. A fair selection keeps as many of each half: 50 %.`,
       ],
       findings: [
         `Misjudged: by recorded status ${wrong('recorded', false)} of ${valid} valid and ${wrong('recorded', true)} of ${failing} failing; by the word "error" ${wrong('release', false)} of ${valid} and ${wrong('release', true)} of ${failing}.`,

@@ -62,7 +62,7 @@ export async function writeReport(report: ExperimentReport, directory: string, c
     question,
     `\`npx troupe experiment ${name}\`, ${Math.round(seconds)} s${runSeconds === undefined ? '' : ' of training'} on ${machine}. All figures: [${name}.json](${name}.json).`,
     `## How\n\n${list(method)}`,
-    '## What came out',
+    '## Results',
     ...pictures.map(({ caption, file }) => `![${caption}](${file})\n\n${caption}`),
     ...report.tables.map(markdownOf),
     list(findings),

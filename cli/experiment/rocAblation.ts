@@ -69,7 +69,7 @@ export const rocAblation: Experiment = async options => {
     name: 'roc-ablation',
     title: 'GRPO-RoC against GRPO, both with the tool',
     question:
-      'Does resampling on correct bring down the failed calls in rewarded rollouts, where plain GRPO with the same tool keeps them (paper §2.2.3, Fig. 4), and does accuracy suffer or gain (Fig. 9)?',
+      'Does resampling on correct reduce the failed calls in rewarded rollouts, which plain GRPO with the same tool keeps (paper §2.2.3, Fig. 4), and does accuracy fall or rise (Fig. 9)?',
     method: [
       `The quickstart's model and problems, ${options.seeds} seeds; both arms of a seed begin from one cold start and see the same problems.`,
       'Each step samples 16 rollouts of 24 problems. GRPO-RoC keeps 8 of a group by quality, GRPO 8 of them uniformly: the same number of rollouts and of trained sequences.',
@@ -77,7 +77,7 @@ export const rocAblation: Experiment = async options => {
     ],
     findings: [
       `In the last quarter of the steps ${errors('GRPO-RoC')} of the calls in positives failed with RoC, ${errors('GRPO')} without.`,
-      'A model of under a million parameters on arithmetic: the direction can be compared with the paper, its figures cannot.',
+      'The model has under a million parameters and solves arithmetic: the direction of the differences can be compared with the paper's, their size cannot.',
     ],
     tables: [
       { title: `Mean over ${options.seeds} seeds`, columns: ['', 'GRPO-RoC', 'GRPO', 'difference, paired'], rows },

@@ -40,17 +40,17 @@ export const schedulerSweep: Experiment = async ({ say }) => {
     name: 'scheduler-sweep',
     title: 'Dispatch by KV-cache headroom, over loads',
     question:
-      'The paper dispatches rollouts by free KV cache instead of static shares (§3.2) and gives no figure. What does it gain, and where does it lose?',
+      'The paper dispatches rollouts by free KV cache instead of static shares (§3.2) and gives no figure. What does it gain, and on which loads is it slower?',
     method: [
       `${results.length} loads on ${engines} engines of 256 trajectories each: KV cache × spread of lengths × tool latency × turns (kernels/simulator/loads.ts); the engine is a Qwen3-14B on an H100.`,
       "All policies run the same trace. Preemption, recompute and prefix sharing are vLLM's rules. Nothing here is measured on a GPU.",
-      'kv-headroom was tuned on the base load and on these loads (kernels/simulator/loads.ts): its figures are of the loads that it was made for, and say less of others.',
+      'kv-headroom was tuned on the base load and on these loads (kernels/simulator/loads.ts): on other loads it may gain less.',
       ...(twins.length === 0
         ? []
         : [
             `In every load ${twins.join(' and ')} take the same time: the best of the other ${others.length} is the best of ${others.length - twins.length + 1}.`,
           ]),
-      '± is one standard error over the loads, each run with one seed: it says how the loads differ, not how a load varies from seed to seed.',
+      '± is one standard error over the loads, each run with one seed: it shows how the loads differ, not how one load varies between seeds.',
     ],
     findings: [
       `kv-headroom's makespan is ${shown(over('kv-headroom'))} of least-requests' on average, at worst ${worst.toFixed(3)} of the best of the other three.`,
