@@ -77,7 +77,7 @@ export const rocAblation: Experiment = async options => {
     ],
     findings: [
       `In the last quarter of the steps ${errors('GRPO-RoC')} of the calls in positives failed with RoC, ${errors('GRPO')} without.`,
-      'The model has under a million parameters and solves arithmetic: the direction of the differences can be compared with the paper's, their size cannot.',
+      'The model has under a million parameters and solves arithmetic: the direction of the differences can be compared with those of the paper, their size cannot.',
     ],
     tables: [
       { title: `Mean over ${options.seeds} seeds`, columns: ['', 'GRPO-RoC', 'GRPO', 'difference, paired'], rows },
