@@ -43,10 +43,13 @@ const suites = {
   // Real engines and trainers: two files at once, since a run of one waits for the other half of the time: a start loads
   // torch on one thread, and small models train on one.
   slice: { limitMinutes: 30, commands: () => [jestSuite('slice', '--maxWorkers=2')] },
-  // The packages of environments are fetched here too (0.9 GB).
+  // The packages of environments (0.9 GB) and the agents of others (0.9 GB) are fetched here too.
   environments: {
     limitMinutes: 15,
-    setup: () => [check('set-up of environments', process.execPath, ['cli/setup.js', '--environments'])],
+    setup: () => [
+      check('set-up of environments', process.execPath, ['cli/setup.js', '--environments']),
+      check('set-up of harnesses', process.execPath, ['tests/support/gateway/harnesses/setup.js']),
+    ],
     commands: () => [jestSuite('environments', '--runInBand')],
   },
   // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.

@@ -8,6 +8,7 @@
  */
 import type { BranchReason } from '../../messages/facts'
 import { type AssistantMessage, chained, type Message, messageKey, strippedKey } from './message'
+import { Roots, rootOf } from './roots'
 
 export interface Conversation {
   /** Canonical JSON of the offered tools; '[]' without any. */
@@ -54,8 +55,7 @@ export class ConversationIndex {
   private readonly whole = new Map<string, string>()
   private readonly ends = new Map<number, string>()
   private readonly lengths = new Map<number, number>()
-  /** Conversations by how they begin: their tools, their first message, and the first that is not the system's. */
-  private readonly roots: Root[] = []
+  private readonly roots = new Roots()
   /** Number of messages of the longest request. */
   private longest = 0
 
@@ -78,7 +78,7 @@ export class ConversationIndex {
     this.lengths.set(call, length)
     this.longest = Math.max(this.longest, length)
     const [first] = messages
-    if (start === undefined && first !== undefined) this.roots.push(rootOf(tools, messages))
+    if (start === undefined && first !== undefined) this.roots.add(rootOf(tools, messages))
   }
 
   /** Adds the answer to a call whose request was added. */
@@ -124,7 +124,7 @@ export class ConversationIndex {
     parent: number | null,
     held: number,
   ): BranchReason | null {
-    if (this.roots.length === 0) return 'first'
+    if (this.roots.isEmpty) return 'first'
     if (known !== undefined && same === messages.length) return known.asked > 0 ? 'sample' : 'rewound'
     const [first] = messages
     if (parent === null && (same === 0 || (same === 1 && first?.role === 'system')))
@@ -143,13 +143,13 @@ export class ConversationIndex {
   }
 
   private reasonOfRoot(messages: readonly Message[], tools: string, same: number): BranchReason {
-    const { first, begun, hasSystem } = rootOf(tools, messages)
-    const alike = this.roots.filter(root => root.first === first)
-    if (same === 0 && alike.some(root => root.tools !== tools)) return 'tools-changed'
-    if (alike.length > 0 && hasSystem) return messages.length < this.longest ? 'compaction' : 'new-conversation'
-    if (!hasSystem && this.roots.some(root => root.hasSystem && root.begun === begun && root.tools === tools))
-      return 'system-changed'
-    const isChanged = hasSystem && this.roots.some(root => root.hasSystem && root.tools === tools)
+    const root = rootOf(tools, messages)
+    const { hasSystem } = root
+    if (same === 0 && this.roots.hasFirstWithOtherTools(root)) return 'tools-changed'
+    if (hasSystem && this.roots.hasFirst(root))
+      return messages.length < this.longest ? 'compaction' : 'new-conversation'
+    if (!hasSystem && this.roots.hasBehindSystem(root)) return 'system-changed'
+    const isChanged = hasSystem && this.roots.hasSystemWith(root)
     return isChanged && messages.length >= this.longest ? 'system-changed' : 'new-conversation'
   }
 
@@ -160,22 +160,6 @@ export class ConversationIndex {
       this.seen.set(digest, seen)
     }
     return seen
-  }
-}
-
-interface Root {
-  readonly tools: string
-  readonly first: string
-  /** Key of the first message that is not the system's; '' if there is none. */
-  readonly begun: string
-  readonly hasSystem: boolean
-}
-
-function rootOf(tools: string, messages: readonly Message[]): Root {
-  const begun = messages.find(one => one.role !== 'system')
-  return {
-    ...{ tools, first: messageKey(messages[0]!), hasSystem: messages[0]!.role === 'system' },
-    begun: begun === undefined ? '' : messageKey(begun),
   }
 }
 

@@ -48,9 +48,12 @@ export interface StreamWriter {
   readonly keepAlive: string
 }
 
+/** Finds an answer that the session gave earlier, by the id that it had in the dialect, without that id's prefix. */
+export type AnswerById = (id: string) => AssistantMessage | undefined
+
 export interface DialectAdapter {
   /** @throws GatewayError kind `invalid` */
-  parse(body: unknown): ParsedRequest
+  parse(body: unknown, answerById: AnswerById): ParsedRequest
   answer(view: AnswerView): object
   stream(head: StreamHead, request: ParsedRequest): StreamWriter
   error(error: GatewayError): object

@@ -12,6 +12,7 @@ import { canonicalArguments } from '../conversation/message'
 import { invalid } from '../gatewayError'
 import type { Delta } from './deltas'
 import {
+  type AnswerById,
   type AnswerView,
   anyObject,
   askedOf,
@@ -55,8 +56,24 @@ const recorded = [
 
 type Item = Readonly<Record<string, unknown>>
 
+/**
+ * Finds what an item reference names: the reasoning, text or function call of an earlier answer. Clients that store
+ * responses send ids instead of the items.
+ */
+function referred(id: string, answerById: AnswerById): Partial<AssistantMessage> | undefined {
+  const call = /^fc_(.+)_(\d+)$/.exec(id)
+  if (call !== null) {
+    const use = answerById(call[1]!)?.toolUses[Number(call[2])]
+    return use === undefined ? undefined : { toolUses: [use] }
+  }
+  const [, kind, of] = /^(rs|msg)_(.+)$/.exec(id) ?? []
+  const answer = of === undefined ? undefined : answerById(of)
+  if (answer === undefined) return undefined
+  return kind === 'rs' ? { thinking: answer.thinking } : { content: answer.content }
+}
+
 /** Reads input items. Reasoning, text and function calls that follow one another are one message of the assistant. */
-function messagesOf(items: readonly Item[]): readonly Message[] {
+function messagesOf(items: readonly Item[], answerById: AnswerById): readonly Message[] {
   const out: Message[] = []
   const assistant = (more: Partial<AssistantMessage>) => {
     const last = out.at(-1)
@@ -102,6 +119,13 @@ function messagesOf(items: readonly Item[]): readonly Message[] {
       case 'reasoning': {
         const own = textOfParts(item.content, `${where}.content`)
         assistant({ thinking: own === '' ? textOfParts(item.summary, `${where}.summary`) : own })
+        return
+      }
+      case 'item_reference': {
+        const part = referred(String(item.id ?? ''), answerById)
+        if (part === undefined)
+          throw invalid(`Item with id '${String(item.id)}' not found.`, `${where}.id`, 'item_not_found')
+        assistant(part)
         return
       }
       default:
@@ -166,11 +190,13 @@ function finished(view: AnswerView) {
 }
 
 export const responses: DialectAdapter = {
-  parse(raw) {
+  parse(raw, answerById) {
     const given = checked(body, raw)
     if (given.background) throw invalid('background: not supported', 'background')
     const own =
-      typeof given.input === 'string' ? [{ role: 'user' as const, content: given.input }] : messagesOf(given.input)
+      typeof given.input === 'string'
+        ? [{ role: 'user' as const, content: given.input }]
+        : messagesOf(given.input, answerById)
     const after = given.previous_response_id ?? undefined
     const system: Message[] = given.instructions ? [{ role: 'system', content: given.instructions }] : []
     const list = [...system, ...own]

@@ -9,7 +9,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { TokenText } from '../../backends/renderer/tokenText'
 import type { CallFinished } from '../../messages/facts'
 import { type Effects, everyOn } from '../../runtime/effects'
-import type { Message } from '../conversation/message'
+import type { AssistantMessage, Message } from '../conversation/message'
 import { Deltas } from '../dialects/deltas'
 import type { AnswerView, DialectAdapter, ParsedRequest } from '../dialects/dialect'
 import { invalid, refusalOf } from '../gatewayError'
@@ -85,8 +85,8 @@ function following(history: readonly Message[], { messages, asked }: Pick<Parsed
  * answer
  */
 function historyAfter(session: SessionState, id: string): readonly Message[] {
-  const call = callNumber(id)
-  if (session.calls.tree.nodes.get(call)?.finished != null) return historyOf(session, call)
+  const call = callOf(session, id.replace(/^resp_/, ''))
+  if (call !== undefined) return historyOf(session, call)
   throw invalid(`Previous response with id '${id}' not found.`, 'previous_response_id', 'previous_response_not_found')
 }
 
@@ -161,10 +161,27 @@ async function stream(
 }
 
 /** Id of a call in answers. It contains the session's id, because ids of answers must be unique. */
-const idOf = ({ session, call }: LiveCall): string => `${session.id.replace(/[^A-Za-z0-9]/g, '_')}_${call}`
+const idOf = ({ session, call }: LiveCall): string => `${idPrefix(session.id)}${call}`
 
-/** Number of the call that an answer's id names. */
-export const callNumber = (id: string): number => Number(/_(\d+)$/.exec(id)?.[1] ?? -1)
+const idPrefix = (session: string): string => `${session.replace(/[^A-Za-z0-9]/g, '_')}_`
+
+/**
+ * Number of the answered call of this session that an id without its dialect's prefix names. A fork knows its calls
+ * under the ids of the session that it was forked from, too: its first calls are copies of those.
+ */
+function callOf({ id: own, calls: { tree } }: SessionState, id: string): number | undefined {
+  const prefix = [own, tree.opened?.parent].find(one => one !== undefined && id.startsWith(idPrefix(one)))
+  if (prefix === undefined) return undefined
+  const number = id.slice(idPrefix(prefix).length)
+  const call = /^\d+$/.test(number) ? Number(number) : -1
+  return tree.nodes.get(call)?.finished == null ? undefined : call
+}
+
+/** Finds the session's answer that an id without its dialect's prefix names. */
+export function answerById(session: SessionState, id: string): AssistantMessage | undefined {
+  const call = callOf(session, id)
+  return call === undefined ? undefined : answerTo(session, call)
+}
 
 function viewOf(call: LiveCall, finished: CallFinished): AnswerView {
   const { session, started } = call

@@ -22,7 +22,7 @@ import { chatMessage } from '../rendering/chatMessage'
 import type { ConversationRenderer } from '../rendering/conversationRenderer'
 import type { SessionState } from '../session/session'
 import { keyDigest } from '../session/sessions'
-import { answerCall, type CallRouteParts, sendError } from './callRoute'
+import { answerById, answerCall, type CallRouteParts, sendError } from './callRoute'
 import { keyOf, readJson, sendJson } from './exchange'
 import {
   endFrom,
@@ -241,7 +241,7 @@ function routesOf(options: ServerOptions) {
     if (route === 'models' && request.method === 'GET') return sendJson(response, 200, modelsBody(model))
     if (request.method !== 'POST') throw noRoute(request, pathname)
     if (route === 'messages/count_tokens') {
-      const { messages: list, tools } = messages.parse(await readJson(request, maxBodyBytes))
+      const { messages: list, tools } = messages.parse(await readJson(request, maxBodyBytes), () => undefined)
       const { tokens } = await renderer.whole(list.map(chatMessage), tools)
       return sendJson(response, 200, { input_tokens: tokens.length })
     }
@@ -249,7 +249,7 @@ function routesOf(options: ServerOptions) {
     if (dialect === undefined) throw noRoute(request, pathname)
     const session = await sessionOf(request, named)
     await options.atPoint?.('session.found')
-    const parsed = dialect.parse(await readJson(request, maxBodyBytes))
+    const parsed = dialect.parse(await readJson(request, maxBodyBytes), id => answerById(session, id))
     await options.atPoint?.('request.read')
     if (options.strictModel && parsed.model !== model)
       throw new GatewayError({

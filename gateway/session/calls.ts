@@ -107,14 +107,14 @@ export class Calls {
     await this.options.atPoint?.('call.placed')
     const call = tree.nextCall
     const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
-    const first = [...tree.nodes.values()].find(one => one.started.branch === 'first')?.started
+    const { first } = session
     const firstLane = first?.asked['x-session-id']
     const label = labelOf(
       { ...request.hints, model: request.model, hasTools: request.tools.length > 0, messages: request.messages.length },
       {
         branch: placed.branch,
         ...(parent === undefined ? {} : { continued: parent.started.label }),
-        ...(first === undefined
+        ...(first === null
           ? {}
           : {
               first: { hasTools: first.tools !== '[]', ...(typeof firstLane === 'string' ? { lane: firstLane } : {}) },

@@ -26,6 +26,8 @@ export interface SessionState {
   index: ConversationIndex
   /** Latest call of each request digest. */
   readonly byDigest: Map<string, number>
+  /** Call with which the latest opening began. */
+  first: CallStarted | null
   ended: RolloutFinished | null
   reward: RewardAssigned | null
   /** In a run, the agent's own report that it has ended: its calls are refused from then on. */
@@ -42,6 +44,7 @@ export const newSession = (request: RolloutRequested, options: ConversationIndex
   calls: growingTree(),
   index: new ConversationIndex(options),
   byDigest: new Map(),
+  first: null,
   ended: null,
   reward: null,
   told: null,
@@ -70,11 +73,13 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
       if (!session.calls.add(fact)) return false
       session.index = new ConversationIndex(options)
       session.byDigest.clear()
+      session.first = null
       return true
     case 'call.started': {
       const isAgain = session.calls.tree.nodes.has(fact.call)
       if (!session.calls.add(fact)) return false
       session.byDigest.set(fact.digest, fact.call)
+      if (fact.branch === 'first') session.first ??= fact
       // The prompt of a text completion is not a conversation, so no other call continues it.
       if (!isAgain && fact.dialect !== 'completions')
         session.index.addRequest(fact.call, fact.parent, toolsOf(session, fact), messagesOf(fact))

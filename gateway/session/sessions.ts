@@ -7,7 +7,7 @@
  * ever gets it. A state changes only by a durable fact, with two exceptions: a call's request is placed before its fact
  * is durable, and `told` and `exhausted` are kept in memory alone.
  */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
 import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
@@ -24,7 +24,7 @@ import {
 } from './session'
 import type { Opened, OpenRequest, SessionsOptions } from './sessionOptions'
 
-export const keyDigest = (key: string): string => createHash('sha256').update(key).digest('hex')
+export const keyDigest = (key: string): string => hash('sha256', key, 'hex')
 
 export class Sessions {
   private readonly byId = new Map<string, SessionState>()

@@ -127,3 +127,25 @@ test('a session whose record fails can be opened again: its place in the group i
   expect(await make()).toBe(200)
   expect(await make()).toBe(409)
 })
+
+test('a response is continued by references to its items, and no other session can name it', async () => {
+  const call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+  const gateway = await opened((_c, turn) => (turn === 0 ? `<think>\nhm\n</think>\n\nI add.\n${call}` : 'two'))
+  const tools = [{ type: 'function', name: 'add', parameters: { type: 'object', properties: {} } }]
+  const ask = (input: unknown, more: object = {}, key = 'me') =>
+    gateway.post('/v1/responses', { model: 'm', input, tools, ...more }, { authorization: `Bearer ${key}` })
+  const user = { role: 'user', content: 'go' }
+  const first = (await (await ask([user])).json()) as {
+    id: string
+    output: { id: string; type: string; call_id?: string }[]
+  }
+  expect(first.output.map(one => one.type)).toEqual(['reasoning', 'message', 'function_call'])
+  const named = first.output.map(({ id }) => ({ type: 'item_reference', id }))
+  const result = { type: 'function_call_output', call_id: first.output[2]!.call_id, output: '2' }
+  expect((await ask([user, ...named, result])).status).toBe(200)
+  expect((await startedIn(gateway)).map(one => one.parent)).toEqual([null, 0])
+  const unknown = await ask([user, { type: 'item_reference', id: 'msg_other_0' }])
+  expect([unknown.status, await unknown.json()]).toMatchObject([400, { error: { code: 'item_not_found' } }])
+  const other = await ask('on', { previous_response_id: first.id }, 'someone else')
+  expect([other.status, await other.json()]).toMatchObject([400, { error: { code: 'previous_response_not_found' } }])
+})
