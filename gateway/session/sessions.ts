@@ -29,6 +29,7 @@ export const keyDigest = (key: string): string => hash('sha256', key, 'hex')
 export class Sessions {
   private readonly byId = new Map<string, SessionState>()
   private readonly byKey = new Map<string, { readonly id: string; readonly opening: number }>()
+  private readonly closed = new Set<GroupId>()
   private readonly inGroup = new Map<GroupId, Map<number, SessionState>>()
   private requests = new Map<string, RolloutRequested>()
   private order = 0
@@ -46,6 +47,7 @@ export class Sessions {
         for (const { message } of entries) this.apply(message as Fact)
     }
     this.requests.clear()
+    if (this.options.run === undefined) for (const group of this.inGroup.keys()) await this.closeIfComplete(group)
   }
 
   get(id: string): SessionState {
@@ -182,16 +184,20 @@ export class Sessions {
     const at = this.options.fx.now()
     const ending = { outcome: outcome === 'done' ? 'answered' : 'failed', reason: reason || outcome } as const
     await this.write(endFacts(session, ending, this.epoch(), at))
-    const members = [...this.inGroup.get(session.request.group)!.values()]
-    if (members.length < session.request.groupSize || members.some(one => one.ended === null)) return
+    await this.closeIfComplete(session.request.group)
+  }
+
+  /** Closes a group once all of its members have ended; a process that died before it did so left that to the next. */
+  private async closeIfComplete(group: GroupId): Promise<void> {
+    const members = [...this.inGroup.get(group)!.values()]
+    const isComplete = members.length >= members[0]!.request.groupSize && members.every(one => one.ended !== null)
+    if (!isComplete || this.closed.has(group)) return
     const rewarded = members
       .filter(one => one.reward !== null && one.ended!.outcome !== 'failed')
       .map(one => one.request.member)
-    const { group } = session.request
     rewarded.sort((a, b) => a - b)
-    await this.options.journal.append([
-      { type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded },
-    ])
+    const at = this.options.fx.now()
+    await this.write([{ type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded }])
   }
 
   /** Forgets an ended session: its path and its keys are unknown from now on. */
@@ -241,6 +247,7 @@ export class Sessions {
       if (!this.requests.has(fact.trajectory) && !this.byId.has(fact.trajectory)) this.reserve(fact)
       return
     }
+    if (fact.type === 'group.closed') this.closed.add(fact.group)
     if (!isSessionFact(fact)) return
     let session = this.byId.get(fact.trajectory)
     if (session === undefined) {

@@ -149,3 +149,22 @@ test('a response is continued by references to its items, and no other session c
   const other = await ask('on', { previous_response_id: first.id }, 'someone else')
   expect([other.status, await other.json()]).toMatchObject([400, { error: { code: 'previous_response_not_found' } }])
 })
+
+test('a group whose last session ended in the moment of a crash is closed by the next gateway', async () => {
+  const log = await openTroupe({ bus: 'memory:', run: 'r' })
+  const journal = {
+    ...log.journal,
+    append: (facts: Parameters<typeof log.journal.append>[0]) =>
+      facts[0]?.type === 'group.closed' ? Promise.reject(new Error('killed')) : log.journal.append(facts),
+  }
+  const first = await opened(() => 'ok', { over: log, journal })
+  const { id } = (await (await first.post('/troupe/v1/sessions', { group: 'g' })).json()) as { id: string }
+  await first.post(`/troupe/v1/sessions/${id}/reward`, { value: 1 })
+  await first.post(`/troupe/v1/sessions/${id}/end`, { outcome: 'done' })
+  const closed = async (gateway: TestGateway) => (await gateway.facts()).filter(fact => fact.type === 'group.closed')
+  expect(await closed(first)).toEqual([])
+  const second = await opened(() => 'ok', { over: log })
+  expect(await closed(second)).toMatchObject([{ group: 'g', rewarded: [0] }])
+  // The one after it finds the group closed.
+  expect(await closed(await opened(() => 'ok', { over: log }))).toHaveLength(1)
+})
