@@ -25,19 +25,15 @@ export interface Placement {
   readonly branch: BranchReason | null
 }
 
-/** Step that extends a recorded conversation: the next message of a request, or the answer of a call. */
-interface Follower {
-  readonly role: Message['role']
-  readonly key: string
-  readonly stripped: string
-}
-
 interface Seen {
   /** Latest call whose answer is the last message here. */
   call?: number
   /** Number of requests that end here. */
   asked: number
-  readonly followers: Follower[]
+  /** Role of the latest message that extended this conversation for the first time. */
+  follower?: Message['role']
+  /** Digests of the conversations that its answers without their thinking would give. */
+  stripped?: Set<string>
 }
 
 export interface ConversationIndexOptions {
@@ -67,9 +63,10 @@ export class ConversationIndex {
     let at = start ?? chained('', tools)
     let seen = this.at(at)
     for (const message of messages) {
-      const key = messageKey(message)
-      follow(seen, { role: message.role, key, stripped: strippedOf(message, key) })
-      at = this.whole.get(chained(at, key)) ?? chained(at, key)
+      const step = chained(at, messageKey(message))
+      const next = this.whole.get(step) ?? step
+      this.follow(seen, at, message, next)
+      at = next
       seen = this.at(at)
     }
     seen.asked++
@@ -85,13 +82,12 @@ export class ConversationIndex {
   addAnswer(call: number, answer: AssistantMessage): void {
     const request = this.ends.get(call)
     if (request === undefined) throw new RangeError(`the answer to call ${call} comes before its request`)
-    const key = messageKey(answer)
-    const stripped = strippedKey(answer)
-    follow(this.at(request), { role: 'assistant', key, stripped })
-    const end = chained(request, key)
+    const end = chained(request, messageKey(answer))
+    this.follow(this.at(request), request, answer, end)
     this.at(end).call = call
     this.ends.set(call, end)
-    if (stripped !== key && this.options.strippedThinking === 'restore') this.whole.set(chained(request, stripped), end)
+    const stripped = chained(request, strippedKey(answer))
+    if (stripped !== end && this.options.strippedThinking === 'restore') this.whole.set(stripped, end)
   }
 
   /** Finds the place of a request. */
@@ -102,24 +98,29 @@ export class ConversationIndex {
     let held = 0
     let i = 0
     for (; known !== undefined && i < messages.length; i++) {
-      const next: string = chained(at, messageKey(messages[i]!))
-      at = this.whole.get(next) ?? next
-      const deeper = this.seen.get(at)
+      const step = chained(at, messageKey(messages[i]!))
+      const next = this.whole.get(step) ?? step
+      const deeper = this.seen.get(next)
       if (deeper === undefined) break
+      at = next
       known = deeper
       if (deeper.call !== undefined && i + 1 < messages.length) {
         parent = deeper.call
         held = i + 1
       }
     }
-    return { parent, held, branch: this.reason(messages, tools, known, i, parent, held) }
+    return { parent, held, branch: this.reason(messages, tools, known, at, i, parent, held) }
   }
 
-  /** @param known what is recorded about the first `same` messages; undefined if not even the tools are known */
+  /**
+   * @param known what is recorded about the first `same` messages, whose digest is `at`; undefined if not even the tools
+   * are known
+   */
   private reason(
     messages: readonly Message[],
     tools: string,
     known: Seen | undefined,
+    at: string,
     same: number,
     parent: number | null,
     held: number,
@@ -130,15 +131,10 @@ export class ConversationIndex {
     if (parent === null && (same === 0 || (same === 1 && first?.role === 'system')))
       return this.reasonOfRoot(messages, tools, same)
     const differing = messages[same]!
-    const follower = known?.followers.at(-1)
-    if (follower === undefined) return parent !== null && held === same ? null : 'message-edited'
-    const key = messageKey(differing)
-    if (follower.role === 'assistant') {
-      if (differing.role === 'assistant' && known!.followers.some(one => one.stripped === key))
-        return 'thinking-stripped'
-      return 'answer-edited'
-    }
-    if (differing.role === 'tool' && follower.role === 'tool') return 'tool-result-edited'
+    if (known?.follower === undefined) return parent !== null && held === same ? null : 'message-edited'
+    if (known.follower === 'assistant')
+      return known.stripped?.has(chained(at, messageKey(differing))) ? 'thinking-stripped' : 'answer-edited'
+    if (differing.role === 'tool' && known.follower === 'tool') return 'tool-result-edited'
     return differing.role === 'system' ? 'system-changed' : 'message-edited'
   }
 
@@ -153,19 +149,22 @@ export class ConversationIndex {
     return isChanged && messages.length >= this.longest ? 'system-changed' : 'new-conversation'
   }
 
+  /** Notes that a message extends a conversation, unless that is known. */
+  private follow(seen: Seen, at: string, message: Message, next: string): void {
+    if (this.seen.has(next)) return
+    seen.follower = message.role
+    if (message.role === 'assistant') {
+      seen.stripped ??= new Set()
+      seen.stripped.add(chained(at, strippedKey(message)))
+    }
+  }
+
   private at(digest: string): Seen {
     let seen = this.seen.get(digest)
     if (seen === undefined) {
-      seen = { asked: 0, followers: [] }
+      seen = { asked: 0 }
       this.seen.set(digest, seen)
     }
     return seen
   }
-}
-
-const strippedOf = (message: Message, key: string): string =>
-  message.role === 'assistant' ? strippedKey(message) : key
-
-function follow(seen: Seen, follower: Follower): void {
-  if (!seen.followers.some(one => one.key === follower.key)) seen.followers.push(follower)
 }

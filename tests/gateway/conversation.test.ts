@@ -68,6 +68,21 @@ test('a history that was replaced by a summary is a compaction', () => {
   expect(place(system, user('Summary: there is a.txt'))).toEqual({ parent: null, held: 0, branch: 'compaction' })
 })
 
+test('the number of conversations that a session has begun does not slow down the next', () => {
+  const index = new ConversationIndex()
+  const began = (count: number) => {
+    const cpu = process.cpuUsage()
+    for (let i = 0; i < count; i++) index.addRequest(calls++, null, '[]', [user(`task ${calls}`)])
+    return process.cpuUsage(cpu).user / count
+  }
+  let calls = 0
+  began(1000)
+  const first = began(1000)
+  began(16_000)
+  // A scan of the conversations would make it tenfold.
+  expect(began(1000)).toBeLessThan(4 * first)
+})
+
 test('tools are part of a conversation', () => {
   const { index } = begun(said('ls'))
   const messages = [system, user('go'), said('ls'), tool('a')]
