@@ -46,5 +46,5 @@ const fault = (path: string, ms: number, { what, value, formula }: Figure, advic
   value * 1000 <= ms
     ? []
     : [
-        `${path} is ${(ms / 1000).toFixed(0)} s, but the ${what} takes ${value.toFixed(0)} s by the estimate (${formula}): ${advice}`,
+        `${path} is ${ms < 10_000 ? `${ms} ms` : `${(ms / 1000).toFixed(0)} s`}, but the ${what} takes ${value.toFixed(0)} s by the estimate (${formula}): ${advice}`,
       ]

@@ -91,10 +91,14 @@ function onHost(sizes: Sizes, trainer: TrainerMemory, engine: EngineMemory, figu
   const sum = parts.reduce((all, [, value]) => all + value, 0)
   const said = parts.filter(([, value]) => value > 0).map(([part, value]) => `${part} ${value.toFixed(1)}`).join(' + ') // biome-ignore format: one thing
   figures.push(figure('a host', sum, 'GiB', `${said === '' ? 'nothing' : said}, of ${perHost} GPUs`))
-  if (hostMemoryGib !== undefined && sum > hostMemoryGib)
-    faults.push(
-      `a host needs ${said} = ${sum.toFixed(1)} GiB, but has ${hostMemoryGib}: set hardware.plan.sleepLevel 2, or hardware.plan.offloadTrainer false`,
-    )
+  if (hostMemoryGib === undefined || sum <= hostMemoryGib) return
+  const advice = [
+    ...(plan.sleepLevel === 1 ? ['set hardware.plan.sleepLevel 2'] : []),
+    ...(plan.offloadTrainer ? ['set hardware.plan.offloadTrainer false'] : []),
+    'set train.lora',
+    'use more hosts',
+  ]
+  faults.push(`a host needs ${said} = ${sum.toFixed(1)} GiB, but has ${hostMemoryGib}: ${advice.join(', or ')}`)
 }
 
 /**

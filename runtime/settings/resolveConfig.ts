@@ -203,15 +203,32 @@ function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly Pr
     }))
   }
   if (issue.code === 'invalid_union' && issue.errors.length > 0 && issue.message === 'Invalid input') {
+    const whole = issue.errors.map(branch => (branch.length === 1 ? wholeFault(branch[0]!) : undefined))
+    if (whole.every(why => why !== undefined)) return [{ path: path.map(String), why: alternatives(whole) }]
     // Errors are reported for the union's branch with the fewest problems, which was probably meant.
     const meant = issue.errors.reduce((best, branch) => (branch.length < best.length ? branch : best))
     return meant.flatMap(inner => describe(schema, inner, path))
   }
-  return [{ path: path.map(String), why: issue.message.replace(/^Invalid (?:input|option): /, '') }]
+  return [{ path: path.map(String), why: reason(issue) }]
 }
+
+const reason = ({ message }: z.core.$ZodIssue) => message.replace(/^Invalid (?:input|option): /, '')
+
+/** Returns what a branch of a union expected in place of the whole value; undefined for a fault within the value. */
+const wholeFault = (issue: z.core.$ZodIssue): string | undefined =>
+  issue.path.length === 0 && (issue.code === 'invalid_type' || issue.code === 'invalid_value')
+    ? /^expected (.+?)(?:, received .*)?$/.exec(reason(issue))?.[1]
+    : undefined
+
+const alternatives = (expected: readonly string[]) => `expected ${[...new Set(expected)].join(' or ')}`
 
 function advice(schema: z.ZodType, path: readonly PropertyKey[], key: string): string {
   const known = fieldsAt(schema, path)
+  // A union's branches are known together, so the field is one of a branch that was not chosen.
+  if (known.includes(key)) {
+    const at = path.join('.')
+    return ` of this kind of ${at}; to change the kind, replace the object: --set '${at}={kind: …}'`
+  }
   const meant = nearestName(key, known)
   const [elsewhere] = pathsNamed(schema, key)
   const full = meant === undefined ? elsewhere : [...path.map(String), meant].join('.')

@@ -52,7 +52,8 @@ function peel(schema: Schema, depth = 0): readonly Schema[] {
     case 'readonly':
       return peel(def.innerType, depth + 1)
     case 'pipe':
-      return peel(def.in, depth + 1)
+      // `z.preprocess` is a pipe from a transform, which has no fields, to the schema.
+      return peel((def.in as z.core.$ZodTypes)._zod.def.type === 'transform' ? def.out : def.in, depth + 1)
     case 'lazy':
       return peel(def.getter(), depth + 1)
     case 'union':

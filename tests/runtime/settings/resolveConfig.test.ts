@@ -20,6 +20,15 @@ const schema = z.strictObject({
       z.strictObject({ kind: z.literal('vllm'), url: z.string() }),
     ])
     .default({ kind: 'local', kvTokens: 4096 }),
+  plan: z.preprocess(
+    plan => plan ?? undefined,
+    z
+      .discriminatedUnion('kind', [
+        z.strictObject({ kind: z.literal('split'), trainer: z.number().optional() }),
+        z.strictObject({ kind: z.literal('colocated'), sleepLevel: z.union([z.literal(1), z.literal(2)]).default(1) }),
+      ])
+      .optional(),
+  ),
   tokens: z.union([z.number(), z.strictObject({ max: z.number() })]).optional(),
   token: secretSchema.optional(),
 })
@@ -47,6 +56,21 @@ test.each([
 ])('an unknown field names the nearest known one: %j', (input, expected) => {
   expect(failure(() => parseConfig(schema, input, 'x')).message).toContain(expected)
 })
+
+test.each([
+  [{ plan: { kind: 'colocated', sleepLevel: 3 } }, 'plan.sleepLevel: expected 1 or 2'],
+  [{ tokens: 'many' }, 'tokens: expected number or object'],
+  [{ plan: { kind: 'split', trainr: 1 } }, "plan.trainr: unknown field; did you mean 'plan.trainer'?"],
+  [
+    { plan: { kind: 'split', sleepLevel: 2 } },
+    "plan.sleepLevel: unknown field of this kind of plan; to change the kind, replace the object: --set 'plan={kind: …}'",
+  ],
+])(
+  'a union names all that it expects, and a field of another kind is told from an unknown one: %j',
+  (input, expected) => {
+    expect(failure(() => parseConfig(schema, { ...minimal, ...input }, 'x')).message).toContain(expected)
+  },
+)
 
 test('--set reads numbers, booleans, null, lists and text, and does not touch what it was given', () => {
   const input = Object.freeze({
