@@ -84,7 +84,15 @@ export type TrainerSettings = Readonly<
     | 'rendezvous'
     | 'lora'
   >
-> & { readonly seed: number; readonly gradientReduction: GradientReduction }
+> & {
+  readonly seed: number
+  readonly gradientReduction: GradientReduction
+  /** Upper bound on the tokens of one step; absent: the trainer's own default, 2^27. */
+  readonly maxStepTokens?: number
+}
+
+/** Upper bound on the tokens of a step for recipes whose steps are small: agents may give several rows a rollout. */
+const leastStepTokens = 2 ** 27
 
 export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {
   const { train, seed } = config
@@ -104,8 +112,14 @@ export function trainerOptionsOf(config: RecipeConfig): TrainerSettings {
     compile,
     ranks,
     nodes,
+    maxStepTokens: maxStepTokensOf(config),
     ...more,
   }
+}
+
+/** Tokens of a step whose groups are all kept whole and fill their contexts: a step of the recipe never has more. */
+function maxStepTokensOf({ rollout, limits }: RecipeConfig): number {
+  return Math.max(leastStepTokens, rollout.groupsPerStep * rollout.groupSize * limits.contextTokens)
 }
 
 /** Timeouts of the trainer's processes and of their calls. */

@@ -122,7 +122,7 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
 /** Command-line options of a trainer's process, the same on every host of its ranks. */
 export const commandLineOf = (settings: TrainerSettings & { readonly rankTimeoutMs?: number }) => {
   const { lora, device, dtype, publishedDtype, threads, seed, checkpointing, ranks, nodes, rendezvous } = settings
-  const { gradientReduction, attention, compile } = settings
+  const { gradientReduction, attention, compile, maxStepTokens } = settings
   const rankTimeout = settings.rankTimeoutMs === undefined ? undefined : settings.rankTimeoutMs / 1000 // seconds
   const adapters = { loraRank: lora?.rank, loraAlpha: lora?.alpha, loraTargets: lora?.targets.join(',') }
   const products = {
@@ -135,6 +135,7 @@ export const commandLineOf = (settings: TrainerSettings & { readonly rankTimeout
     gradientReduction,
     attention,
     compile: compile || undefined,
+    maxStepTokens,
   }
   return { ...products, ranks, nodes, rendezvous, rankTimeout, ...adapters }
 }

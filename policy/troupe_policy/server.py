@@ -56,6 +56,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     trainer.add_argument("--nodes", type=int, default=1, help="number of hosts that the ranks are spread over")
     trainer.add_argument("--node-number", type=int, default=0, help="number of this host, 0 for the one that serves")
     trainer.add_argument("--rendezvous", help="HOST:PORT on host 0 where the ranks of several hosts find each other")
+    trainer.add_argument("--max-step-tokens", type=int, default=1 << 27, help="upper bound on the tokens of one step, which are held in memory")
     trainer.add_argument("--rank-timeout", type=float, default=600.0, help="seconds that a rank waits for another")
     engine = parser.add_argument_group("engine")
     engine.add_argument("--kv-tokens", type=int, default=65536, help="tokens whose keys and values fit the KV storage")
@@ -130,7 +131,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
-    service = TrainerService(lambda: load_trainer(given), given.threads)
+    service = TrainerService(lambda: load_trainer(given), given.threads, given.max_step_tokens)
     rpc.add_TrainerServicer_to_server(service, server)
     listen(server, given)
     server.start()

@@ -1,7 +1,7 @@
 """Reads the stream of a Step call: its options and its sequences.
 
 In: parts of the stream, as policy.proto has them. Out: the options message, and sequences with arrays.
-Invariant: a call holds at most MAX_CALL_TOKENS tokens; a longer one is refused at its first sequence beyond them.
+Invariant: a call holds at most `max_tokens` tokens; a longer one is refused at its first sequence beyond them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import numpy as np
 from ..generated import policy_pb2 as pb
 from .options import TrainerError, TrainSequence
 
-# Upper bound on the tokens of one call, which are held in memory before it starts: 2^27 take 1.2 GiB with masks and
-# logprobs.
-MAX_CALL_TOKENS = 1 << 27
 NO_OPTIONS = "the call has no options: send them first"
 
 
-def received(parts: Iterator[Any]) -> tuple[Any, pb.PartialCheckpoints, list[TrainSequence]]:
+def received(parts: Iterator[Any], max_tokens: int) -> tuple[Any, pb.PartialCheckpoints, list[TrainSequence]]:
     """Reads a call's stream to its end: its options message, its checkpoints (none by default), and its sequences.
+    `max_tokens`: upper bound on the tokens of all sequences, which are held in memory before the call starts: 9 bytes each.
 
-    Raises TrainerError trainer.batch_too_large at the first sequence beyond MAX_CALL_TOKENS, trainer.bad_option without
+    Raises TrainerError trainer.batch_too_large at the first sequence beyond `max_tokens`, trainer.bad_option without
     options, trainer.bad_sequence for an array that does not hold whole numbers.
     """
-    given, sequences, budget = None, [], MAX_CALL_TOKENS
+    given, sequences, budget = None, [], max_tokens
     checkpoints = pb.PartialCheckpoints()
     for part in parts:
         if part.WhichOneof("part") == "options":
@@ -35,18 +33,13 @@ def received(parts: Iterator[Any]) -> tuple[Any, pb.PartialCheckpoints, list[Tra
         if part.WhichOneof("part") == "checkpoints":
             checkpoints = part.checkpoints
             continue
-        budget = _spend(budget, len(part.sequence.mask))
+        budget -= len(part.sequence.mask)
+        if budget < 0:
+            raise TrainerError("trainer.batch_too_large", f"the call has more than {max_tokens} tokens, this trainer's --max-step-tokens: send fewer sequences per step")
         sequences.append(_sequence(part.sequence))
     if given is None:
         raise TrainerError("trainer.bad_option", NO_OPTIONS)
     return given, checkpoints, sequences
-
-
-def _spend(budget: int, tokens: int) -> int:
-    """Subtracts from the call's token budget and returns the rest. Raises TrainerError trainer.batch_too_large."""
-    if tokens > budget:
-        raise TrainerError("trainer.batch_too_large", f"the call has more than {MAX_CALL_TOKENS} tokens: send fewer sequences per step")
-    return budget - tokens
 
 
 def _sequence(one: pb.Sequence) -> TrainSequence:

@@ -60,10 +60,11 @@ BUSY = "the trainer works on another call: retry when that call has ended"
 
 class TrainerService(rpc.TrainerServicer):
     """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their
-    number.
+    number. `max_step_tokens`: upper bound on the tokens of one Step call.
     """
 
-    def __init__(self, load: Callable[[], Trainer], threads: int) -> None:
+    def __init__(self, load: Callable[[], Trainer], threads: int, max_step_tokens: int = 1 << 27) -> None:
+        self._max_step_tokens = max_step_tokens
         if threads > 0:
             torch.set_num_threads(threads)
         self._busy = threading.Lock()
@@ -102,7 +103,7 @@ class TrainerService(rpc.TrainerServicer):
         saved: list[pb.PartialCheckpoint] = []
 
         def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, asked, sequences = received(parts)
+            given, asked, sequences = received(parts, self._max_step_tokens)
             options, checkpoints = options_of(GrpoOptions, given), _partial(asked)
             stop = lambda: not context.is_active()  # noqa: E731
 

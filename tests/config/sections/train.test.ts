@@ -2,7 +2,7 @@
  * The `train` section of a recipe: which loss a name stands for, and which combinations are refused.
  */
 
-import { grpoOptionsOf } from '../../../backends/trainer/recipeOptions'
+import { grpoOptionsOf, trainerOptionsOf } from '../../../backends/trainer/recipeOptions'
 import { lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../../../config'
 import { groupId } from '../../../messages/ids'
 import { selectionOptions } from '../../../replay/trajectories/groups'
@@ -59,6 +59,14 @@ test('what the recipe says itself wins over what the loss would fill in', () => 
     clipHigh: 0.01,
   })
   expect(grpoOptionsOf(resolve('train.lossNorm=group-tokens')).lossNorm).toBe('group-tokens')
+})
+
+test('a trainer takes every step that its recipe can make: all rollouts kept, each filling its context', () => {
+  const bound = (...set: string[]) => trainerOptionsOf(resolve(...set)).maxStepTokens
+  // Steps of rstar2 that train all rollouts: more than 2^27 tokens, which the trainer refuses unless it is told.
+  const paper = ['rollout.groupsPerStep=512', 'rollout.groupSize=32', 'limits.contextTokens=12288'] as const
+  expect(bound(...paper)).toBe(201_326_592)
+  expect(bound('rollout.groupsPerStep=4')).toBe(2 ** 27)
 })
 
 test('a resolved recipe resolves to itself, whatever its loss', () => {
