@@ -21,6 +21,7 @@ export interface TrainerProcessOptions
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
   readonly saveTimeoutMs?: number
+  /** Upper bound on loading a checkpoint, and on moving weights and optimizer between GPU and host. */
   readonly loadTimeoutMs?: number
   /** Milliseconds that one rank waits for another. */
   readonly rankTimeoutMs?: number
@@ -64,8 +65,6 @@ interface TrainEvent {
 const describeTimeoutMs = 60_000
 /** Default bound on saving and on loading a checkpoint, in milliseconds. */
 const usualSaveMs = 600_000
-/** Upper bound on moving weights and optimizer between GPU and host, in milliseconds: 100 GB at 1 GB/s take 100 s. */
-const moveTimeoutMs = 600_000
 
 /**
  * Starts a trainer over the model in `modelDirectory`.
@@ -108,10 +107,10 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
       await client.unary('Load', { directory, manifest }, loadTimeoutMs)
     },
     async sleep() {
-      if (offload === true) await client.unary('Sleep', {}, moveTimeoutMs)
+      if (offload === true) await client.unary('Sleep', {}, loadTimeoutMs)
     },
     async wake() {
-      if (offload === true) await client.unary('Wake', {}, moveTimeoutMs)
+      if (offload === true) await client.unary('Wake', {}, loadTimeoutMs)
     },
     async reset({ optimizer, reference }) {
       await client.unary('Reset', { optimizer, reference }, loadTimeoutMs)

@@ -41,13 +41,18 @@ const demanded =
     ' ',
   )
 
+interface Reply {
+  readonly status: number
+  readonly body: string
+}
+
 export interface FakeVllm {
   readonly url: string
   readonly asked: { readonly path: string; readonly body: Record<string, unknown> }[]
   streaming: Streaming
   paused: boolean
   /** Returns the reply to a path in place of vLLM's; undefined keeps vLLM's. */
-  override: (path: string, body: Record<string, unknown>) => { status: number; body: string } | undefined
+  override: (path: string, body: Record<string, unknown>) => Reply | undefined | Promise<Reply>
   close(): Promise<void>
 }
 
@@ -118,7 +123,7 @@ export async function fakeVllm(): Promise<FakeVllm> {
       if (missing.length === 0) return fake.streaming(reply, body)
       return void reply.writeHead(422).end(`missing: ${missing.join(' ')}`)
     }
-    const { status, body: said } = fake.override(path, body) ?? plain(path, body)
+    const { status, body: said } = (await fake.override(path, body)) ?? plain(path, body)
     reply.writeHead(status, { 'content-type': 'application/json' }).end(said)
   }
   const server: Server = createServer((request, reply) => void answer(request, reply))

@@ -133,7 +133,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       requests.change(async () => {
         if (asleep !== undefined) return
         const open = requests.gate.close()
-        await sleepVllm(http, sleepLevel).catch(thrown => {
+        await sleepVllm(http, sleepLevel, requests.weightUpdateMs).catch(thrown => {
           open()
           throw thrown
         })

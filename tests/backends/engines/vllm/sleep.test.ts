@@ -22,9 +22,9 @@ afterEach(async () => {
 
 const decode = async (tokens: Int32Array) => tokens.join(' ')
 const expected = { tiedHead: false, vocabulary, contextTokens: 60, trained: true, decode, maxSequences: 64 }
-async function started(sleepLevel: 1 | 2) {
+async function started(sleepLevel: 1 | 2, more: { readonly weightUpdateMs?: number } = {}) {
   fake = await fakeVllm()
-  engine = await startVllmEngine({ id: engineId('vllm-0'), url: fake.url, expected, sleepLevel })
+  engine = await startVllmEngine({ id: engineId('vllm-0'), url: fake.url, expected, sleepLevel, ...more })
   fake.asked.length = 0
   return engine
 }
@@ -86,6 +86,20 @@ test('a turn that is asked while the server sleeps begins when it has woken', as
   await one.wake!()
   await turn
 })
+
+test.each(['/sleep?level=1&mode=keep', '/wake_up?tags=weights'])(
+  'a server has as long to move its weights as to load new ones, which follows from the recipe: %s',
+  async slow => {
+    const one = await started(1, { weightUpdateMs: 300 })
+    if (slow.startsWith('/wake')) await one.sleep!()
+    fake.override = path => (path === slow ? new Promise(() => {}) : undefined)
+    const began = performance.now()
+    await expect(slow.startsWith('/wake') ? one.wake!() : one.sleep!()).rejects.toMatchObject({
+      code: 'engine.timeout',
+    })
+    expect(performance.now() - began).toBeLessThan(20_000)
+  },
+)
 
 test('a server that cannot sleep says so; one that fails on the way is told to resume', async () => {
   const one = await started(1)
