@@ -10,7 +10,7 @@ import { type RecipeConfig, refuseAtStart } from '../config'
 import { devicePlan } from '../config/devicePlan'
 import { engineOverrides } from '../config/engineAddress'
 import { architectureOf } from '../config/estimate/architecture'
-import { refuseShortDeadlines } from '../config/estimate/deadlineFaults'
+import { refuseUnfit } from '../config/estimate/unfit'
 import { loadRecipe } from '../recipes/load/loadRecipe'
 import { type ComposeService, composeFile, composeOwn, composeRoot, mountsOf, variablesIn } from './support/composeFile'
 import { trainCommand } from './support/trainCommand'
@@ -156,7 +156,7 @@ describe.each(kinds)('with $kind', ({ kind, env, other }) => {
 
   test('the recipe exists, fits these GPUs by its estimate, and has heads that servers have kernels for', async () => {
     const { config } = await configOf(learner!)
-    expect(() => [refuseAtStart(config), refuseShortDeadlines(config)]).not.toThrow()
+    expect(() => [refuseAtStart(config), refuseUnfit(config)]).not.toThrow()
     const { hardware, estimated } = estimateOf(config)
     expect({ gpus: hardware.gpus, faults: estimated.faults }).toEqual({ gpus: Number(given.GPUS), faults: [] })
     // The learner's process sees its own GPUs alone, counted from 0; the engines are not its to place.

@@ -9,7 +9,7 @@
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
 import { refuseAtStart } from '../../config'
-import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
+import { refuseUnfit } from '../../config/estimate/unfit'
 import { runsCode } from '../tools/runTools'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
@@ -128,7 +128,7 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
       const resume = started !== undefined
       if (options.learns && !resume) {
         refuseAtStart(config)
-        refuseShortDeadlines(config)
+        refuseUnfit(config)
       }
       await recordRunStart(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
     } else checkTokenizer(started, digest)

@@ -7,7 +7,7 @@
  * repeat the requests that have no answer in the log; so none of these is lost.
  */
 import { refuseAtStart } from '../../config'
-import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
+import { refuseUnfit } from '../../config/estimate/unfit'
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { modelOf } from './model'
@@ -24,7 +24,7 @@ import { startSupervisedRenderer } from './supervisedRenderer'
 
 /**
  * Starts or resumes a run with all its roles in this process. @throws TroupeError config.invalid (`startFaults`) or
- * config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if the recipe does
+ * config.does_not_fit or config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if the recipe does
  * not fit the GPUs of this process
  */
 export async function startRun(given: RunOptions): Promise<Run> {
@@ -32,7 +32,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
   const { config, recipe, fx, partitions = 1 } = options
   if (options.learns && !options.resume) {
     refuseAtStart(config)
-    refuseShortDeadlines(config)
+    refuseUnfit(config)
   }
   const { scope, root, journal, failed } = await openRunScope(options)
   const { fail } = scope

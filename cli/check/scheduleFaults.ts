@@ -5,8 +5,7 @@
  * Invariant: it reads no file but the model's config.json, for the estimated durations.
  */
 import { type RecipeConfig, startFaults } from '../../config'
-import { deadlineFaults } from '../../config/estimate/deadlineFaults'
-import { durationsIfKnown } from '../../config/estimate/timeouts'
+import { unfitFaults, unfitHint } from '../../config/estimate/unfit'
 import { error, type Fault, warning } from './fault'
 
 export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
@@ -28,18 +27,7 @@ export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
         "give an address of the learner's host: --set train.rendezvous=HOST:29400",
       ),
     )
-  const durations = config.hardware === undefined ? undefined : durationsIfKnown(config)
-  for (const why of durations === undefined ? [] : deadlineFaults(config, durations)) {
-    const [field = 'rollout'] = why.split(' ')
-    faults.push(
-      error(
-        'config.deadline_too_short',
-        field,
-        why,
-        '`troupe train RECIPE --dry-run --estimate-only` prints all durations',
-      ),
-    )
-  }
+  for (const { code, field, why } of unfitFaults(config)) faults.push(error(code, field, why, unfitHint))
   if (limits.toolTimeoutMs >= rollout.deadlineMs)
     faults.push(
       warning(

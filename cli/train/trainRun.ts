@@ -12,7 +12,7 @@ import type { Run, RunOptions } from '../../actors/run/run'
 import { notTrainable } from '../../backends/engines/openai/openai'
 import { recordingNotTrainable } from '../../backends/engines/recorded/recorded'
 import type { RecipeConfig } from '../../config'
-import { refuseShortDeadlines } from '../../config/estimate/deadlineFaults'
+import { refuseUnfit } from '../../config/estimate/unfit'
 import type { ControlObeyed } from '../../messages/facts'
 import { type LoadedRecipe, sourceOf } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
@@ -84,7 +84,7 @@ export async function trainRun(
   const { role = 'all', stopOn = [] } = options
   const joins = role !== 'all' && role !== 'learner'
   const isNew = options.resume === undefined && !joins
-  if (isNew && options.learns !== false) refuseShortDeadlines(loaded.config.value)
+  if (isNew && options.learns !== false) refuseUnfit(loaded.config.value)
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
   const named = { ...options, role }
   refuseWrongName(named, id)

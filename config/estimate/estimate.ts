@@ -12,7 +12,7 @@ import { deadlineFaults } from './deadlineFaults'
 import { diskNeed } from './disk'
 import { count, type Figure } from './figure'
 import { explainInnerCheckpoints } from './innerCheckpoints'
-import { partsOf } from './parts'
+import { type EstimateParts, partsOf } from './parts'
 import { gpuSums } from './perGpu'
 
 export interface Estimate {
@@ -31,21 +31,10 @@ export function estimate(
   architecture: Readonly<Record<string, unknown>>,
   hardware: HardwareConfig,
 ): Estimate {
-  const { gpus, tensorParallel: tp } = hardware
-  const { sizes, trainer, engine, tokens, times, durations } = partsOf(config, architecture, hardware)
-  const { limits, train } = config
+  const parts = partsOf(config, architecture, hardware)
+  const { sizes, trainer, engine, tokens, times, durations } = parts
   const sums = gpuSums(sizes, trainer, engine)
-  const faults = [
-    ...sums.faults,
-    ...(engine.kvTokens < limits.contextTokens
-      ? [
-          `an engine's KV cache holds ${count(engine.kvTokens)} tokens, but a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
-        ]
-      : []),
-    ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),
-    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
-    ...deadlineFaults(config, durations),
-  ]
+  const faults = [...sizeFaults(config, parts), ...deadlineFaults(config, durations)]
   const innerCheckpointEvery = explainInnerCheckpoints(config, durations).every
   return {
     parameters: sizes.parameters,
@@ -60,4 +49,19 @@ export function estimate(
     durations: [durations.rollout, durations.turn, ...Object.values(durations.timeouts)],
     faults,
   }
+}
+
+/** Returns why GPUs and memory do not fit, each with its sum. */
+export function sizeFaults({ limits, train }: RecipeConfig, { sizes, trainer, engine }: EstimateParts): string[] {
+  const { gpus, tensorParallel: tp } = sizes.hardware
+  return [
+    ...gpuSums(sizes, trainer, engine).faults,
+    ...(engine.kvTokens < limits.contextTokens
+      ? [
+          `an engine's KV cache holds ${count(engine.kvTokens)} tokens, but a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
+        ]
+      : []),
+    ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),
+    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
+  ]
 }

@@ -1,8 +1,9 @@
 /** Timeouts follow from the estimate where the recipe leaves them out, and are held against it where it names them. */
 import { engines } from '../../../actors/inference/engines'
 import { type RecipeConfig, recipeSchema } from '../../../config'
-import { deadlineFaults, refuseShortDeadlines } from '../../../config/estimate/deadlineFaults'
+import { deadlineFaults } from '../../../config/estimate/deadlineFaults'
 import { durationsIfKnown, explainTimeouts, timeoutNames, timeoutsOf } from '../../../config/estimate/timeouts'
+import { refuseUnfit } from '../../../config/estimate/unfit'
 import { longestTimerMs } from '../../../config/sections/timeouts'
 import { recipes } from '../../../recipes'
 import { loadRecipe } from '../../../recipes/load/loadRecipe'
@@ -62,7 +63,7 @@ test('every recipe of the house gives its rollouts, turns and steps more time th
 test('a deadline that is shorter than the estimate is refused at the start of a run, with the sum', () => {
   const refusal = (...set: string[]) => {
     try {
-      refuseShortDeadlines(of('rstar2-8gpu', ...set))
+      refuseUnfit(of('rstar2-8gpu', ...set))
     } catch (thrown) {
       return thrown as { code: string; message: string }
     }
@@ -85,7 +86,7 @@ test('a deadline that is shorter than the estimate is refused at the start of a 
 
 test('a recipe that names no hardware is not refused: its estimate is for other hardware than it runs on', () => {
   const { hardware: _, ...rest } = of('rstar2-8gpu', 'timeouts.stepMs=1000')
-  expect(() => refuseShortDeadlines(rest as RecipeConfig)).not.toThrow()
+  expect(() => refuseUnfit(rest as RecipeConfig)).not.toThrow()
 })
 
 test('a local engine has the time that the recipe gives its start', async () => {

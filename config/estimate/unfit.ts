@@ -1,0 +1,65 @@
+/**
+ * Finds why a recipe does not fit the hardware that it names: GPUs, memory of a GPU and a host, deadlines and timeouts.
+ *
+ * in   a resolved recipe        out  its faults by the estimate, each with the sum that shows it
+ * Invariant: a recipe without a `hardware` section, or whose model's transformers config cannot be read, has none: an
+ * estimate for default hardware says nothing about the machine of the run. Memory is added up only if the run starts
+ * its engines, or has a plan that says where they are: the GPUs of other servers are not its to count.
+ */
+import { TroupeError } from '../../runtime/errors'
+import { deviceNeeds } from '../devicePlan'
+import type { RecipeConfig } from '../schema'
+import { architectureOf } from './architecture'
+import { deadlineFaults } from './deadlineFaults'
+import { sizeFaults } from './estimate'
+import { partsOf } from './parts'
+
+export interface Unfit {
+  readonly code: 'config.does_not_fit' | 'config.deadline_too_short'
+  /** Path of the field, or of the section that the fault is about. */
+  readonly field: string
+  readonly why: string
+}
+
+export function unfitFaults(config: RecipeConfig): readonly Unfit[] {
+  const { hardware } = config
+  const architecture = hardware === undefined ? undefined : architectureIfKnown(config)
+  if (hardware === undefined || architecture === undefined) return []
+  const parts = partsOf(config, architecture, hardware)
+  const sizes = isCounted(config) ? sizeFaults(config, parts) : []
+  return [
+    ...sizes.map(why => ({ code: 'config.does_not_fit', field: 'hardware', why }) as const),
+    ...deadlineFaults(config, parts.durations).map(
+      why => ({ code: 'config.deadline_too_short', field: why.split(' ')[0]!, why }) as const,
+    ),
+  ]
+}
+
+/** Refuses to begin a run that does not fit. @throws TroupeError config.does_not_fit, config.deadline_too_short */
+export function refuseUnfit(config: RecipeConfig): void {
+  const faults = unfitFaults(config)
+  const [first] = faults
+  if (first === undefined) return
+  throw new TroupeError(first.code, {
+    boundary: 'config',
+    retriable: false,
+    message: `recipe ${config.name}: ${faults.map(({ why }) => why).join('\n  ')}`,
+    hint: unfitHint,
+  })
+}
+
+export const unfitHint = '`troupe train RECIPE --dry-run --estimate-only` prints all sums and durations'
+
+/** True if the GPUs of the recipe's `hardware` hold its engines and its trainer, and neither is on a CPU. */
+const isCounted = (config: RecipeConfig): boolean =>
+  [config.engine.device, config.train.device].every(device => !device.startsWith('cpu')) &&
+  (config.hardware?.plan !== undefined || deviceNeeds(config).engines > 0)
+
+function architectureIfKnown(config: RecipeConfig): Readonly<Record<string, unknown>> | undefined {
+  try {
+    return architectureOf(config)
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'config.no_architecture') return undefined
+    throw thrown
+  }
+}
