@@ -28,7 +28,8 @@ import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 
 interface CoordinatedGroup {
   readonly firstOffset: number
-  readonly members: ReadonlyMap<number, Rollout>
+  /** Persistent map: a copy of a plain map of 32 members takes 2.5 µs, and nearly every fact makes one. */
+  readonly members: OrderedMap<number, Rollout>
   readonly closed: boolean
 }
 
@@ -138,16 +139,15 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           const open = state.groups.get(fact.group)
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
           if (isReplaced(state.curriculum, fact)) return state
-          const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
-          const members = new Map(group.members).set(fact.member, newRollout(fact, led))
+          const group = open ?? { firstOffset: origin.offset, members: OrderedMap<number, Rollout>(), closed: false }
+          const members = group.members.set(fact.member, newRollout(fact, led))
           const groups = state.groups.set(fact.group, { ...group, members })
           return { ...state, groups, highestOrder: fact.order, curriculum: curriculumAfter(state.curriculum, fact) }
         }
         case 'group.closed': {
           const group = state.groups.get(fact.group)
           if (group === undefined || group.closed || fact.epoch !== state.epoch) return state
-          const members = new Map<number, Rollout>()
-          for (const [m, rollout] of group.members) members.set(m, evolveRollout(rollout, fact, state.epoch))
+          const members = group.members.map(rollout => evolveRollout(rollout, fact, state.epoch))
           return put(state, fact.group, { ...group, members, closed: true })
         }
         default: {
@@ -158,7 +158,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           if (group === undefined || before === undefined) return state
           const after = evolveRollout(before, fact, state.epoch)
           if (after === before) return state
-          return put(state, id, { ...group, members: new Map(group.members).set(after.request.member, after) })
+          return put(state, id, { ...group, members: group.members.set(after.request.member, after) })
         }
       }
     },
@@ -225,7 +225,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
 /** Stores a group, or removes it once it is closed and all of its rollouts are finished. */
 function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): CoordinatorState {
-  const over = group.closed && [...group.members.values()].every(r => r.phase === 'finished')
+  const over = group.closed && group.members.every(r => r.phase === 'finished')
   return { ...state, groups: over ? state.groups.delete(id) : state.groups.set(id, group) }
 }
 

@@ -74,7 +74,7 @@ export function openJournal(
     }
   }
 
-  async function toEntry(record: BusRecord): Promise<Entry | undefined> {
+  async function toEntry(record: BusRecord, keeps: boolean): Promise<Entry | undefined> {
     const place = `${record.topic}#${record.partition}`
     let ring = cache.get(place)
     if (ring === undefined) {
@@ -94,7 +94,7 @@ export function openJournal(
         timestamp: record.timestamp,
         ...(record.headers.writer === undefined ? {} : { writer: record.headers.writer }),
       }
-      ring[record.offset % cachedPerPartition] = { offset: record.offset, entry }
+      if (keeps) ring[record.offset % cachedPerPartition] = { offset: record.offset, entry }
       return entry
     } catch (thrown) {
       // Several followers and every refold (rebuilding a state from the log) meet the unreadable record; while it is in
@@ -124,10 +124,11 @@ export function openJournal(
     return await read()
   }
 
-  async function toEntries(records: readonly BusRecord[]): Promise<Entry[]> {
+  /** `keptFrom`: records below this offset are not cached. */
+  async function toEntries(records: readonly BusRecord[], keptFrom = 0): Promise<Entry[]> {
     const entries: Entry[] = []
     for (const record of records) {
-      const entry = await toEntry(record)
+      const entry = await toEntry(record, record.offset >= keptFrom)
       if (entry !== undefined) entries.push(entry)
     }
     return entries
@@ -185,7 +186,7 @@ export function openJournal(
         const records = await readBelow(onBus(topic), partition, at, to)
         if (records.length === 0) return // the partition has a gap up to `to`
         at = records.at(-1)!.offset + 1
-        yield await toEntries(at <= to ? records : records.filter(({ offset }) => offset < to))
+        yield await toEntries(at <= to ? records : records.filter(({ offset }) => offset < to), to - cachedPerPartition)
       }
     },
     offsets: (topic, partition) => bus.offsets(onBus(topic), partition),
