@@ -50,10 +50,16 @@ export function refuseUnfit(config: RecipeConfig): void {
 
 export const unfitHint = '`troupe train RECIPE --dry-run --estimate-only` prints all sums and durations'
 
-/** True if the GPUs of the recipe's `hardware` hold its engines and its trainer, and neither is on a CPU. */
-const isCounted = (config: RecipeConfig): boolean =>
-  [config.engine.device, config.train.device].every(device => !device.startsWith('cpu')) &&
-  (config.hardware?.plan !== undefined || deviceNeeds(config).engines > 0)
+/**
+ * True if the GPUs of the recipe's `hardware` hold its engines and its trainer. False if either is on a CPU, as local
+ * engines in a colocated plan are: on GPUs that plan is refused (devicePlan.ts).
+ */
+function isCounted(config: RecipeConfig): boolean {
+  const { engine, train, hardware } = config
+  if (engine.device.startsWith('cpu') || train.device.startsWith('cpu')) return false
+  if (hardware?.plan?.kind === 'colocated' && engine.kind === 'local') return false
+  return hardware?.plan !== undefined || deviceNeeds(config).engines > 0
+}
 
 function architectureIfKnown(config: RecipeConfig): Readonly<Record<string, unknown>> | undefined {
   try {

@@ -46,4 +46,6 @@ test('servers that somebody else started, and what runs on a CPU, are not added 
   expect(why(...servers, 'hardware.plan=null')).toEqual([])
   expect(why('hardware.plan=null')).toEqual([expect.stringMatching(/^a GPU that generates and trains at once: /)])
   expect(why('train.device=cpu', 'train.ranks=16')).toEqual([])
+  // A laptop: local engines and trainer take turns on its CPU.
+  expect(unfitFaults(of('quickstart', 'hardware.plan.kind=colocated', 'engine.count=2'))).toEqual([])
 })
