@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { atifTrajectory } from '../../replay/exchange/atif'
 import { exportedTrajectory } from '../../replay/exchange/exportedTrajectory'
 import { fixtureOf, packFixture } from '../../replay/exchange/fixture'
 import { parquetOf } from '../../replay/exchange/parquet'
@@ -23,7 +24,7 @@ import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
 
 interface ExportOptions extends ReadOptions {
-  readonly format: 'jsonl' | 'html' | 'fixture' | 'sft' | 'parquet' | 'rows'
+  readonly format: 'jsonl' | 'atif' | 'html' | 'fixture' | 'sft' | 'parquet' | 'rows'
   readonly table: TableName
   readonly all?: boolean
   readonly out?: string
@@ -42,11 +43,11 @@ export function registerExport(replay: Command): void {
   const command = replay
     .command('export [target]')
     .description(
-      'write trajectories for other programs: JSON lines with every id and logprob, tables, HTML pages, a test fixture, SFT data',
+      'write trajectories for other programs: JSON lines with every id and logprob, ATIF, tables, HTML pages, a test fixture, SFT data',
     )
     .addOption(
       new Option('--format <format>', 'format of the output')
-        .choices(['jsonl', 'html', 'fixture', 'sft', 'parquet', 'rows'])
+        .choices(['jsonl', 'atif', 'html', 'fixture', 'sft', 'parquet', 'rows'])
         .default('jsonl'),
     )
     .addOption(
@@ -108,7 +109,8 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
     }
     if (options.format === 'html') await writePages(recorded, all, options.out)
     else if (options.format === 'sft') writeConversations(all, options)
-    else if (options.format === 'jsonl') await writeTrajectories(recorded, all, tried, options.out)
+    else if (options.format === 'jsonl' || options.format === 'atif')
+      await writeTrajectories(recorded, all, tried, options)
     else await writeTable(recorded, all, tried, options)
   })
 }
@@ -162,13 +164,14 @@ async function writeTrajectories(
   recorded: RecordedRun,
   all: readonly Trajectory[],
   tried: ReadonlyMap<TrajectoryId, TriedIn>,
-  out: string | undefined,
+  { format, out }: ExportOptions,
 ): Promise<void> {
   const config = await configOf(recorded)
   const lines = jsonLines(all, one => {
     const last = tried.get(one.id)
     const trainedIn = last?.outcome === 'completed' ? { step: last.step, baseVersion: last.baseVersion } : null
-    return exportedTrajectory(recorded.run, one, config, trainedIn)
+    const exported = exportedTrajectory(recorded.run, one, config, trainedIn)
+    return format === 'atif' ? atifTrajectory(exported) : exported
   })
   writeOut(out, lines)
   reportWritten(all.length, 'trajectories', out)

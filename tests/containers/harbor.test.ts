@@ -18,7 +18,9 @@ import {
   runTask,
 } from '../../environments'
 import { systemEffects } from '../../runtime/effects'
+import { troupe } from '../support/cli'
 import { withEngine } from '../support/environmentOwner'
+import { quickstartHistory, saveHistory } from '../support/histories'
 import { importMinimal, makeMinimalImage, removeImages } from '../support/minimalImage'
 
 jest.setTimeout(240_000)
@@ -117,6 +119,28 @@ if (python === undefined) {
       expect({ title, theirs }).toMatchObject({ title, theirs: { refused: expect.any(String) } })
       expect(() => loadTask(written(files))).toThrow()
     }
+  })
+
+  test('what is exported in ATIF, Harbor reads whole', async () => {
+    const bus = join(directory, 'bus')
+    await saveHistory(bus, quickstartHistory())
+    const words = ['replay', 'export', '--all', '--format', 'atif', '--bus', `lmdb:${bus}`, '--run', 'history']
+    const { stdout } = await troupe(words).done
+    const program = `
+import json, sys
+from harbor.models.trajectories.trajectory import Trajectory
+for line in sys.stdin:
+    read = Trajectory.model_validate_json(line)
+    assert read.to_json_dict() == json.loads(line, object_hook=lambda o: {k: v for k, v in o.items() if v is not None})
+    print(read.session_id)`
+    const read = execFileSync(python, ['-c', program], { input: stdout, encoding: 'utf8' }).trim().split('\n')
+    expect(read).toEqual(
+      stdout
+        .trim()
+        .split('\n')
+        .map(line => JSON.parse(line).session_id),
+    )
+    expect(read.length).toBeGreaterThan(50)
   })
 
   const engineMissing = dockerMissing()

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { advantages } from '../../kernels'
 import type { StepStarted, TurnCompleted } from '../../messages/facts'
+import { type AtifTrajectory, atifTrajectory } from '../../replay/exchange/atif'
 import type { ExportedTrajectory } from '../../replay/exchange/exportedTrajectory'
 import type { Lineage } from '../../replay/learning/lineage'
 import type { Verification } from '../../replay/verify/verification'
@@ -45,6 +46,45 @@ test('an exported trajectory has every id and logprob to the bit, aligned with i
   const [call] = line!.messages[1]!.tool_calls!
   expect(JSON.parse(call!.function.arguments)).toHaveProperty('code')
   expect(line!.messages[2]).toMatchObject({ tool_call_id: call!.id })
+})
+
+test('a trajectory in ATIF has a step for each turn, with its ids and logprobs, its calls and what the model was shown', async () => {
+  const [line] = jsonLines<ExportedTrajectory>((await replay('export', 's0001.0000/0')).stdout)
+  const [atif] = jsonLines<AtifTrajectory>((await replay('export', 's0001.0000/0', '--format', 'atif')).stdout)
+  expect(atif!.steps.map(({ step_id, source }) => [step_id, source])).toEqual([
+    ...[
+      [1, 'user'],
+      [2, 'agent'],
+      [3, 'agent'],
+      [4, 'agent'],
+    ],
+  ])
+  const own = turns.filter(t => t.trajectory === 's0001.0000/0')
+  atif!.steps.slice(1).forEach(({ metrics }, k) => {
+    expect(metrics!.completion_token_ids).toEqual([...own[k]!.tokens])
+    expect(Float32Array.from(metrics!.logprobs)).toEqual(own[k]!.logprobs)
+    expect(metrics!.prompt_tokens).toBe(line!.turns[k]!.start)
+  })
+  const { tool_calls: calls = [], observation } = atif!.steps[1]!
+  expect(calls[0]!.arguments).toEqual(JSON.parse(line!.messages[1]!.tool_calls![0]!.function.arguments))
+  expect(observation!.results).toEqual([
+    { source_call_id: calls[0]!.tool_call_id, content: line!.messages[2]!.content },
+  ])
+  expect(atif!.final_metrics).toMatchObject({
+    total_completion_tokens: own.reduce((sum, { tokens }) => sum + tokens.length, 0),
+    extra: { reward: line!.reward },
+  })
+})
+
+test('a call whose arguments are no JSON object is in ATIF as it was written', () => {
+  const message = {
+    role: 'assistant',
+    content: '',
+    tool_calls: [{ id: 'c', type: 'function', function: { name: 'x', arguments: '{oops' } }],
+  } as const
+  const exported = { messages: [message], turns: [], tokens: [], engineLogprobs: [], task: { id: 't' } }
+  const { steps } = atifTrajectory(exported as unknown as ExportedTrajectory)
+  expect(steps[0]!.tool_calls![0]!.arguments).toEqual({ malformed: '{oops' })
 })
 
 test('kept trajectories say the step that trained on them, and their advantages follow from their rewards', async () => {
