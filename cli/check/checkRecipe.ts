@@ -8,6 +8,8 @@
  */
 import { existsSync } from 'node:fs'
 import { relative, resolve } from 'node:path'
+import type { Recipe, RecipeConfig } from '../../config'
+import type { ChatMessage } from '../../messages/facts'
 import { type ReadRecipe, readRecipe } from '../../recipes/load/loadRecipe'
 import { yamlLine } from '../../recipes/load/yamlPlace'
 import { TroupeError } from '../../runtime/errors'
@@ -78,7 +80,9 @@ async function partsOf(
   ])
   const names = rewardNameFaults(whole, recipe, [...data.train, ...data.evaluation])
   const canRender = hasModel && hasPython && model.every(({ code }) => code === 'config.invalid')
-  const prompts = canRender ? await promptFaults(whole, data, tools.schemas) : { faults: [], said: 'no prompts' }
+  const prompts = canRender
+    ? await promptFaults(whole, data, tools.schemas, learns ? await conversationsOf(whole, recipe) : [])
+    : { faults: [], said: 'no prompts' }
   const schedule = learns ? scheduleFaults(whole) : []
   return {
     faults: [
@@ -93,6 +97,12 @@ async function partsOf(
     ],
     said: [data.said, prompts.said],
   }
+}
+
+/** Conversations of the cold start; none if they cannot be read, which `dataFaults` reports. */
+async function conversationsOf(config: RecipeConfig, recipe: Recipe): Promise<readonly (readonly ChatMessage[])[]> {
+  if (config.coldStart === undefined || recipe.hasSlowTasks === true) return []
+  return (await recipe.demonstrations?.(config).catch(() => [])) ?? []
 }
 
 /** Puts the recipe's file and line before the fault's place, if the place is a field that the YAML file sets. */

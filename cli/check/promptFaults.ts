@@ -1,8 +1,8 @@
 /**
- * Renders the longest and shortest prompts with the run's chat template and tokenizer, and compares their tokens with
- * the limits of the context.
+ * Renders the longest and shortest prompts, and the shortest conversations of the cold start, with the run's chat
+ * template and tokenizer, and compares their tokens with the limits of the context.
  *
- * in   a recipe, tasks, the tools' schemas        out  the faults; what was measured
+ * in   a recipe, tasks, conversations, the tools' schemas        out  the faults; what was measured
  * A model with random weights has no tokenizer before the run: its prompts are estimated from their characters, and one
  * that is too long is then only a warning. Invariant: one Python process, without torch; the rendered text is the same
  * as in a run.
@@ -12,7 +12,7 @@ import { resolve } from 'node:path'
 import { text } from 'node:stream/consumers'
 import type { RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
-import type { Task } from '../../messages/facts'
+import type { ChatMessage, Task } from '../../messages/facts'
 import { pythonEnvironment, pythonPath } from '../../runtime/python'
 import { error, type Fault, warning } from './fault'
 
@@ -21,6 +21,8 @@ const measureMs = 10_000
 const ofEachEnd = 8
 /** Assumed number of characters per token, used if the tokenizer does not exist yet. */
 const charsPerToken = 3
+
+type Conversation = readonly ChatMessage[]
 
 interface Measured {
   readonly faults: readonly Fault[]
@@ -31,14 +33,17 @@ export async function promptFaults(
   config: RecipeConfig,
   { train, evaluation }: { readonly train: readonly Task[]; readonly evaluation: readonly Task[] },
   schemas: readonly ToolSchema[],
+  conversations: readonly Conversation[] = [],
 ): Promise<Measured> {
   const { model, limits, tools } = config
+  const shortest = conversations.toSorted((a, b) => charsOf(a) - charsOf(b)).slice(0, ofEachEnd)
   const chosen = [...ends(train), ...ends(evaluation)]
   const asked = {
     model: model.from === 'directory' ? resolve(model.path) : null,
     template: model.template === undefined ? null : resolve(model.template),
     tools: tools.inPrompt ? schemas : [],
     prompts: chosen.map(({ messages }) => messages),
+    conversations: shortest,
   }
   const said = await measure(asked)
   if (said.fault !== undefined) {
@@ -56,7 +61,9 @@ export async function promptFaults(
     }
   }
   const isExact = said.tokens !== undefined
-  const tokens = said.tokens ?? (said.characters ?? []).map(chars => Math.ceil(chars / charsPerToken))
+  const measured = said.tokens ?? (said.characters ?? []).map(chars => Math.ceil(chars / charsPerToken))
+  const tokens = measured.slice(0, chosen.length)
+  const least = Math.min(...measured.slice(chosen.length))
   const trained = tokens.slice(0, ends(train).length)
   const evaluated = tokens.slice(trained.length)
   const about = isExact ? '' : 'about '
@@ -87,6 +94,14 @@ export async function promptFaults(
         cure,
       ),
     )
+  if (shortest.length > 0 && least > limits.contextTokens) {
+    const what = `no conversation of the cold start fits: the shortest has ${about}${least} tokens`
+    faults.push(
+      isExact
+        ? error('config.no_data', 'limits.contextTokens', what, cure)
+        : warning('limits.contextTokens', what, cure),
+    )
+  }
   const range =
     tokens.length === 0
       ? 'no prompts'
@@ -101,10 +116,11 @@ export async function promptFaults(
  * Returns the `ofEachEnd` tasks with the shortest and with the longest texts; all tasks if there are no more of them.
  */
 function ends(tasks: readonly Task[]): readonly Task[] {
-  const length = ({ messages }: Task) => messages.reduce((sum, { content }) => sum + content.length, 0)
-  const sorted = tasks.toSorted((a, b) => length(a) - length(b))
+  const sorted = tasks.toSorted((a, b) => charsOf(a.messages) - charsOf(b.messages))
   return sorted.length <= 2 * ofEachEnd ? sorted : [...sorted.slice(0, ofEachEnd), ...sorted.slice(-ofEachEnd)]
 }
+
+const charsOf = (messages: Conversation): number => messages.reduce((sum, { content }) => sum + content.length, 0)
 
 /** `24`, or `24 to 45`. */
 function spanOf(tokens: readonly number[]): string {

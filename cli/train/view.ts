@@ -62,7 +62,7 @@ export function trainView(options: TrainViewOptions) {
   let quarters = -1
   let coldStartSaidAt = 0
   const begun = fx.elapsed()
-  let coldSince: number | undefined
+  let coldFirst: { readonly at: number; readonly done: number } | undefined
   let shown = note
   let clock: NodeJS.Timeout | undefined
   const failures = new Map<string, { how: string; why: string; count: number }>()
@@ -112,8 +112,10 @@ export function trainView(options: TrainViewOptions) {
       )
     },
     coldStart(done: number, loss: number) {
-      coldSince ??= fx.elapsed()
-      const left = done > 0 ? `, ${duration(((fx.elapsed() - coldSince) / 1000 / done) * (1 - done))} left` : ''
+      coldFirst ??= { at: fx.elapsed(), done }
+      const sinceMs = fx.elapsed() - coldFirst.at
+      const since = done - coldFirst.done
+      const left = since > 0 ? `, ${duration((sinceMs / 1000 / since) * (1 - done))} left` : ''
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${live ? left : ''}`
       if (live || json) return draw(note)
       const now = fx.elapsed()

@@ -1,9 +1,10 @@
 """`python -m troupe_policy.render.measure`: renders prompts once and says how long they are, without a server.
 
-In: one JSON object on stdin: {model, template, tools, prompts: [[{role, content}, …], …]}; model: a model directory, or
-null for a model whose tokenizer does not exist yet, which needs a template file. Out: one line of JSON with the length
-of each prompt: {"tokens": [n, …]}, without a model {"characters": [n, …]}, or {"fault": why}. Invariant: the text is
-the one that a run's renderer makes. With a model, the template must also render a tool response.
+In: one JSON object on stdin: {model, template, tools, prompts, conversations}, both [[{role, content}, …], …]; model: a
+model directory, or null for a model whose tokenizer does not exist yet, which needs a template file. Out: one line of
+JSON with the length of each prompt and then of each conversation: {"tokens": [n, …]}, without a model {"characters":
+[n, …]}, or {"fault": why}. Invariant: the text is the one that a run's renderer makes. With a model, the template must
+also render a tool response.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ def measured(asked: dict) -> dict[str, object]:
     tools = asked["tools"] or None
     if asked["model"] is None:
         template = Template(Path(asked["template"]).read_text(encoding="utf-8"), {})
-        return {"characters": [len(template.render(messages, tools, True)) for messages in asked["prompts"]]}
+        prompts = [template.render(messages, tools, True) for messages in asked["prompts"]]
+        conversations = [template.render(messages, tools, False) for messages in asked["conversations"]]
+        return {"characters": [len(text) for text in prompts + conversations]}
     renderer = Renderer(asked["model"], asked["template"])
     renderer.tool_responses(["4"])
-    return {"tokens": [len(renderer.prompt(messages, tools).tokens) for messages in asked["prompts"]]}
+    pieces = [renderer.prompt(messages, tools) for messages in asked["prompts"]]
+    pieces += [renderer.conversation(messages, tools) for messages in asked["conversations"]]
+    return {"tokens": [len(piece.tokens) for piece in pieces]}
 
 
 def main() -> None:

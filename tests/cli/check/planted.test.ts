@@ -189,6 +189,24 @@ const mistakes: readonly (readonly [string, () => string, RegExp, RegExp, RegExp
     /no prompt fits: the shortest has 6\d\d tokens, at most 511/,
     /shorten/,
   ],
+  [
+    'a cold start whose conversations are longer than the context',
+    () => {
+      const long = {
+        messages: [
+          { role: 'user', content: 'word '.repeat(600) },
+          { role: 'assistant', content: 'so' },
+        ],
+      }
+      return planted(
+        `data.demonstrationsFile=${write('long.jsonl', JSON.stringify(long))}`,
+        'coldStart={demonstrations: 1, learningRate: 0.001, epochs: 1, batchSequences: 1, warmupShare: 0}',
+      )
+    },
+    /:\d+: limits\.contextTokens/,
+    /no conversation of the cold start fits: the shortest has 6\d\d tokens/,
+    /raise limits\.contextTokens/,
+  ],
   // the data
   [
     'problems that are not there',

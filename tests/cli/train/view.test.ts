@@ -182,3 +182,22 @@ test('without a terminal, a cold start says its progress as it begins, at each q
   }
   expect(said.map(line => /\d+ ?%/.exec(line)?.[0].replace(' ', ''))).toEqual(['1%', '4%', '25%'])
 })
+
+test('the time left of a cold start is said once two reports tell how fast it is', () => {
+  const said: string[] = []
+  const spy = jest.spyOn(process.stderr, 'write').mockImplementation(text => said.push(String(text)) > 0)
+  const tty = process.stderr.isTTY
+  process.stderr.isTTY = true
+  const fx = manualEffects()
+  try {
+    const view = trainView({ json: false, config, run: 'r', fx })
+    for (const done of [0.1, 0.2]) {
+      view.coldStart(done, 1)
+      fx.advance(5000)
+    }
+  } finally {
+    process.stderr.isTTY = tty
+    spy.mockRestore()
+  }
+  expect(said.join('')).toMatch(/cold start 20 %, loss 1\.000, 40s left/)
+})
