@@ -81,3 +81,17 @@ print(json.dumps({"rows": [len(rows), parquet.read_table("u.parquet").num_rows],
     types: ['double', 'int32', 'timestamp[ms, tz=UTC]', 'list<element: int32>', 'list<element: float>'],
   })
 })
+
+test('the notebook of the examples runs to its end over a log, and draws its plots', () => {
+  const said = python(`
+import nbclient, nbformat, os
+for name in ["IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"]: os.environ[name] = os.path.abspath(name)
+notebook = nbformat.read(${JSON.stringify(join(root, 'examples/run.ipynb'))}, as_version=4)
+nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
+outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+print(json.dumps({
+  "plots": sum("image/png" in output.get("data", {}) for output in outputs),
+  "tables": sum("<table" in output.get("data", {}).get("text/html", "") for output in outputs),
+  "other": [output.get("text") for output in outputs if "data" not in output]}))`)
+  expect(said).toEqual({ plots: 2, tables: 1, other: [] })
+})
