@@ -8,6 +8,7 @@
 const fs = require('node:fs')
 const path = require('node:path')
 const { SetupError, digestOf, readStamp, say, writeStamp } = require('./say')
+const { linkTorch } = require('./linkTorch')
 const { runTool } = require('./tool')
 const { findPython, shellWords } = require('./python')
 
@@ -77,6 +78,7 @@ function ownVenvStep(where, part) {
       const pip = (what, ...args) =>
         runTool(what, python, ['-m', 'pip', 'install', '--no-input', ...args, ...extra], tool)
       await runTool(`${name} venv`, base, ['-m', 'venv', venv], tool)
+      if (linkTorch(where.venv, venv, files[0]) > 0) say(`${name}: torch is shared with ${where.venv}`)
       await pip(`${name} packages`, '-r', files[0])
       await afterwards?.(python, pip)
       writeStamp(stamp, { digest: digest() })
