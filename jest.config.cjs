@@ -4,6 +4,7 @@ module.exports = {
   roots: ['<rootDir>/tests'],
   testMatch: ['**/*.test.ts'],
   transform: { '^.+\\.ts$': ['ts-jest', { diagnostics: false, tsconfig: 'tsconfig.json' }] },
+  testSequencer: '<rootDir>/tests/runner/sequencer.js',
   testTimeout: 30_000,
   reporters: ['default', '<rootDir>/tests/runner/leftHandles.js'],
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite but those on request (sglang, trackers, compose). lint, unit and sandbox keep both cores busy and
- * run one after the other; the others wait half of their time for brokers, servers and downloads, so they run in two lanes
- * at once.
+ * `npm test`: every suite but those on request (sglang, trackers, compose). lint and unit keep both cores busy and run
+ * alone; the others wait half of their time for brokers, servers and deadlines, so they run in two lanes at once. What suites
+ * install is fetched meanwhile.
  * Usage: node tests/run.js [SUITE …]
  *
  * in   test files by suite (runner/files.js), the runners' reports     out  a table, and last the line "N passed, N failed, N skipped"
@@ -26,9 +26,12 @@ const { suiteFolders, testFilesOf } = require('./runner/files')
 
 const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), workers)
 
+/** A set-up of its own, which gives way to tests: they run at the same time. */
+const setUp = (title, ...args) => check(title, 'nice', ['-n', '5', process.execPath, ...args])
+
 /**
- * `setup` and `commands` run one after the other; the commands of a suite that says `together`, at once. A suite that says
- * `onRequest` runs only if it is named.
+ * The commands of a suite run one after the other; where it says `together`, at once. Before them ends its `setup`, which
+ * begins while other suites run. A suite that says `onRequest` runs only if it is named.
  */
 const suites = {
   lint: { limitMinutes: 5, together: true, commands: () => [biome(), types()] },
@@ -47,17 +50,17 @@ const suites = {
   environments: {
     limitMinutes: 15,
     setup: () => [
-      check('set-up of environments', process.execPath, ['cli/setup.js', '--environments']),
-      check('set-up of harnesses', process.execPath, ['tests/support/gateway/harnesses/setup.js']),
+      setUp('set-up of environments', 'cli/setup.js', '--environments'),
+      setUp('set-up of harnesses', 'tests/support/gateway/harnesses/setup.js'),
     ],
     commands: () => [jestSuite('environments', '--runInBand')],
   },
-  // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.
+  // Real vLLM servers. Their 2 GB beside torch are fetched here, not by set-up: whoever leaves this suite out need not have them.
   vllm: {
     limitMinutes: 25,
     setup: () => [
-      check('set-up of vLLM', process.execPath, ['cli/setup.js', '--vllm']),
-      check('set-up of SmolLM2', process.execPath, ['cli/bin.js', 'setup', 'smollm2']),
+      setUp('set-up of vLLM', 'cli/setup.js', '--vllm'),
+      setUp('set-up of SmolLM2', 'cli/bin.js', 'setup', 'smollm2'),
     ],
     commands: () => [jestSuite('vllm', '--runInBand')],
   },
@@ -65,7 +68,7 @@ const suites = {
   sglang: {
     limitMinutes: 30,
     onRequest: true,
-    setup: () => [check('set-up of SGLang', process.execPath, ['cli/setup.js', '--sglang'])],
+    setup: () => [setUp('set-up of SGLang', 'cli/setup.js', '--sglang')],
     commands: () => [jestSuite('sglang', '--runInBand')],
   },
   // Real wandb, Trackio, MLflow and TensorBoard (npm run test:trackers): 1 GB.
@@ -73,8 +76,8 @@ const suites = {
     limitMinutes: 20,
     onRequest: true,
     setup: () => [
-      check('set-up of wandb', process.execPath, ['cli/setup.js', '--wandb']),
-      check('set-up of tracker servers', process.execPath, ['tests/trackers/setUp.js']),
+      setUp('set-up of wandb', 'cli/setup.js', '--wandb'),
+      setUp('set-up of tracker servers', 'tests/trackers/setUp.js'),
     ],
     commands: () => [jestSuite('trackers', '--runInBand')],
   },
@@ -86,30 +89,64 @@ const suites = {
   },
 }
 
-/** Lanes run at once, the suites of a lane one after the other. Every suite that no lane names runs before them, alone. */
-const lanes = [
-  ['kafka', 'vllm'],
-  ['pytest', 'environments', 'slice'],
+/**
+ * Stages run one after the other, the lanes of a stage at once, the suites of a lane one after the other. A suite that no
+ * stage names runs alone at the end.
+ */
+const stages = [
+  [['lint']],
+  [['unit']],
+  [['sandbox'], ['containers']],
+  [
+    ['kafka', 'vllm', 'environments'],
+    ['pytest', 'slice'],
+  ],
 ]
 
-async function runSuite(name) {
-  const { limitMinutes, together, setup = () => [], commands } = suites[name]
+/** Begins the set-ups of the suites, one after the other, since each takes the lock of the set-up. */
+function beginSetUps(names) {
+  const results = new Map()
+  let latest = Promise.resolve()
+  for (const name of names) {
+    const { limitMinutes, setup = () => [] } = suites[name]
+    latest = latest.then(async () => {
+      const own = []
+      for (const command of setup()) own.push(await runAndCount(command, limitMinutes * 60_000))
+      return own
+    })
+    results.set(name, latest)
+  }
+  return results
+}
+
+async function runSuite(name, setUps) {
+  const { limitMinutes, together, setup, commands } = suites[name]
+  const arrived = performance.now()
+  const results = setup === undefined ? [] : [...(await setUps.get(name))]
   const began = performance.now()
   const run = command => {
     process.stderr.write(`\n== ${name}: ${command.title}\n`)
     return runAndCount(command, limitMinutes * 60_000 - (performance.now() - began))
   }
-  const results = []
-  for (const command of setup()) results.push(await run(command))
   if (together) results.push(...(await Promise.all(commands().map(run))))
   else for (const command of commands()) results.push(await run(command))
   const notes = results.flatMap(result => result.notes)
-  return { ...total(results), name, notes, seconds: (performance.now() - began) / 1000 }
+  return { ...total(results), name, notes, seconds: (performance.now() - arrived) / 1000 }
 }
 
-async function runInOrder(names) {
+/** Runs the suites in the order of the stages. */
+async function runInStages(names) {
+  const setUps = beginSetUps(names)
   const results = []
-  for (const name of names) results.push(await runSuite(name))
+  const others = names.filter(name => !stages.flat(2).includes(name)).map(name => [[name]])
+  for (const lanes of [...stages, ...others]) {
+    const inLanes = lanes.map(async lane => {
+      const own = []
+      for (const name of lane.filter(each => names.includes(each))) own.push(await runSuite(name, setUps))
+      return own
+    })
+    results.push(...(await Promise.all(inLanes)).flat())
+  }
   return results
 }
 
@@ -125,9 +162,7 @@ async function main(names) {
   cleanUpAtExit()
   const asked = names.length > 0 ? names : present.filter(name => !suites[name].onRequest)
   const began = performance.now()
-  const alone = asked.filter(name => !lanes.flat().includes(name))
-  const inLanes = lanes.map(lane => lane.filter(name => asked.includes(name)))
-  const results = [...(await runInOrder(alone)), ...(await Promise.all(inLanes.map(runInOrder))).flat()]
+  const results = await runInStages(asked)
   const all = total(results)
   const row = cells => cells.map((cell, i) => (i === 0 ? String(cell).padEnd(13) : String(cell).padStart(9))).join('')
   console.log(`\n${row(['suite', 'seconds', 'share', 'passed', 'failed', 'skipped'])}`)

@@ -102,6 +102,24 @@ test('lanes run at once, their suites in order; each suite counts its own set-up
   expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual(['--vllm', 'setup smollm2'])
 })
 
+test('what a suite installs is fetched while the suites before it run, and it waits for that', () => {
+  for (const folder of ['tests/vllm', 'cli']) mkdirSync(join(home, folder))
+  writeFileSync(join(home, 'tests/vllm/c.test.ts'), '')
+  const calls = join(home, 'calls')
+  const tells = (text: string, after: number) =>
+    `setTimeout(() => require('node:fs').appendFileSync(${JSON.stringify(calls)}, '${text}\\n'), ${after})`
+  writeFileSync(join(home, 'cli/setup.js'), tells('set up', 0))
+  writeFileSync(join(home, 'cli/bin.js'), tells('model', 4000))
+  jestSays({ numPassedTests: 1, numFailedTests: 0, numPendingTests: 0, numTodoTests: 0, testResults: [] })
+  const jest = readFileSync(join(home, 'node_modules/.bin/jest'), 'utf8')
+  runner(
+    'node_modules/.bin/jest',
+    jest.replace('sleep 0', `sleep 2; echo tests >> ${calls}`).replace('#!/bin/sh\n', ''),
+  )
+  expect(run('unit', 'vllm').closing).toBe('4 passed, 0 failed, 0 skipped')
+  expect(readFileSync(calls, 'utf8').trim().split('\n')).toEqual(['set up', 'tests', 'model', 'tests'])
+})
+
 test('a suite that is large to fetch runs only if it is named', () => {
   for (const folder of ['tests/sglang', 'cli']) mkdirSync(join(home, folder))
   writeFileSync(join(home, 'tests/sglang/a.test.ts'), '')
