@@ -1,15 +1,29 @@
 /**
  * Installs the package into an empty project, as a user would: unpacks the tarball of `npm pack` into node_modules and
  * links the dependencies that the package declares, and no others. No registry is used.
+ * Packing compiles everything, so the tarball is kept in .cache/package under the digest of the sources.
  * Invariant: one test file packs at a time, since packing rebuilds dist; a lock file whose process is dead is removed.
  */
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 
 const root = join(__dirname, '../..')
+const kept = join(root, '.cache/package')
+const { filesBelow } = require('../runner/files') as { filesBelow(root: string): string[] }
 
 export interface InstalledPackage {
   readonly project: string
@@ -32,13 +46,40 @@ export function installPackage(): InstalledPackage {
     mkdirSync(dirname(join(modules, name)), { recursive: true })
     symlinkSync(join(root, 'node_modules', name), join(modules, name))
   }
-  alone(() => runIn(root, project, 'npm', ['pack', '--pack-destination', project]))
-  const tarball = readdirSync(project).find(name => name.endsWith('.tgz'))!
+  const tarball = packed(project)
   const run: InstalledPackage['run'] = (command, args, timeoutMs) => runIn(project, project, command, args, timeoutMs)
   run('tar', ['-xzf', tarball])
   run('mv', ['package', 'node_modules/troupe'])
   writeFileSync(join(project, 'package.json'), '{ "name": "user", "private": true }')
   return { project, run, remove: () => rmSync(project, { recursive: true, force: true }) }
+}
+
+/** Puts the tarball of `npm pack` into the project, packed from the present sources by this test file or an earlier one. */
+function packed(project: string): string {
+  const folder = join(kept, digestOfSources())
+  const tarballIn = (place: string) => readdirSync(place).find(name => name.endsWith('.tgz'))!
+  alone(() => {
+    if (existsSync(folder)) return
+    runIn(root, project, 'npm', ['pack', '--pack-destination', project])
+    rmSync(kept, { recursive: true, force: true })
+    mkdirSync(`${folder}.new`, { recursive: true })
+    copyFileSync(join(project, tarballIn(project)), join(`${folder}.new`, tarballIn(project)))
+    renameSync(`${folder}.new`, folder)
+  })
+  const tarball = tarballIn(folder)
+  copyFileSync(join(folder, tarball), join(project, tarball))
+  return tarball
+}
+
+/** Digest of every file that the package can be made of. */
+function digestOfSources(): string {
+  const digest = createHash('sha256')
+  for (const file of filesBelow(root).filter(name => !/^(tests|policy\/tests)\//.test(name)))
+    digest
+      .update(`${file}\0`)
+      .update(readFileSync(join(root, file)))
+      .update('\0')
+  return digest.digest('hex').slice(0, 32)
 }
 
 function runIn(cwd: string, project: string, command: string, args: readonly string[], timeoutMs = 240_000) {
