@@ -11,6 +11,8 @@ import type { RecordedRun } from '../../replay/log/recordedRun'
 const window = 2000
 /** Number of statuses of an engine over which its rate is measured. */
 const rateOver = 10
+/** Longest time between two statuses of an engine that runs; it sends one a second. */
+const longestGapMs = 15_000
 
 export class Telemetry {
   readonly engines = new Map<string, readonly EngineStatus[]>()
@@ -36,11 +38,20 @@ export class Telemetry {
     this.#next = places.map(({ offset }) => offset)
   }
 
-  /** Tokens per second that an engine sampled over its last `rateOver` statuses; null for fewer than two statuses. */
+  /**
+   * Tokens per second that an engine sampled over its last `rateOver` statuses; null for fewer than two statuses. Times
+   * without a status (the run stood still) and restarts of the engine's counter are left out.
+   */
   tokensPerSecond(engine: string): number | null {
     const statuses = this.engines.get(engine) ?? []
-    const [first, last] = [statuses[0], statuses.at(-1)]
-    if (first === undefined || last === undefined || last.at <= first.at) return null
-    return Math.max(0, ((last.generatedTokens - first.generatedTokens) * 1000) / (last.at - first.at))
+    let [tokens, ms] = [0, 0]
+    for (let i = 1; i < statuses.length; i++) {
+      const [before, status] = [statuses[i - 1]!, statuses[i]!]
+      const [passed, sampled] = [status.at - before.at, status.generatedTokens - before.generatedTokens]
+      if (passed <= 0 || passed > longestGapMs || sampled < 0) continue
+      tokens += sampled
+      ms += passed
+    }
+    return ms === 0 ? null : (tokens * 1000) / ms
   }
 }

@@ -12,6 +12,7 @@ import type { Overview } from '../../dashboard/api'
 import { type Dashboard, openDashboard } from '../../dashboard/server/openDashboard'
 import { systemEffects } from '../../runtime/effects'
 import { describeInBrowser, openBrowser } from '../support/dashboard/browser'
+import { changed, saveHistory } from '../support/histories'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
 jest.setTimeout(120_000)
@@ -148,6 +149,24 @@ inBrowser('in a browser', () => {
       await page.locator('section.pad > *').nth(1).waitFor()
       await page.waitForTimeout(200)
       expect([hash, await page.evaluate('document.documentElement.scrollWidth')]).toEqual([hash, 390])
+    }
+  })
+
+  test('a run that has not written run.started yet is said to start, with nothing empty beside it', async () => {
+    const early = mkdtempSync(join(tmpdir(), 'troupe-starting-'))
+    await saveHistory(
+      early,
+      changed(history, m => (m.type === 'actor.status' || m.type === 'engine.status' ? m : null)),
+    )
+    const starting = await openDashboard({ bus: `lmdb:${early}`, host: '127.0.0.1', port: 0 })
+    try {
+      await page.goto(`${starting.url}#/r/${run}`)
+      await page.getByText('The run is starting').waitFor()
+      expect(await page.getByText('About this run').count()).toBe(0)
+      expect(await page.getByText('it waits for nothing').count()).toBe(0)
+    } finally {
+      await starting.close()
+      rmSync(early, { recursive: true, force: true })
     }
   })
 

@@ -62,7 +62,8 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
     .map(panel => ({ panel, curves: all.map(one => curveOf(one, panel.name)) }))
     .filter(({ curves }) => curves.some(({ points }) => points.some(({ value }) => value !== null)))
   return html`<${Alarms} run=${run} alarms=${overview.alarms} />
-    ${isStatic || overview.state === 'done' ? null : html`<${WaitsFor} run=${run} open=${overview.step === 0} />`}
+    ${overview.startedAt === 0 ? html`<p class="empty">The run is starting: its process loads the model and the tasks, and has not written its first fact (run.started) yet.</p>` : null}
+    ${isStatic || overview.state === 'done' || overview.startedAt === 0 ? null : html`<${WaitsFor} run=${run} open=${overview.step === 0} />`}
     <div class="toolbar">
       <h2>Curves</h2>
       <label>smoothing <input type="range" min="0" max="0.95" step="0.05" value=${smoothing} onInput=${(e: InputEvent) => smooth(Number((e.target as HTMLInputElement).value))} /></label>
@@ -72,12 +73,12 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
     <div class="charts">
       ${shown.map(({ panel, curves }) => html`<${Chart} key=${panel.name} title=${panel.title} hint=${panel.hint} curves=${curves} smoothing=${smoothing} format=${panel.format} onStep=${(step: number) => go(link(['r', run, 'groups'], { step }))} />`)}
     </div>
-    ${shown.length === 0 ? html`<p class="empty">No step is over yet. The swimlanes show what runs.</p>` : null}
+    ${shown.length === 0 && overview.startedAt > 0 ? html`<p class="empty">No step is over yet. The swimlanes show what runs.</p>` : null}
     <div class="columns">
       <${Marks} marks=${overview.marks} />
       <${Facts} run=${run} />
     </div>
-    <${About} overview=${overview} />
+    ${overview.startedAt === 0 ? null : html`<${About} overview=${overview} />`}
     <section class="card"><h2>On a terminal</h2><${CopyCommand} what="these figures" command=${overview.command} /><${Offered} run=${run} commands=${overview.commands} /></section>`
 }
 
