@@ -116,7 +116,7 @@ export function trainView(options: TrainViewOptions) {
       const sinceMs = fx.elapsed() - coldFirst.at
       const since = done - coldFirst.done
       const left = since > 0 ? `, ${duration((sinceMs / 1000 / since) * (1 - done))} left` : ''
-      note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${live ? left : ''}`
+      note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${left}`
       if (live || json) return draw(note)
       const now = fx.elapsed()
       // Prints a line when the cold start begins, at each quarter of it, and when half a minute has passed without one.

@@ -156,7 +156,7 @@ test('the summary says how many rewards failed and why, the most frequent reason
   )
 })
 
-test('without a terminal, a cold start says its progress as it begins, at each quarter, and at least every 30 s', () => {
+test('without a terminal, a cold start says its progress and the time left as it begins, at each quarter, and every 30 s', () => {
   const said: string[] = []
   const spy = jest.spyOn(process.stderr, 'write').mockImplementation(text => said.push(String(text)) > 0)
   const tty = process.stderr.isTTY
@@ -181,6 +181,7 @@ test('without a terminal, a cold start says its progress as it begins, at each q
     spy.mockRestore()
   }
   expect(said.map(line => /\d+ ?%/.exec(line)?.[0].replace(' ', ''))).toEqual(['1%', '4%', '25%'])
+  expect(said[1]).toBe('cold start 4 %, loss 1.000, 16m00s left\n') // 3 % took 30 s
 })
 
 test('the time left of a cold start is said once two reports tell how fast it is', () => {
