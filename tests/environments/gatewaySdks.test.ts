@@ -87,6 +87,22 @@ test('openai-agents runs its loop of tools in both of its dialects, and ends', a
   }
 })
 
+test('an environment of verifiers with turns and a tool leads its rollouts by its own client, and scores them', async () => {
+  const call = '<tool_call>\n{"name": "add", "arguments": {"a": 12, "b": 30}}\n</tool_call>'
+  const gateway = await openTestGateway(context => (/\b42\b/.test(context) ? 'It is 42.' : call))
+  try {
+    // The reward of the environment's rubric; the model's call, the tool's result and the answer.
+    const scored = [[1, 3]]
+    expect(await agent(gateway.gateway.url, 'verifiersAgent.py')).toEqual({
+      ...{ openai_chat_completions: scored, openai_responses: scored },
+    })
+    const rows = gateway.gateway.sessions.list().map(session => callRows(session.calls.tree).map(row => row.calls))
+    expect(rows).toEqual([[[0, 1]], [[0, 1]]])
+  } finally {
+    await gateway.close()
+  }
+})
+
 test('`troupe gateway` serves a model to an SDK, is killed, goes on with its run, and replay reads what was recorded', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-gateway-'))
   const model = join(directory, 'model')
