@@ -9,6 +9,8 @@ import { oneGpu } from '../../recipes/oneGpu'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { makeTinyModel } from '../support/tinyModel'
 
+jest.setTimeout(180_000)
+
 const configs = [...oneGpu].map(([name, recipe]) => parseConfig(recipeSchema, recipe.config, name))
 
 test.each(configs)('$name fits one GPU by the estimate', config => {
