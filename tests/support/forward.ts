@@ -4,9 +4,13 @@
  *
  * in   a model directory, contexts and the tokens that follow them
  * out  log p of each token, one forward pass a context
+ * The process of a `forwardReference` answers every call until it is closed, since to import torch and transformers takes
+ * 5 s of CPU time.
  * Invariant: the reference uses transformers and torch only, no code of troupe_policy.
  */
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
 import { pythonPath } from '../../runtime/python'
 
 export interface Continued {
@@ -18,28 +22,76 @@ export interface Continued {
 const forward = `
 import json, sys, torch
 from transformers import AutoModelForCausalLM
-asked = json.load(sys.stdin)
 torch.set_num_threads(2)
-model = AutoModelForCausalLM.from_pretrained(asked["directory"], dtype=torch.float32).eval()
-answers = []
-with torch.inference_mode():
-    for each in asked["continued"]:
+
+@torch.inference_mode()
+def answers(directory, continued):
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    for each in continued:
         ids = torch.tensor([each["context"] + each["tokens"]])
         n = len(each["tokens"])
         logits = model(ids).logits[0, -n - 1 : -1] / each["temperature"]
-        answers.append(torch.log_softmax(logits, -1).gather(1, ids[0, -n:, None])[:, 0].tolist())
-json.dump(answers, sys.stdout)
+        yield torch.log_softmax(logits, -1).gather(1, ids[0, -n:, None])[:, 0].tolist()
+
+for line in sys.stdin:
+    print(json.dumps(list(answers(**json.loads(line)))), flush=True)
 `
 
-export function forwardLogprobs(directory: string, continued: readonly Continued[]): readonly Float32Array[] {
+const lineOf = (directory: string, continued: readonly Continued[]): string => {
   const asked = continued.map(({ context, tokens, temperature }) => ({
     context: [...context],
     tokens: [...tokens],
     temperature,
   }))
-  const input = JSON.stringify({ directory, continued: asked })
-  const said = execFileSync(pythonPath(), ['-c', forward], { input, encoding: 'utf8', timeout: 240_000 })
-  return (JSON.parse(said) as number[][]).map(each => Float32Array.from(each))
+  return `${JSON.stringify({ directory, continued: asked })}\n`
+}
+const answerOf = (line: string) => (JSON.parse(line) as number[][]).map(each => Float32Array.from(each))
+
+/** One answer of a process of its own. */
+export function forwardLogprobs(directory: string, continued: readonly Continued[]): readonly Float32Array[] {
+  const input = lineOf(directory, continued)
+  return answerOf(execFileSync(pythonPath(), ['-c', forward], { input, encoding: 'utf8', timeout: 240_000 }))
+}
+
+export type Forward = (
+  directory: string,
+  continued: readonly Continued[],
+) => readonly Float32Array[] | Promise<readonly Float32Array[]>
+
+export interface ForwardReference {
+  readonly forward: Forward
+  close(): Promise<void>
+}
+
+/** The process starts with the first call. Calls are answered one after the other. */
+export function forwardReference(): ForwardReference {
+  let started: ReturnType<typeof start> | undefined
+  let latest: Promise<unknown> = Promise.resolve()
+  const start = () => {
+    const child = spawn(pythonPath(), ['-c', forward], { stdio: ['pipe', 'pipe', 'inherit'] })
+    child.stdin.on('error', () => {}) // a process that has ended is reported by the answer that is missing
+    return { child, ended: once(child, 'exit'), answers: createInterface(child.stdout)[Symbol.asyncIterator]() }
+  }
+  const ask: Forward = async (directory, continued) => {
+    started ??= start()
+    const { child, answers } = started
+    child.stdin.write(lineOf(directory, continued))
+    const { value, done } = await answers.next()
+    if (done) throw new Error(`the forward pass of ${directory} ended without an answer; its output is on stderr`)
+    return answerOf(value)
+  }
+  return {
+    forward(directory, continued) {
+      const answer = latest.then(() => ask(directory, continued))
+      latest = answer.catch(() => {})
+      return answer
+    },
+    async close() {
+      started?.child.stdin.end()
+      await started?.ended
+      started = undefined
+    },
+  }
 }
 
 const perturb = `

@@ -8,7 +8,7 @@
 
 import type { Engine, GenerateRequest, Generation } from '../../../backends/engines/engine'
 import { groupId, policyVersion, trajectoryId } from '../../../messages/ids'
-import { type Continued, farthest, forwardLogprobs } from '../../support/forward'
+import { type Forward, farthest, forwardReference } from '../../support/forward'
 import { refused } from '../../support/refusal'
 import { until } from '../../support/until'
 
@@ -42,7 +42,7 @@ export interface EngineDriver {
    */
   readonly weightsChange?: 'sampling' | 'names' | 'nothing'
   /** log p of what followed, computed anew. Default: a forward pass of transformers. */
-  readonly forward?: (directory: string, continued: readonly Continued[]) => readonly Float32Array[]
+  readonly forward?: Forward
 }
 
 export const plainSampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] as number[] }
@@ -73,7 +73,8 @@ export function engineContract(driver: EngineDriver): void {
     let context: Int32Array
     /** The version that the engine samples under: every test that changes it goes on from here. */
     let version = 0
-    const { tolerance, timeoutMs, textOnly = false, forward = forwardLogprobs, weightsChange = 'sampling' } = driver
+    const reference = forwardReference()
+    const { tolerance, timeoutMs, textOnly = false, forward = reference.forward, weightsChange = 'sampling' } = driver
     const trainedTest = (title: string, run: () => Promise<void>, limitMs: number) => {
       if (!textOnly) test(title, run, limitMs)
     }
@@ -86,12 +87,17 @@ export function engineContract(driver: EngineDriver): void {
       await engine.updateWeights({ version: policyVersion(version), directory, digest: '', keepKv: false })
     }
     const versions = (answer: Generation) => answer.segments.map(segment => segment.policyVersion)
-    const expectAgreement = (directory: string, answers: readonly Generation[], of: readonly GenerateRequest[]) => {
+    const expectAgreement = async (
+      directory: string,
+      answers: readonly Generation[],
+      of: readonly GenerateRequest[],
+    ) => {
       const continued = answers.map(({ tokens }, i) => {
         const { context, sampling } = of[i]!
         return { context, tokens, temperature: sampling.temperature }
       })
-      const distances = forward(directory, continued).map((expected, i) => farthest(expected, answers[i]!.logprobs))
+      const expected = await forward(directory, continued)
+      const distances = expected.map((each, i) => farthest(each, answers[i]!.logprobs))
       expect(Math.max(...distances)).toBeLessThan(tolerance)
     }
 
@@ -103,7 +109,10 @@ export function engineContract(driver: EngineDriver): void {
       else
         await engine.updateWeights({ version: policyVersion(0), directory: under.weights, digest: '', keepKv: false })
     }, 400_000)
-    afterAll(() => under?.stop(), 60_000)
+    afterAll(async () => {
+      await reference.close()
+      await under?.stop()
+    }, 60_000)
 
     test('it says how much it holds and how long a context may be', () => {
       const { kvTokens, blockTokens, maxSequences, contextTokens, vocabulary, trainable } = engine.capabilities
@@ -129,7 +138,7 @@ export function engineContract(driver: EngineDriver): void {
           expect(text).toBe(await under.decode(tokens))
         }
         expect(new Set(answers.map(({ tokens }) => tokens.join())).size).toBeGreaterThan(1)
-        expectAgreement(under.weights, answers, requests)
+        await expectAgreement(under.weights, answers, requests)
       },
       timeoutMs,
     )
@@ -225,12 +234,12 @@ export function engineContract(driver: EngineDriver): void {
         const on = requestOn(joined(context, before.tokens), { trajectory: first.trajectory, keep: true })
         const after = await engine.generate(on)
         expect(versions(after)).toEqual([version])
-        expectAgreement(under.otherWeights, [after], [on])
-        const [old] = forward(under.weights, [{ ...on, tokens: after.tokens, temperature: 1 }])
+        await expectAgreement(under.otherWeights, [after], [on])
+        const [old] = await forward(under.weights, [{ ...on, tokens: after.tokens, temperature: 1 }])
         expect(farthest(old!, after.logprobs)).toBeGreaterThan(10 * tolerance) // else nothing was shown
         await update(under.weights)
         const again = requestOn(on.context, { trajectory: first.trajectory })
-        expectAgreement(under.weights, [await engine.generate(again)], [again])
+        await expectAgreement(under.weights, [await engine.generate(again)], [again])
         await engine.release(first.trajectory)
       },
     )
@@ -257,8 +266,8 @@ export function engineContract(driver: EngineDriver): void {
         expect(old).toEqual({ policyVersion: version - 1, start: 0, end: fresh!.start })
         expect(fresh).toEqual({ policyVersion: version, start: old!.end, end: tokens.length })
         const all = { context: request.context, tokens, temperature: 1 }
-        const [byOld] = forward(under.weights, [all])
-        const [byNew] = forward(under.otherWeights, [all])
+        const [byOld] = await forward(under.weights, [all])
+        const [byNew] = await forward(under.otherWeights, [all])
         expect(farthest(byOld!.slice(0, old!.end), logprobs.slice(0, old!.end))).toBeLessThan(tolerance)
         expect(farthest(byNew!.slice(fresh!.start), logprobs.slice(fresh!.start))).toBeLessThan(tolerance)
         expect(farthest(byOld!, logprobs)).toBeGreaterThan(10 * tolerance)
@@ -274,7 +283,7 @@ export function engineContract(driver: EngineDriver): void {
       const request = requestOn(context)
       const answer = await engine.generate(request)
       expect(versions(answer)).toEqual([version])
-      expectAgreement(under.weights, [answer], [request])
+      await expectAgreement(under.weights, [answer], [request])
     })
 
     changedTest('names', 'new weights are named by what is sampled after them, which is drawn as before', async () => {
@@ -285,7 +294,7 @@ export function engineContract(driver: EngineDriver): void {
       expect(versions(before)).toEqual([version - 1])
       expect(versions(after)).toEqual([version])
       expect(after.tokens).toEqual(before.tokens)
-      expectAgreement(under.weights, [before, after], [request, request])
+      await expectAgreement(under.weights, [before, after], [request, request])
     })
 
     changedTest(
@@ -302,7 +311,7 @@ export function engineContract(driver: EngineDriver): void {
         expect(answer.segments).toHaveLength(2)
         expect(old).toEqual({ policyVersion: version - 1, start: 0, end: fresh!.start })
         expect(fresh).toEqual({ policyVersion: version, start: old!.end, end: 300 })
-        expectAgreement(under.weights, [answer], [request])
+        await expectAgreement(under.weights, [answer], [request])
       },
     )
 
