@@ -79,6 +79,8 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['environments', /first command at 8 in flight, p99 ms', quantile\(start, 0\.99\), 250\)/],
   ['environments', /atMost\("'true', ms", median\(exec\), 5\)/],
   ['environments', /snapshot of 1 MB, ms', median\(small\), 20\)/],
+  ['environmentScale', /atLeast\('alive and answering at once', answering, alive\)/],
+  ['environmentScale', /left behind`, n, 0\)/],
   ['environments', /snapshot of 100 MB, ms', median\(large\), 400\)/],
   ['environments', /atMost\('fork, ms', median\(fork\), 100\)/],
   ['step', /atMost\('step on lmdb.*, 1\.05\)/],
