@@ -92,6 +92,22 @@ test('a verifiers environment gives its rows with its system prompt, and its wei
   }
 }, 120_000)
 
+test('a verifiers taskset, the interface since 0.3, gives its tasks by split, and its weighted rewards are the reward', async () => {
+  const [instance] = await ask('verifiers', 'toy-taskset')
+  expect(instance).toMatchObject({ question: expect.stringMatching(/^What is \d+ \+ \d+\?$/), system: 'Add.' })
+  const { answer } = instance!.entry.data as { readonly answer: string }
+  const processes = await rewards()
+  try {
+    const score = (response: string) => processes.judge('', taskOf(instance!, 'verifiers', response))
+    expect(await score(`\\boxed{${answer}}`)).toMatchObject({ score: 1 })
+    expect(await score(`\\boxed{${answer}}${' x'.repeat(60)}`)).toMatchObject({ score: 0.75 })
+    expect(await score('no')).toMatchObject({ score: 0.25 })
+    expect(await score('raise')).toMatchObject({ fault: 'raised', why: expect.stringContaining('no such field') })
+  } finally {
+    await processes.close()
+  }
+}, 120_000)
+
 test('what a reward function raises is a fault that says so, where the rubric itself would count 0', async () => {
   const [instance] = await ask('verifiers', 'toy-sums', { fault: 'raise' })
   const processes = await rewards()

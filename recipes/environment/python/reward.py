@@ -17,7 +17,7 @@ def reward(answer: str, task: dict[str, Any]) -> dict[str, Any]:
     answer: the text at the recipe's `reward.place`; empty if the response has none.
     """
     metadata = task["metadata"]
-    scored = source_of(metadata["package"]).score(metadata["family"], metadata["entry"], answer, task["response"])
+    scored = source_of(metadata["package"], metadata["family"]).score(metadata["family"], metadata["entry"], answer, task["response"])
     result = scored if isinstance(scored, dict) else {"score": scored}
     pass_at = metadata.get("passAt")
     return result if pass_at is None else {**result, "score": float(result["score"] >= pass_at)}

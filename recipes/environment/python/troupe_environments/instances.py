@@ -21,10 +21,10 @@ from .sources import source_of
 
 def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the lines for a request, families in their order; if a family fails, the last line has `error`."""
-    source = source_of(request["package"])
     for position, family in enumerate(request["families"]):
         name, options = family["name"], family.get("options") or {}
         try:
+            source = source_of(request["package"], name)
             for index, (question, system, entry) in enumerate(
                 source.instances(name, options, request["split"], request["seed"], request["count"])
             ):

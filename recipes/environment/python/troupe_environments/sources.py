@@ -1,12 +1,15 @@
-"""Finds the module that wraps an environment package. Imports only that module, since each import takes seconds."""
+"""Finds the module that wraps a family of an environment package. Imports only that module, since each import takes
+seconds.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-MODULES = {"reasoning-gym": "reasoning_gym_source", "verifiers": "verifiers_source"}
+PACKAGES = ("reasoning-gym", "verifiers")
 
 
 class Source(Protocol):
@@ -21,7 +24,19 @@ class Source(Protocol):
         """Returns the reward of an answer (empty if the response has none). Raises if the package cannot score it."""
 
 
-def source_of(package: str) -> Source:
-    """Returns the module for `package`, a key of MODULES."""
+def source_of(package: str, family: str) -> Source:
+    """Returns the module for a family of `package`, one of PACKAGES."""
     # imported only when needed, since each import takes seconds
-    return importlib.import_module(f".{MODULES[package]}", __package__)  # type: ignore[return-value]
+    return importlib.import_module(f".{_module(package, family)}", __package__)  # type: ignore[return-value]
+
+
+def _module(package: str, family: str) -> str:
+    if package == "reasoning-gym":
+        return "reasoning_gym_source"
+    if package != "verifiers":
+        raise ValueError(f"unknown package {package!r}; packages: {', '.join(PACKAGES)}")
+    # A family is a Python package, whose name has underscores for the hyphens of its id; verifiers brings some itself.
+    name = family.split("/")[-1].split("@")[0].replace("-", "_")
+    found = [place for place in (name, f"verifiers.v1.tasksets.{name}") if importlib.util.find_spec(place)]
+    is_older = found[:1] == [name] and hasattr(importlib.import_module(name), "load_environment")
+    return "taskset_source" if found and not is_older else "verifiers_source"
