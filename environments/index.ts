@@ -17,13 +17,13 @@ export type {
 export { type DriverOptions, KeptDriver } from './drivers/keptDriver'
 export { localCapabilities, localDriver } from './drivers/local'
 export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
-export { openStore, type Store, snapshotsRoot } from './drivers/store'
+export { hasSnapshot, openStore, type Store, snapshotsRoot } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'
 export { directoryDigest, imageOf, type PreparedTask } from './rollouts/prepareTask'
 export { RolloutEnvironments, type RolloutEnvironmentsOptions } from './rollouts/rolloutEnvironments'
 export { boundSnapshots } from './snapshots/bound'
-export { hasSnapshot, type Manifest, type ManifestEntry, readManifest } from './snapshots/manifest'
+export { type Manifest, type ManifestEntry, readManifest } from './snapshots/manifest'
 export { type Need, needsOf, rolloutRefusals } from './tasks/requirements'
 export {
   type Agent,

@@ -9,7 +9,7 @@
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
 import { refuseAtStart } from '../../config'
-import { refuseUnfit } from '../../config/estimate/unfit'
+import { refuseUnfit } from '../../config/unfit'
 import { runsCode } from '../tools/runTools'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'

@@ -7,7 +7,7 @@
  * repeat the requests that have no answer in the log; so none of these is lost.
  */
 import { refuseAtStart } from '../../config'
-import { refuseUnfit } from '../../config/estimate/unfit'
+import { refuseUnfit } from '../../config/unfit'
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { modelOf } from './model'

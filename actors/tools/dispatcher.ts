@@ -20,10 +20,7 @@ import { toolKey } from './toolPort'
 export interface DispatcherOptions {
   /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /**
-   * Upper bounds on the waiting calls and on the bytes of their arguments; a call beyond a bound is dropped. Defaults:
-   * 65,536 calls and 256 MiB.
-   */
+  /** Bounds on waiting calls (65,536) and on bytes of their arguments (256 MiB); a call beyond a bound is dropped. */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */
@@ -82,8 +79,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // One input advances the clock by at most a quarter of a lease: the first input after the process was suspended
-      // must not drop every executor.
+      // At most a quarter of a lease passes per input: the first after a suspension must not drop every executor.
       clock: new LeaseClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,

@@ -5,7 +5,7 @@
  * Invariant: it reads no file but the model's config.json, for the estimated durations.
  */
 import { type RecipeConfig, startFaults } from '../../config'
-import { unfitFaults, unfitHint } from '../../config/estimate/unfit'
+import { unfitFaults, unfitHint } from '../../config/unfit'
 import { error, type Fault, warning } from './fault'
 
 export function scheduleFaults(config: RecipeConfig): readonly Fault[] {

@@ -10,12 +10,11 @@ import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
 import { AllowlistProxy, proxyVariables } from '../network/allowlist'
-import { hasSnapshot } from '../snapshots/manifest'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
 import { Keeper, type KeeperConfig } from './keeper'
 import { type ImageDefaults, KeptEnvironment } from './keptEnvironment'
-import { findLayer, openStore, type Store } from './store'
+import { findLayer, hasSnapshot, openStore, type Store } from './store'
 import { type Owner, processStart, removeEmpty, sweep } from './sweep'
 
 export interface DriverOptions {

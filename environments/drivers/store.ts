@@ -21,6 +21,10 @@ export interface Store {
   readonly state: string
 }
 
+/** True if the store has the snapshot's files. */
+export const hasSnapshot = (store: Pick<Store, 'root'>, digest: string): boolean =>
+  /^[0-9a-f]{64}$/.test(digest) && existsSync(join(store.root, 'layers', digest))
+
 /** Directory of the store that rollouts use. */
 export const snapshotsRoot = (): string => join(troupeHome(), 'environments')
 

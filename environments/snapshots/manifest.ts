@@ -5,10 +5,10 @@
  * Invariant: a path that two snapshots have alike is not listed, nor is the saved state of the tool `bash`. A directory
  * is listed only if it was added or removed, or if its mode changed.
  */
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ChangedFile } from '../../messages/facts'
-import type { Store } from '../drivers/store'
+import { hasSnapshot, type Store } from '../drivers/store'
 import { shellState } from '../tools/bash'
 
 export interface ManifestEntry {
@@ -21,10 +21,6 @@ export interface ManifestEntry {
 }
 
 export type Manifest = ReadonlyMap<string, ManifestEntry>
-
-/** True if the store has the snapshot's files. */
-export const hasSnapshot = (store: Pick<Store, 'root'>, digest: string): boolean =>
-  /^[0-9a-f]{64}$/.test(digest) && existsSync(join(store.root, 'layers', digest))
 
 /** Entries of a snapshot by path; undefined if the store does not have it. */
 export function readManifest(store: Pick<Store, 'root'>, digest: string): Manifest | undefined {

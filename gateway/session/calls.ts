@@ -250,8 +250,7 @@ export class Calls {
         sampling,
         seed,
       }
-      // The engine does not wait for the record: if that is lost, the retry is placed anew, under the same number and
-      // seed.
+      // The engine does not wait for the record: a retry after its loss has the same number and seed.
       const generating = pool.generate(
         { ...ask, priority: session.request.order, keep: true },
         preferred,
@@ -297,8 +296,7 @@ export class Calls {
     } catch (thrown) {
       const refusal = refusalOf(signal.aborted ? signal.reason : thrown)
       if (refusal.code === 'context_length_exceeded') session.exhausted = 'tokens'
-      // If the log cannot be written, this fact is not recorded either: the call then counts as lost, and a retry
-      // repeats it.
+      // If the log cannot be written, this fact is missing too: the call counts as lost, and a retry repeats it.
       if (refusal.code === 'log_failed') throw refusal
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
       await sessions.write([

@@ -79,10 +79,7 @@ const shortestPeriodMs = 1
 
 const soonest = (a: Event, b: Event): number => a.atMs - b.atMs || a.number - b.number
 
-/**
- * Simulates a trace from its first arrival to its last token. @throws RangeError on a trace that the engine cannot
- * hold, or an option out of range
- */
+/** Simulates a trace to its last token. @throws RangeError on a bad option, or a trace that the engine cannot hold */
 export function simulate(trace: readonly TracedTrajectory[], options: SimulationOptions) {
   const fault = traceFault(trace, options.model) ?? optionFault(trace, options)
   if (fault !== null) throw new RangeError(fault)

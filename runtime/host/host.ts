@@ -247,8 +247,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // A commit that failed does no harm: another member owns the partition, or the next tick commits. At worst a
-        // resumed run reads more records.
+        // Harmless: another member owns the partition, or the next tick commits; at worst a resume reads more records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }

@@ -6,13 +6,13 @@
  * estimate for default hardware says nothing about the machine of the run. Memory is added up only if the run starts
  * its engines, or has a plan that says where they are: the GPUs of other servers are not its to count.
  */
-import { TroupeError } from '../../runtime/errors'
-import { deviceNeeds } from '../devicePlan'
-import type { RecipeConfig } from '../schema'
-import { architectureOf } from './architecture'
-import { deadlineFaults } from './deadlineFaults'
-import { sizeFaults } from './estimate'
-import { partsOf } from './parts'
+import { TroupeError } from '../runtime/errors'
+import { deviceNeeds } from './devicePlan'
+import { architectureOf } from './estimate/architecture'
+import { deadlineFaults } from './estimate/deadlineFaults'
+import { sizeFaults } from './estimate/estimate'
+import { partsOf } from './estimate/parts'
+import type { RecipeConfig } from './schema'
 
 export interface Unfit {
   readonly code: 'config.does_not_fit' | 'config.deadline_too_short'

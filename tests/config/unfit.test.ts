@@ -1,8 +1,8 @@
 /** A run whose plan does not fit the hardware that its recipe names is refused at its start, as in the dry run. */
-import type { RecipeConfig } from '../../../config'
-import { refuseUnfit, unfitFaults } from '../../../config/estimate/unfit'
-import { recipes } from '../../../recipes'
-import { loadRecipe } from '../../../recipes/load/loadRecipe'
+import type { RecipeConfig } from '../../config'
+import { refuseUnfit, unfitFaults } from '../../config/unfit'
+import { recipes } from '../../recipes'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
 
 const of = (name: string, ...set: string[]): RecipeConfig => loadRecipe(name, set).config.value
 const why = (...set: string[]) => unfitFaults(of('rstar2-8gpu', ...set)).map(fault => fault.why)
