@@ -161,7 +161,7 @@ export function optionalParts(): readonly (readonly [name: string, there: boolea
   const where = places()
   const isDone = (name: string) => (setup(name) as { step(where: unknown): { isDone(): boolean } }).step(where).isDone()
   return [
-    ...['environments', 'kafka', 'sglang', 'vllm'].map(name => [name, isDone(name)] as const),
+    ...['environments', 'kafka', 'sglang', 'vllm', 'wandb'].map(name => [name, isDone(name)] as const),
     ['smollm2', existsSync(join(smollm2Directory, 'config.json'))],
   ]
 }

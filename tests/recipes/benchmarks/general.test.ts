@@ -504,7 +504,7 @@ describe('BFCL', () => {
     })
     expect(await judge(problems[2]!, call('price', {}))).toMatchObject({
       reward: null,
-      why: expect.stringContaining('an expected call (ground_truth) fails'),
+      why: expect.stringContaining('an expected call (ground_truth) cannot be executed'),
     })
   })
 

@@ -120,7 +120,7 @@ describe('which recorded turn answers', () => {
       ...{ tokens: ints(8, 9), text: textOf(whole), segments: [{ policyVersion: 2, start: 0, end: 2 }] },
     })
     const other = await refused(engine.generate(requestOn(ints(...prompt, 5, 66), { ...ask, resumedTokens: 2 })))
-    expect(other).toMatchObject({ code: 'engine.not_recorded', message: expect.stringMatching(/from its token 1 on/) })
+    expect(other).toMatchObject({ code: 'engine.not_recorded', message: expect.stringMatching(/from token 1 on/) })
   })
 
   test('decisions of a former owner and turns that were never completed answer nothing', async () => {
