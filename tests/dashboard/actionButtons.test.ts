@@ -73,9 +73,9 @@ inBrowser('buttons in a browser', () => {
     const now = jest.spyOn(systemEffects, 'now').mockReturnValue(lastAt + 1000)
     try {
       await open('')
-      await press('run: pause: begin no turn, draw or step', `control ${run} pause`, true)
-      await press('run: take a pause or a drain back', `control ${run} resume`)
-      await press('run: drain: end after the steps that are drawn', `control ${run} drain`, true)
+      await press('run: pause: start no turn and no step, request no rollouts', `control ${run} pause`, true)
+      await press('run: resume: cancel a pause or a drain', `control ${run} resume`)
+      await press('run: drain: end after the steps whose rollouts are requested', `control ${run} drain`, true)
       await press('run: abort: end at once', `control ${run} abort`, true)
       now.mockReturnValue(lastAt + 3_600_000)
       await page.locator('.state.cut-off').waitFor()
