@@ -17,6 +17,7 @@ import { environmentGrader } from '../../../actors/verification/environmentGrade
 import { verifier } from '../../../actors/verification/verifier'
 import { verifierKey, verifierPort } from '../../../actors/verification/verifierPort'
 import type { Renderer } from '../../../backends/renderer/renderer'
+import { environmentSettings } from '../../../config'
 import { RolloutEnvironments } from '../../../environments'
 import { printToolCall } from '../../../kernels'
 import type { GenerateTurn } from '../../../messages/commands'
@@ -119,7 +120,7 @@ afterEach(async () => {
 
 const limits = { ...requested('g', 0).limits, turns: 6, toolTimeoutMs: 20_000 }
 const taskIn = (directory: string) => {
-  const [task] = terminalTasks(directory, '', undefined)
+  const [task] = terminalTasks(directory, '', { ...environmentSettings(undefined), driver: 'local' })
   return { ...requested('g', 0).task, reward: '', environment: task!.environment }
 }
 const factsOf = async ({ journal }: Embedded) =>
