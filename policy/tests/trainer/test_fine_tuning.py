@@ -47,7 +47,7 @@ def test_files_give_every_example_and_length_that_was_written(tmp_path, per_file
 
 def test_files_of_another_digest_or_damaged_ones_are_refused(model_dir, tmp_path) -> None:
     digest = write_examples(tmp_path / "e", examples(6), 3)
-    with pytest.raises(ExampleFilesError, match="not 000000000000"):
+    with pytest.raises(ExampleFilesError, match="expected 000000000000"):
         ExampleFiles(tmp_path / "e", "0" * 64)
     file = tmp_path / "e/examples-00003.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
