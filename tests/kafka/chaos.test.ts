@@ -11,7 +11,7 @@ test('whatever dies, hangs, jumps, is full or cut off, no turn counts twice, not
   // 16 rollouts a step are judged one after the other: it cannot be over before it was hurt.
   const slowly = ['--set', `reward.file=${join(__dirname, '../support/slowParity.py')}`, '--set', 'reward.processes=1']
   const settings = ['--steps', `${steps}`, ...smallRun(300), ...slowly]
-  const times = { faultsForMs: 40_000, everyMs: 2000, endWithinMs: 240_000, diskMegabytes: 512 }
+  const times = { faultsForMs: 40_000, leastFaults: 3, everyMs: 2000, endWithinMs: 240_000, diskMegabytes: 512 }
   const result = await kafkaChaos({ run: 'chaos', seed: 1, settings, ...times })
   expect(wrongIn(result)).toEqual([])
   expect(result.audit.steps).toHaveLength(steps)

@@ -10,7 +10,7 @@ test('whatever dies, hangs, jumps or is full, no turn counts twice, nothing is l
   const steps = 4
   const slowly = ['--set', `reward.file=${join(__dirname, '../support/slowParity.py')}`, '--set', 'reward.processes=1']
   const settings = ['--steps', `${steps}`, ...smallRun(300), ...slowly]
-  const times = { faultsForMs: 25_000, everyMs: 1200, endWithinMs: 450_000, diskMegabytes: 512 }
+  const times = { faultsForMs: 25_000, leastFaults: 5, everyMs: 1200, endWithinMs: 450_000, diskMegabytes: 512 }
   const result = await lmdbChaos({ run: 'chaos', seed: 1, settings, ...times })
   expect(wrongIn(result)).toEqual([])
   expect(result.audit.steps).toHaveLength(steps)

@@ -6,7 +6,7 @@ import { modelOf } from '../../actors/run/model'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { troupe } from '../support/cli'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-chat-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

@@ -11,7 +11,7 @@ import { describeInBrowser, openBrowser } from '../support/dashboard/browser'
 import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-dashboard-'))
 const bus = `lmdb:${directory}`

@@ -10,7 +10,7 @@ import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { messagesOf, troupe } from '../support/cli'
 import { until } from '../support/until'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

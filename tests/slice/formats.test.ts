@@ -16,7 +16,7 @@ import { audit } from '../support/audit'
 import { troupe } from '../support/cli'
 import { type LogImage, logImage, notExtended } from '../support/logImage'
 
-jest.setTimeout(400_000)
+jest.setTimeout(800_000)
 
 const archives = join(__dirname, '../histories/runs')
 const run = runId('history')

@@ -6,7 +6,7 @@ import type { LearnedStep } from '../../replay/learning/learnedStep'
 import { troupe } from '../support/cli'
 import { smallRun } from '../support/smallRun'
 
-jest.setTimeout(400_000)
+jest.setTimeout(800_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-mini-batches-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

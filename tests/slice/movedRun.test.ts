@@ -17,7 +17,7 @@ import { filesBelow, flipBit, sha256 } from '../support/checkpointFiles'
 import { messagesOf, troupe } from '../support/cli'
 import { smallRun } from '../support/smallRun'
 
-jest.setTimeout(400_000)
+jest.setTimeout(800_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-moved-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

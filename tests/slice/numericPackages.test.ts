@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { messagesOf, troupe } from '../support/cli'
 import { answer, ofType, toolCall } from '../support/facts'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-numeric-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

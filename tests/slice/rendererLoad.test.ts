@@ -14,7 +14,7 @@ import { engineId, epoch, groupId, trajectoryId } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { makeTinyModel } from '../support/tinyModel'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 /** Steps of 2 ms, which a speed of 1000 makes 2 µs. */
 const flat = { overhead: 2, denseFloor: 0, densePerToken: 0, decodeBase: 0, decodePerSequence: 0, decodePerKvToken: 0 }

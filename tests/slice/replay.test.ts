@@ -17,7 +17,7 @@ import { messagesOf, troupe } from '../support/cli'
 import { changed, saveHistory } from '../support/histories'
 import { smallRun } from '../support/smallRun'
 
-jest.setTimeout(400_000)
+jest.setTimeout(800_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-replay-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

@@ -7,7 +7,7 @@ import { endAll, type Running, troupe } from '../support/cli'
 import { startMlflowServer } from '../support/mlflowServer'
 import { smallRun } from '../support/smallRun'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-trackers-'))
 const started: Running[] = []

@@ -8,7 +8,7 @@ import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 
-jest.setTimeout(240_000)
+jest.setTimeout(600_000)
 
 const small = smallRun(600)
 
@@ -96,7 +96,7 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
       const inSecondStep = ofType(before, 'turn.completed').filter(f => f.trajectory.startsWith('s0002'))
       return inSecondStep.length >= 4
     },
-    180_000,
+    400_000,
     250,
   )
   const children = descendantsOf(run.process.pid!)

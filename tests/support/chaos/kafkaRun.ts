@@ -45,7 +45,7 @@ export async function kafkaChaos(options: ChaosOptions): Promise<ChaosOutcome> {
 }
 
 async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
-  const { kafka, link, run, seed, faultsForMs, everyMs, endWithinMs, say = () => {} } = options
+  const { kafka, link, run, seed, faultsForMs, leastFaults = 0, everyMs, endWithinMs, say = () => {} } = options
   const disk = smallDisk(options.diskMegabytes)
   const names = parts.map(([name]) => name)
   const clocks = clockFaults(`${disk.directory}.clocks`, () => names)
@@ -79,7 +79,7 @@ async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
       ...clocks.faults,
       ...disk.faults,
     ]
-    const counts = await strikeFaults({ faults, seed, faultsForMs, everyMs, isOver, say })
+    const counts = await strikeFaults({ faults, seed, faultsForMs, leastFaults, everyMs, isOver, say })
     say('no more faults')
     await until(isOver, endWithinMs, 250)
     for (const name of names) {

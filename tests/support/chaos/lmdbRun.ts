@@ -24,7 +24,7 @@ import { strikeFaults } from './schedule'
 const longestStopMs = 8000
 
 export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
-  const { run, seed, settings, faultsForMs, everyMs, endWithinMs, say = () => {} } = options
+  const { run, seed, settings, faultsForMs, leastFaults = 0, everyMs, endWithinMs, say = () => {} } = options
   const disk = smallDisk(options.diskMegabytes)
   const { directory } = disk
   const bus = `lmdb:${directory}`
@@ -80,7 +80,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     const hasStarted = async () =>
       (await isOver()) || (await messagesOf(directory, run, 'runs')).some(({ type }) => type === 'run.started')
     await until(hasStarted, endWithinMs, 100)
-    const counts = new Map(await strikeFaults({ faults, seed, faultsForMs, everyMs, isOver, say }))
+    const counts = new Map(await strikeFaults({ faults, seed, faultsForMs, leastFaults, everyMs, isOver, say }))
     say('no more faults')
     await until(isOver, endWithinMs, 250).catch(thrown => {
       throw new Error(`${(thrown as Error).message}; it said: ${running!.said().slice(-2000)}`)

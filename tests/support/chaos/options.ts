@@ -6,6 +6,8 @@ export interface ChaosOptions {
   readonly settings: readonly string[]
   /** Milliseconds for which faults are injected; afterwards the run ends undisturbed. 0: no faults. */
   readonly faultsForMs: number
+  /** As in schedule.ts. */
+  readonly leastFaults?: number
   /** Mean pause between two faults, ms. */
   readonly everyMs: number
   /** Upper bound on the time from the last fault to the run's end, ms. */

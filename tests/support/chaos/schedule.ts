@@ -1,5 +1,5 @@
 /**
- * Injects faults one after the other, until the given time is over or the run has ended.
+ * Injects faults one after the other, until the given time is over and the given number is reached, or the run has ended.
  *
  * in   faults with weights, a seed, a duration, the mean pause between faults        out  how often each was injected
  * Invariant: the order of the faults follows from the seed; their times and their victims depend on the machine.
@@ -13,6 +13,8 @@ export interface ScheduleOptions {
   readonly seed: number
   /** Milliseconds for which faults are injected. */
   readonly faultsForMs: number
+  /** On a slow machine faults go on, for up to ten times as long, until there were so many. Default: 0. */
+  readonly leastFaults?: number
   /** Mean pause before each fault, in milliseconds. */
   readonly everyMs: number
   readonly isOver: () => Promise<boolean>
@@ -21,12 +23,19 @@ export interface ScheduleOptions {
 
 export type FaultCounts = ReadonlyMap<string, number>
 
+/** Longest time for which faults are injected, in times of `faultsForMs`. */
+const longest = 10
+
 export async function strikeFaults(options: ScheduleOptions): Promise<FaultCounts> {
-  const { faults, faultsForMs, everyMs, isOver, say = () => {} } = options
+  const { faults, faultsForMs, leastFaults = 0, everyMs, isOver, say = () => {} } = options
   const random = pcg32(options.seed)
   const counts = new Map<string, number>()
-  const until = performance.now() + faultsForMs
-  while (performance.now() < until) {
+  const began = performance.now()
+  const isDone = () => {
+    const struck = [...counts.values()].reduce((sum, count) => sum + count, 0)
+    return performance.now() - began >= faultsForMs * (struck < leastFaults ? longest : 1)
+  }
+  while (!isDone()) {
     await sleep(everyMs * (0.5 + random.uniform()))
     if (await isOver()) break
     const fault = chosen(faults, random.uniform())
