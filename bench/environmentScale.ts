@@ -94,7 +94,7 @@ interface Traces {
   readonly directories: number
 }
 
-/** What environments of `directory` have on this machine. Processes are those that name the directory. */
+/** Counts what environments below `directory` have on this machine; a process counts if its command line names it. */
 function traces(directory: string): Traces {
   const ofProcesses = readdirSync('/proc').filter(name => /^\d+$/.test(name) && commandOf(name).includes(directory))
   return {

@@ -8,7 +8,7 @@
  */
 import { TroupeError } from '../runtime/errors'
 import { deviceNeeds } from './devicePlan'
-import { architectureOf } from './estimate/architecture'
+import { architectureIfKnown } from './estimate/architecture'
 import { deadlineFaults } from './estimate/deadlineFaults'
 import { sizeFaults } from './estimate/estimate'
 import { partsOf } from './estimate/parts'
@@ -59,13 +59,4 @@ function isCounted(config: RecipeConfig): boolean {
   if (engine.device.startsWith('cpu') || train.device.startsWith('cpu')) return false
   if (hardware?.plan?.kind === 'colocated' && engine.kind === 'local') return false
   return hardware?.plan !== undefined || deviceNeeds(config).engines > 0
-}
-
-function architectureIfKnown(config: RecipeConfig): Readonly<Record<string, unknown>> | undefined {
-  try {
-    return architectureOf(config)
-  } catch (thrown) {
-    if (thrown instanceof TroupeError && thrown.code === 'config.no_architecture') return undefined
-    throw thrown
-  }
 }

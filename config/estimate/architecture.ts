@@ -12,10 +12,22 @@ import type { RecipeConfig } from '../schema'
  * Returns the fields of the model's transformers config. @throws TroupeError config.no_architecture if the recipe has
  * no architecture and the model's config.json cannot be read
  */
-export function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
+export function architectureOf({ model }: Pick<RecipeConfig, 'model'>): Readonly<Record<string, unknown>> {
   if (model.from === 'random') return model.config
   if (model.architecture !== undefined) return model.architecture
   return architectureIn(model.path)
+}
+
+/** As architectureOf, but undefined if the config cannot be read: then there is no estimate. */
+export function architectureIfKnown(
+  config: Pick<RecipeConfig, 'model'>,
+): Readonly<Record<string, unknown>> | undefined {
+  try {
+    return architectureOf(config)
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code === 'config.no_architecture') return undefined
+    throw thrown
+  }
 }
 
 /** Reads the transformers config in a model's directory. @throws TroupeError config.no_architecture */

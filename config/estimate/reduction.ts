@@ -8,11 +8,10 @@
  * with whole gradients and what else lies on the GPU at that time take at most nine tenths of its memory by the
  * estimate. A run records the value, so that a resume keeps it.
  */
-import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
 import { hardwareSection } from '../sections/hardware'
 import type { GradientReduction } from './activations'
-import { architectureOf } from './architecture'
+import { architectureIfKnown } from './architecture'
 import { engineMemory, trainerMemory } from './memory'
 import { trainerGib } from './perGpu'
 import { type Sizes, sizesOf } from './sizes'
@@ -47,12 +46,10 @@ export function reductionOf(sizes: Sizes): Reduction {
 export function resolvedReduction(config: RecipeConfig): Reduction {
   const { gradientReduction } = config.train
   if (gradientReduction !== 'auto') return { value: gradientReduction, origin: undefined }
-  try {
-    return reductionOf(sizesOf(config, architectureOf(config), config.hardware ?? hardwareSection.parse({})))
-  } catch (thrown) {
-    if (!(thrown instanceof TroupeError) || thrown.code !== 'config.no_architecture') throw thrown
+  const architecture = architectureIfKnown(config)
+  if (architecture === undefined)
     return { value: 'micro-batch', origin: 'auto: no estimate without the model’s config' }
-  }
+  return reductionOf(sizesOf(config, architecture, config.hardware ?? hardwareSection.parse({})))
 }
 
 /** Returns the recipe with `auto` replaced by the resolved reduction, as a run records it. */

@@ -6,11 +6,10 @@
  * Invariant: a timeout that the recipe leaves out is its floor if `margin` times the estimate is not above the floor,
  * or if the model's config cannot be read.
  */
-import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../schema'
 import { hardwareSection } from '../sections/hardware'
 import { longestTimerMs, type TimeoutName, type Timeouts, timeoutsSection } from '../sections/timeouts'
-import { architectureOf } from './architecture'
+import { architectureIfKnown } from './architecture'
 import type { Durations } from './durations'
 import { partsOf } from './parts'
 
@@ -69,12 +68,9 @@ export function explainTimeouts(
 
 /** Estimates the recipe's durations; undefined if its model's transformers config cannot be read. */
 export function durationsIfKnown(config: RecipeConfig): Durations | undefined {
-  try {
-    return partsOf(config, architectureOf(config), config.hardware ?? hardwareSection.parse({})).durations
-  } catch (thrown) {
-    if (thrown instanceof TroupeError && thrown.code === 'config.no_architecture') return undefined
-    throw thrown
-  }
+  const architecture = architectureIfKnown(config)
+  if (architecture === undefined) return undefined
+  return partsOf(config, architecture, config.hardware ?? hardwareSection.parse({})).durations
 }
 
 export function timeoutsOf(config: RecipeConfig): Timeouts {

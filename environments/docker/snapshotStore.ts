@@ -21,7 +21,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { environmentError } from '../drivers/errors'
-import type { Store } from '../drivers/store'
+import { hasSnapshot, type Store } from '../drivers/store'
 import type { Contents, Entry, Manifest } from './changes'
 import { type Engine, EngineError } from './engine'
 
@@ -134,7 +134,7 @@ export class SnapshotStore {
     })
     for (const tag of images.flatMap(({ RepoTags }) => RepoTags ?? [])) {
       const digest = tag.slice(repository.length + 1)
-      if (existsSync(join(this.store.root, 'layers', digest))) continue
+      if (hasSnapshot(this.store, digest)) continue
       rmSync(this.file(digest), { force: true })
       await this.engine.call('DELETE', `/images/${tag}`).catch((thrown: unknown) => {
         if (!(thrown instanceof EngineError) || ![404, 409].includes(thrown.status)) throw thrown
@@ -143,8 +143,7 @@ export class SnapshotStore {
   }
 
   async has(digest: string): Promise<boolean> {
-    if (!/^[0-9a-f]{64}$/.test(digest)) return false
-    if (!existsSync(this.file(digest)) || !existsSync(join(this.store.root, 'layers', digest))) return false
+    if (!hasSnapshot(this.store, digest) || !existsSync(this.file(digest))) return false
     try {
       await this.engine.call('GET', `/images/${snapshotImage(digest)}/json`)
       return true

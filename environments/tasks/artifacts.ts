@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { Environment } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
-import type { Task, TaskStep } from './task'
+import { ofStep, type Task, type TaskStep } from './task'
 
 const conventional = '/logs/artifacts'
 
@@ -23,9 +23,9 @@ interface Artifact {
 }
 
 function artifactsOf(task: Task, step: TaskStep): readonly Artifact[] {
-  const own = task.config.steps?.find(({ name }) => name === step.name)?.artifacts ?? []
+  const own = ofStep(task, step)?.artifacts ?? []
   const listed: Artifact[] = [...task.config.artifacts, ...own]
-  // Of several entries for one source the last counts; one for the usual directory replaces it.
+  // If several entries name one source, the last counts; an entry for `conventional` replaces the one below.
   return [...new Map([{ source: conventional, exclude: [] }, ...listed].map(one => [one.source, one])).values()]
 }
 

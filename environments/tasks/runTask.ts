@@ -11,7 +11,7 @@ import { environmentError } from '../drivers/errors'
 import { collectArtifacts } from './artifacts'
 import { waitUntilHealthy } from './healthcheck'
 import type { Rewards } from './reward'
-import type { ImageSource, Task, TaskStep } from './task'
+import { type ImageSource, ofStep, type Task, type TaskStep } from './task'
 import type { EnvironmentToml } from './taskToml'
 import { type AllowedVariables, resolveVariables } from './variables'
 import { mustRun, prepareLogs, verifyStep } from './verify'
@@ -24,7 +24,7 @@ export interface RunTaskOptions {
   /** Variables of this process that the task may read. */
   readonly allowed?: AllowedVariables
   /** Returns the name of the image of an image source, which it builds if needed; undefined if there is none to use. */
-  readonly imageOf: (source: ImageSource, context: string) => Promise<string | undefined>
+  readonly imageOf: (source: ImageSource) => Promise<string | undefined>
   /** Directory that gets the artifacts of the task; those of a step in a directory of its name. */
   readonly artifacts?: string
   readonly signal?: AbortSignal
@@ -48,7 +48,7 @@ const usual = { memoryMb: 2048, processes: 512, agentSeconds: 600 } as const
 export async function runTask(task: Task, options: RunTaskOptions): Promise<TaskResult> {
   const { driver, imageOf, allowed = {}, signal } = options
   const open = async (image: ImageSource, environment: EnvironmentToml) =>
-    driver.start(environmentSpec(environment, await imageOf(image, task.context), allowed), signal)
+    driver.start(environmentSpec(environment, await imageOf(image), allowed), signal)
   const environment = await open(task.image, task.config.environment)
   const steps: StepResult[] = []
   try {
@@ -100,9 +100,6 @@ export function environmentSpec(
     env: resolveVariables(environment.env, allowed),
   }
 }
-
-/** The step's entry of [[steps]]; undefined for a task without them. */
-const ofStep = (task: Task, { name }: TaskStep) => task.config.steps?.find(step => step.name === name)
 
 /** Puts the step's own files into the working directory and runs its setup.sh. */
 async function setUpStep(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {

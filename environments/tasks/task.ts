@@ -161,6 +161,9 @@ function verifierOf(config: TaskToml, step: NonNullable<TaskToml['steps']>[numbe
   }
 }
 
+/** Returns the step's entry of [[steps]]; undefined for a task without them. */
+export const ofStep = (task: Task, { name }: TaskStep) => task.config.steps?.find(step => step.name === name)
+
 function withoutUndefined<T extends object>(fields: T | undefined): Partial<T> {
   return Object.fromEntries(Object.entries(fields ?? {}).filter(([, value]) => value !== undefined)) as Partial<T>
 }

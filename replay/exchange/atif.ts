@@ -62,7 +62,9 @@ export function atifTrajectory(exported: ExportedTrajectory): AtifTrajectory {
 
 function stepsOf({ messages, turns, tokens, engineLogprobs }: ExportedTrajectory): readonly AtifStep[] {
   const steps: AtifStep[] = []
-  let turn = 0
+  // Assistant messages of the task itself, such as examples, come first and were not sampled.
+  const examples = Math.max(0, messages.filter(({ role }) => role === 'assistant').length - turns.length)
+  let answers = 0
   for (const { role, content, tool_calls: calls = [], tool_call_id: answered } of messages) {
     const step_id = steps.length + 1
     if (role === 'tool') {
@@ -76,9 +78,7 @@ function stepsOf({ messages, turns, tokens, engineLogprobs }: ExportedTrajectory
       steps.push({ step_id, source: role, message: content })
       continue
     }
-    // Assistant messages of the task itself, such as examples, were not sampled: turns are the last ones.
-    const isTurn = messages.filter(({ role }) => role === 'assistant').length - turns.length <= assistantsIn(steps)
-    const sampled = isTurn ? turns[turn++] : undefined
+    const sampled = turns[answers++ - examples]
     steps.push({
       ...{ step_id, source: 'agent', message: content },
       ...(calls.length === 0
@@ -103,8 +103,6 @@ function stepsOf({ messages, turns, tokens, engineLogprobs }: ExportedTrajectory
   }
   return steps
 }
-
-const assistantsIn = (steps: readonly AtifStep[]) => steps.filter(({ source }) => source === 'agent').length
 
 /** Arguments of a call; those that are no JSON object are kept as they were written. */
 function objectIn(text: string): Readonly<Record<string, unknown>> {

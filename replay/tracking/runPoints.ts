@@ -7,13 +7,12 @@
  * `learner` are read only as far as they reached before `trajectories` was read, so every rollout of a step is read
  * before the step's end.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, Fact, RunFinished, RunStarted } from '../../messages/facts'
-import { TroupeError } from '../../runtime/errors'
 import { progress, type StepReport } from '../learning/progress'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
+import { Patience, type PatienceOptions, troubleOf } from './patience'
 
 /** Values at a step. `key` is the same at every read of the log: a tracker stores the point of a key once. */
 export interface Point {
@@ -36,28 +35,11 @@ export interface Tracker {
   close(): Promise<void>
 }
 
-export interface TrackOptions {
+export interface TrackOptions extends PatienceOptions {
   /** false: ends at the log's present end. true: follows until `run.finished`. */
   readonly follow: boolean
-  readonly everyMs?: number
-  /** When aborted, tracking reads once more to the log's end, tries the tracker once more, and ends. */
-  readonly signal?: AbortSignal
-  /**
-   * Milliseconds of failures in a row after which tracking throws the tracker's error, if the run has finished or is
-   * not followed. While a followed run goes on, a failing tracker is tried again without limit. Default 30,000.
-   */
-  readonly patienceMs?: number
-  /**
-   * Called with the tracker's error at the first of several failures in a row, and with undefined when the tracker
-   * works again.
-   */
-  readonly onTrouble?: (error: TroupeError | undefined) => void
 }
 
-const usualEveryMs = 1000
-const usualPatienceMs = 30_000
-/** Longest time between two tries, ms. */
-const longestWaitMs = 30_000
 /** Upper bound on the points that wait for the tracker: while so many wait, the log is not read further. */
 const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
@@ -82,7 +64,7 @@ export async function trackRun(
   tracker: Tracker,
   options: TrackOptions,
 ): Promise<RunFinished | undefined> {
-  const { signal, everyMs = usualEveryMs, patienceMs = usualPatienceMs, onTrouble = () => {} } = options
+  const { signal } = options
   const started = await recorded.started()
   const { selection } = await configOf(recorded)
   const folded = progress({ positiveAbove: selection.positiveAbove, onlyEnds: true })
@@ -129,39 +111,28 @@ export async function trackRun(
 
   let waiting: readonly Point[] = []
   let hasBegun = false
-  /** Gives the tracker the waiting points. Returns the error if it is retriable. @throws any other error */
-  async function give(): Promise<TroupeError | undefined> {
-    try {
-      if (!hasBegun) await tracker.begin(started)
-      hasBegun = true
-      if (waiting.length > 0) await tracker.keep(waiting)
-      waiting = []
-      if (finished !== undefined) await tracker.end?.(finished)
-      return undefined
-    } catch (thrown) {
-      if (thrown instanceof TroupeError && thrown.retriable) return thrown
-      throw thrown
-    }
+  /** Gives the tracker the waiting points. */
+  async function give(): Promise<void> {
+    if (!hasBegun) await tracker.begin(started)
+    hasBegun = true
+    if (waiting.length > 0) await tracker.keep(waiting)
+    waiting = []
+    if (finished !== undefined) await tracker.end?.(finished)
   }
 
-  const pause = (ms: number) => sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
-  let troubleMs = 0
-  for (let waitMs = everyMs; ; ) {
+  const patience = new Patience(options)
+  for (;;) {
     const isLast = signal?.aborted === true
     if (waiting.length < mostWaiting) waiting = [...waiting, ...(await read())]
-    const trouble = await give()
+    const trouble = await troubleOf(give)
     const isOver = isLast || !options.follow || finished !== undefined
-    if (trouble === undefined) {
-      if (troubleMs > 0) onTrouble(undefined)
-      ;[troubleMs, waitMs] = [0, everyMs]
-      if (isOver) return finished
-    } else {
-      if (isLast || (isOver && troubleMs >= patienceMs)) throw trouble
-      if (troubleMs === 0) onTrouble(trouble)
-      troubleMs += waitMs
+    if (trouble !== undefined) {
+      await patience.failed(trouble, { isLast, isOver })
+      continue
     }
-    await pause(waitMs)
-    if (trouble !== undefined) waitMs = Math.min(waitMs * 2, longestWaitMs)
+    patience.worked()
+    if (isOver) return finished
+    await patience.pause(patience.everyMs)
   }
 }
 

@@ -1,4 +1,4 @@
-/** What a client may ask for beyond messages: sampling, instructions, an answer whose engine was lost at its last token. */
+/** Requests beyond messages: sampling, instructions, references to earlier items; and an engine that is lost at the last token. */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,6 +1,6 @@
 /**
- * What code may try against the container and the machine around its call: kernel interfaces, devices, families of sockets, the
- * container's secrets and volumes, and the ways out that runtimes of containers have had. Data for attacks.test.ts, like attacks.ts.
+ * Attacks on the container and the machine around a call: on kernel interfaces, devices, socket families, the container's
+ * secrets and volumes, and by escapes that container runtimes once allowed. Data for attacks.test.ts, like attacks.ts.
  *
  * Several paths are there only in a container (tests/containers/attacks.test.ts puts them there, readable to the user of the sandbox).
  */

@@ -101,7 +101,7 @@ interface Bind {
   readonly target: string
 }
 
-/** What is mounted, read-only. The made files are what a container has and code must not see. */
+/** Lists the read-only mounts of the container, among them files, made here, that code must not see. */
 function madeFiles(directory: string): readonly Bind[] {
   const made = (file: string, text: string) => {
     const source = join(directory, file)

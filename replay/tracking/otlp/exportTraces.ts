@@ -6,12 +6,11 @@
  * Invariants: the log is read on only after the receiver has accepted the waiting spans, so memory is bounded while a
  * receiver is down. Ids are the same at each export, so a repeated call sends the same spans again.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../../messages/facts'
-import { TroupeError } from '../../../runtime/errors'
 import type { RecordedRun } from '../../log/recordedRun'
 import { refusal, trackerRequest } from '../http'
+import { Patience, troubleOf } from '../patience'
 import type { TrackOptions } from '../runPoints'
 import { traceRequest } from './request'
 import { type Span, spansOf } from './spans'
@@ -19,9 +18,6 @@ import { type Span, spansOf } from './spans'
 const spansPerRequest = 256
 /** Bytes of attributes after which a request is sent, since receivers bound a request (often at 4 MiB). */
 const charactersPerRequest = 1 << 20
-const usualEveryMs = 1000
-const usualPatienceMs = 30_000
-const longestWaitMs = 30_000
 
 export interface ExportOptions extends TrackOptions {
   /** Base address of the receiver; `/v1/traces` is added unless it is there. */
@@ -43,7 +39,6 @@ export interface Exported {
  */
 export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
   const { follow, signal, url, content, deadlineMs, env = process.env } = options
-  const { everyMs = usualEveryMs, patienceMs = usualPatienceMs, onTrouble = () => {} } = options
   const base = url.replace(/\/+$/, '')
   const target = base.endsWith('/v1/traces') ? base : `${base}/v1/traces`
   const headers = { 'content-type': 'application/x-protobuf', ...headersOf(env.OTEL_EXPORTER_OTLP_HEADERS ?? '') }
@@ -52,7 +47,7 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
   const version = started.versions.troupe ?? ''
   const resource = { 'service.name': 'troupe', 'service.version': version, 'troupe.run': recorded.run }
   const counts = fence()
-  const pause = (ms: number) => sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  const patience = new Patience(options)
   let [trajectories, runs]: [number[], number[]] = [[], []]
   let finished: RunFinished | undefined
   let waiting: Span[] = []
@@ -62,37 +57,22 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
   async function send(): Promise<void> {
     if (waiting.length === 0) return
     const body = new Uint8Array(traceRequest(waiting, resource, version))
-    for (let [waitMs, troubleMs] = [everyMs, 0]; ; ) {
-      const trouble = await post(body)
-      if (trouble === undefined) {
-        if (troubleMs > 0) onTrouble(undefined)
-        break
-      }
-      if (signal?.aborted || ((!follow || finished !== undefined) && troubleMs >= patienceMs)) throw trouble
-      if (troubleMs === 0) onTrouble(trouble)
-      troubleMs += waitMs
-      await pause(waitMs)
-      waitMs = Math.min(waitMs * 2, longestWaitMs)
+    for (;;) {
+      const trouble = await troubleOf(() => post(body))
+      if (trouble === undefined) break
+      const isLast = signal?.aborted === true
+      await patience.failed(trouble, { isLast, isOver: !follow || finished !== undefined })
     }
+    patience.worked()
     sent += waiting.length
     ;[waiting, waitingCharacters] = [[], 0]
   }
 
-  /** Returns an error after which the same request may succeed later. @throws any other */
-  async function post(body: Uint8Array<ArrayBuffer>): Promise<TroupeError | undefined> {
-    try {
-      const answer = await trackerRequest(target, base, headers, body, deadlineMs)
-      if (answer.status < 200 || answer.status >= 300)
-        throw refusal(
-          base,
-          answer,
-          'give the address of an OTLP receiver over HTTP, and its keys in OTEL_EXPORTER_OTLP_HEADERS',
-        )
-      return undefined
-    } catch (thrown) {
-      if (thrown instanceof TroupeError && thrown.retriable) return thrown
-      throw thrown
-    }
+  async function post(body: Uint8Array<ArrayBuffer>): Promise<void> {
+    const answer = await trackerRequest(target, base, headers, body, deadlineMs)
+    if (answer.status >= 200 && answer.status < 300) return
+    const hint = 'give the address of an OTLP receiver over HTTP, and its keys in OTEL_EXPORTER_OTLP_HEADERS'
+    throw refusal(base, answer, hint)
   }
 
   for (;;) {
@@ -124,7 +104,7 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
     trajectories = ofTrajectories.map(({ offset }) => offset)
     await send()
     if (isLast || finished !== undefined) return { spans: sent, finished }
-    await pause(everyMs)
+    await patience.pause(patience.everyMs)
   }
 }
 

@@ -23,7 +23,7 @@ from verifiers import v1 as vf
 
 # One of so many tasks is held out for the evaluation, since a taskset has no split of its own.
 HELD_OUT_EVERY = 5
-# What a task may bring, and the class attribute that says so.
+# Parts of a task that are refused, each with the attribute of the task's class that says that it has one.
 _BRINGS = {"tools": "tools", "a simulated user": "user", "a container": "NEEDS_CONTAINER"}
 
 

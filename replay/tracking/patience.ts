@@ -1,0 +1,77 @@
+/**
+ * Waits after failures of a tracker or a receiver, longer each time, and gives up after a while.
+ *
+ * in   failures after which the same work may succeed later; successes
+ * out  pauses that double from `everyMs` to 30 s; the error, thrown once patience is over
+ * Invariant: while the run is not over (`isOver`), patience never ends.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { TroupeError } from '../../runtime/errors'
+
+export interface PatienceOptions {
+  /** Milliseconds between two looks at the log, and to the second try after a failure. Default 1000. */
+  readonly everyMs?: number
+  /** When aborted, tracking reads once more to the log's end, tries the tracker once more, and ends. */
+  readonly signal?: AbortSignal
+  /**
+   * Milliseconds of failures in a row after which tracking throws the tracker's error, if the run has finished or is
+   * not followed. While a followed run goes on, a failing tracker is tried again without limit. Default 30,000.
+   */
+  readonly patienceMs?: number
+  /**
+   * Called with the tracker's error at the first of several failures in a row, and with undefined when the tracker
+   * works again.
+   */
+  readonly onTrouble?: (error: TroupeError | undefined) => void
+}
+
+const usualEveryMs = 1000
+const usualPatienceMs = 30_000
+/** Longest time between two tries, ms. */
+const longestWaitMs = 30_000
+
+export class Patience {
+  readonly everyMs: number
+  readonly #patienceMs: number
+  #troubleMs = 0
+  #waitMs: number
+
+  constructor(private readonly options: PatienceOptions) {
+    const { everyMs = usualEveryMs, patienceMs = usualPatienceMs } = options
+    this.everyMs = this.#waitMs = everyMs
+    this.#patienceMs = patienceMs
+  }
+
+  /** Waits; a signal that is aborted ends the wait. */
+  async pause(ms: number): Promise<void> {
+    const { signal } = this.options
+    await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+  }
+
+  /** Call it when the work succeeded: the next failure is the first of several again. */
+  worked(): void {
+    if (this.#troubleMs > 0) this.options.onTrouble?.(undefined)
+    this.#troubleMs = 0
+    this.#waitMs = this.everyMs
+  }
+
+  /** Waits until the next try. @throws `trouble` if this was the last try, or patience with a run that is over ends */
+  async failed(trouble: TroupeError, { isLast, isOver }: { isLast: boolean; isOver: boolean }): Promise<void> {
+    if (isLast || (isOver && this.#troubleMs >= this.#patienceMs)) throw trouble
+    if (this.#troubleMs === 0) this.options.onTrouble?.(trouble)
+    this.#troubleMs += this.#waitMs
+    await this.pause(this.#waitMs)
+    this.#waitMs = Math.min(this.#waitMs * 2, longestWaitMs)
+  }
+}
+
+/** Does the work; returns an error after which the same work may succeed later. @throws any other error */
+export async function troubleOf(work: () => Promise<void>): Promise<TroupeError | undefined> {
+  try {
+    await work()
+    return undefined
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.retriable) return thrown
+    throw thrown
+  }
+}
