@@ -73,7 +73,7 @@ export async function bench(): Promise<BenchReport> {
 
 async function answers(one: Environment): Promise<void> {
   const { status } = await one.exec({ command: ['true'], timeoutMs: 120_000 })
-  if (status !== 'ok') throw new Error(`'true' ended with ${status}`)
+  if (status !== 'ok') throw new Error(`the command \`true\` ended with ${status} in an environment, expected ok`)
 }
 
 async function inLanes<T>(count: number, work: (n: number) => Promise<T>): Promise<readonly T[]> {

@@ -85,7 +85,7 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
 
 const runTrue = async (one: Environment) => {
   const { status } = await one.exec({ command: ['true'], timeoutMs: 60_000 })
-  if (status !== 'ok') throw new Error(`'true' ended with ${status}`)
+  if (status !== 'ok') throw new Error(`the command \`true\` ended with ${status} in an environment, expected ok`)
 }
 
 async function timedStarts(driver: EnvironmentDriver): Promise<readonly number[]> {
@@ -111,7 +111,7 @@ async function timedWork(driver: EnvironmentDriver): Promise<Omit<Figures, 'star
   const fill = async (megabytes: number) => {
     const command = `head -c ${megabytes * 1_000_000} /dev/urandom > /app/file`
     const { status } = await one.exec({ command, timeoutMs: 60_000 })
-    if (status !== 'ok') throw new Error(`writing ${megabytes} MB ended with ${status}`)
+    if (status !== 'ok') throw new Error(`the command that writes ${megabytes} MB ended with ${status}, expected ok`)
   }
   for (let n = 0; n < snapshots.small; n++) {
     await fill(1)

@@ -1,7 +1,8 @@
 /**
  * `troupe execute --join NAME`: an executor of a judge (`troupe judge --bus`), on this host or another one.
  *
- * in   submissions that the judge's front puts on the bus      out  on stderr: when it is ready, and how it ended
+ * in   submissions that the judge's front (the process with the HTTP API) puts on the bus
+ * out  on stderr: when the executor is ready, and how it ended
  * Invariant: after the first signal it accepts no more calls and gives the running calls `--drain-ms` to end. If the
  * judge refuses the executor, the command fails with an error that says what differs.
  */

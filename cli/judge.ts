@@ -1,6 +1,6 @@
 /**
- * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is a front:
- * executors that `troupe execute` joined on any host run the submissions.
+ * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is
+ * the judge's front, which runs nothing itself: executors that `troupe execute` joined on any host run the submissions.
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;

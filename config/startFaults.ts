@@ -12,13 +12,13 @@ import { lossDefaults } from './sections/train'
 
 type Fault = readonly [field: string, why: string]
 
-/** Throws if the ranks of several hosts do not know where to meet. @throws TroupeError config.invalid */
+/** Throws if `train.nodes` is above 1 without `train.rendezvous`. @throws TroupeError config.invalid */
 export function refuseWithoutRendezvous({ name, train: { nodes, rendezvous } }: RecipeConfig): void {
   if (nodes === 1 || rendezvous !== undefined) return
   throw new TroupeError('config.invalid', {
     boundary: 'config',
     retriable: false,
-    message: `recipe ${name}: train.rendezvous: missing, with train.nodes ${nodes}: the ranks of ${nodes} hosts do not know where to meet`,
+    message: `recipe ${name}: train.rendezvous: missing, with train.nodes ${nodes}: the trainer's ranks on ${nodes} hosts have no address at which to meet`,
     hint: "give an address of the learner's host: --set train.rendezvous=HOST:29400",
   })
 }

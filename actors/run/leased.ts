@@ -14,7 +14,7 @@ interface Sleeper {
   sleep?(): Promise<void>
   /** Takes the GPU memory back. An engine also loads the weights of `update`, if that is given. */
   wake?(update?: never): Promise<void>
-  /** Loads new weights; only an engine has it. */
+  /** Loads new weights. Engines have this method, the trainer does not. */
   updateWeights?(update: never): Promise<void>
 }
 

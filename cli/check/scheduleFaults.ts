@@ -23,7 +23,7 @@ export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
       error(
         'config.no_rendezvous',
         'train.rendezvous',
-        `missing, with train.nodes ${train.nodes}: the ranks of ${name} do not know where to meet`,
+        `missing, with train.nodes ${train.nodes}: the trainer's ranks on ${train.nodes} hosts have no address at which to meet`,
         "give an address of the learner's host: --set train.rendezvous=HOST:29400",
       ),
     )
@@ -63,8 +63,8 @@ function stepFaults({ train, stages, evaluation, limits }: RecipeConfig): readon
     faults.push(
       warning(
         'train.warmupSteps',
-        `${train.warmupSteps} steps of warm-up are not over after the run's ${steps}: the learning rate never reaches ${train.learningRate}`,
-        'lower it below train.steps',
+        `the warm-up of ${train.warmupSteps} steps is not over when the run ends after ${steps} steps: the learning rate never reaches ${train.learningRate}`,
+        'set it below train.steps',
       ),
     )
   if (evaluation.every >= steps)

@@ -3,8 +3,9 @@
  * through the whole system and without a GPU, and estimates the real run.
  *
  * in   a recipe
- * out  the reduced fields, the step, the estimates. Exit code 0 if the reduced run ended well, with its step unless the
- *      recipe has no steps, and by the estimate the recipe fits its hardware and deadlines (not asked of a tiny model)
+ * out  the reduced fields, the step, the estimates. Exit code 0 if the reduced run ended with outcome `done` and made
+ *      its step (a recipe with train.steps 0 has none), and the estimate finds that the recipe fits its hardware and
+ *      deadlines (not asked of a model below 100e6 parameters in a recipe without a `hardware` section)
  * Invariant: trainer, renderer, sandbox, verifier, scheduler and bus are those of a run; the engine is the local one. A
  * dry run that is not killed removes its files and ends its processes.
  */

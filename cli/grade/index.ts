@@ -49,7 +49,10 @@ export function registerGrade(program: Command): void {
           'as-given: the last box in the last answer tag; without a tag in the whole text, without a box all of it',
         ),
     )
-    .option('--second', 'check each verdict by arithmetic as well; a line where the two differ may have a wrong truth')
+    .option(
+      '--second',
+      'grade each answer by arithmetic alone as well; where the two verdicts differ, the truth itself may be wrong',
+    )
     .option('--literal', 'if the truth is an integer, accept only a number in digits, no expression of that value')
     .option('--lanes <n>', 'number of answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)

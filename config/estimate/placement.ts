@@ -14,9 +14,9 @@ export interface EstimatedPlacement {
   readonly kind: 'split' | 'colocated' | 'shared'
   readonly hosts: number
   readonly engines: number
-  /** GPUs that hold one engine. */
+  /** Number of GPUs on which one engine is spread. */
   readonly width: number
-  /** GPUs that hold a rank of the trainer: one for each. */
+  /** Number of the trainer's ranks; each is on a GPU of its own. */
   readonly ranks: number
 }
 

@@ -1,4 +1,8 @@
-/** The recipe's engines: Troupe's own processes, servers given by URL, or servers that the run starts itself. */
+/**
+ * The recipe's engines, and the scheduler's policy. Engines are local (Troupe's own processes), inference servers
+ * (given by URL, or started by the run), recorded (they repeat the turns of an earlier run), or simulated (they answer
+ * with meaningless tokens, after the time that a model of an engine computes).
+ */
 import { z } from 'zod'
 import { secretSchema } from '../../runtime/secret'
 import { launchFlagFault } from '../launchFlags'

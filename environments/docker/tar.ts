@@ -42,7 +42,8 @@ export async function* readTar(stream: Readable, onContent?: (part: Buffer) => v
     const type = String.fromCharCode(head[156] as number)
     const size = Number(extended.size ?? numberIn(head, 124, 12))
     if (type === 'x' || type === 'L' || type === 'K') {
-      if (size > mostHeader) throw new Error(`a header of ${size} bytes in a tar stream`)
+      if (size > mostHeader)
+        throw new Error(`an extended header of ${size} bytes in a tar stream, expected at most ${mostHeader}`)
       const body = (await source.exactly(padded(size)))?.subarray(0, size)
       if (body === undefined) throw new Error('a tar stream ended early')
       if (type === 'x') extended = { ...extended, ...records(body) }

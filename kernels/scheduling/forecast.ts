@@ -96,8 +96,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns, for each horizon, the own tokens that a trajectory about to start is expected to hold once it has grown by
-   * that horizon. Engines with equal `ownOffset` give equal results.
+   * Returns, for each horizon, the expected KV tokens of a trajectory that is about to start, once it has grown by that
+   * horizon, without the prompt that it shares with its group. Engines with equal `ownOffset` give equal results.
    */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)

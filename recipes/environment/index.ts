@@ -2,8 +2,8 @@
  * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
  * The packages (troupe setup environments) make the instances once, when the process starts or resumes the run, and
- * judge the answers. Troupe itself runs the turns and tools. A YAML file that extends this recipe needs a model and
- * families.
+ * judge the answers. Troupe itself runs the turns and tools. By default SmolLM2-135M-Instruct learns the data set
+ * `chain_sum`; a YAML file that extends this recipe sets another model (`model`) or other data sets (`data.families`).
  * Invariant: the same seed and package version give the same instances, so that a resumed run continues with the same
  * tasks.
  */

@@ -3,8 +3,8 @@
  * cores.
  *
  * in   the user's file of rows `{"question": …, "answer": …}`, each answer ending in `#### N`        out  a recipe
- * A cold start on a few hundred demonstrations from the calculator notes comes first; then GRPO-RoC, which trains on 8
- * of the 16 rollouts of a problem.
+ * First comes a cold start on 256 demonstrations, which are made from the calculator notes in GSM8K's answers
+ * (`<<48/2=24>>`); then GRPO-RoC, which trains on 8 of the 16 rollouts of a problem.
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'

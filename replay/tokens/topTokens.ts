@@ -28,13 +28,16 @@ export interface SampledToken {
 interface TokenRow {
   readonly token: number
   /**
-   * Number of times that the token is among the top of its trajectory; `sampled`: number of times that it was sampled.
+   * Number of the token's occurrences that are top tokens: among the highest values of their trajectory (`topOf`).
+   * `sampled`: number of all its occurrences.
    */
   readonly top: number
   readonly sampled: number
-  /** Mean value of the token's occurrences among the top, nats. */
+  /** Mean value of the occurrences that are top tokens, nats. */
   readonly meanValue: number
-  /** Number of top occurrences among the first `afterToolTokens` tokens after a tool response. */
+  /**
+   * Number of the occurrences counted in `top` that are among the first `afterToolTokens` tokens after a tool response.
+   */
   readonly afterTool: number
 }
 
@@ -44,13 +47,13 @@ export interface TopTable {
   readonly top: number
   /**
    * `afterTool`: number of sampled tokens among the first `afterToolTokens` of a turn after a tool response.
-   * `topAfterTool`: how many of these are among the top.
+   * `topAfterTool`: how many of these are top tokens of their trajectory.
    */
   readonly afterTool: number
   readonly topAfterTool: number
   readonly meanValue: number
   readonly meanTopValue: number
-  /** One row for each token that is among the top at least once, the most frequent there first. */
+  /** One row for each token with `top` above 0, the largest `top` first. */
   readonly rows: readonly TokenRow[]
 }
 

@@ -241,7 +241,7 @@ def pause(code, shim, request):
 
 
 def ignoring_errors(step):
-    """Repeats a step until it returns: signal handlers of the code may raise during it."""
+    """Repeats a step until it returns: a signal handler that the user's program installed may raise during it."""
     while True:
         try:
             return step()

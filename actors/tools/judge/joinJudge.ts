@@ -1,5 +1,6 @@
 /**
- * Both ends of a judge over a bus: opens the front of a judge, and joins an executor to one.
+ * Both ends of a judge over a bus: opens the front of a judge (the process with the HTTP API), and joins an executor to
+ * a judge.
  *
  * in   an open bus, the judge's name      out  a sandbox for `openJudge`; an executor that leaves
  * Invariant: a judge keeps no facts about its calls, and its commands are dropped after RETENTION_MS. Records hold

@@ -52,7 +52,7 @@ export interface ServerEngineOptions<Expectation extends ServerExpectation = Ser
   readonly stallMs?: number
   /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */
   readonly firstTokenMs?: number
-  /** Upper bound on the server's load of new weights or adapters, in milliseconds. Default: 600 s. */
+  /** Deadline in milliseconds for the server to load new weights or adapters. Default: 600 s. */
   readonly weightUpdateMs?: number
   readonly health?: ServerHealthOptions
   readonly fx?: Effects

@@ -16,7 +16,10 @@ import type { SglangTraits } from './traits'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
 
 export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {
-  /** True if a pause ends running requests, so that all tokens of a leg are of the same weights. */
+  /**
+   * True if a pause ends running requests, so that the same weights sample all tokens of a leg. A leg is one of the
+   * requests that generate a turn: after a pause the next leg continues the turn.
+   */
   readonly endsLegs: boolean
   /** Returns the policy version of the current weights. */
   version(): PolicyVersion

@@ -1,7 +1,8 @@
-"""Enters the namespaces and the root of a zygote, as zygote.py does, then becomes isolatedFloor.
+"""Starts the benchmark program isolatedFloor (isolatedFloor.c) where a zygote would run: enters the zygote's namespaces
+and root, as zygote.py does, then replaces itself with the program (execve).
 
-argv: the settings as JSON: core, seconds, floor (path of the compiled program), small_kib, huge_kib, mappings, and what
-sandbox/zygote/confine.py needs (base, readable, uid).
+argv: the settings as JSON: core (CPU to run on); floor (path of the compiled program); seconds, small_kib, huge_kib and
+mappings, the program's arguments; and what sandbox/zygote/confine.py needs (base, readable, uid).
 """
 
 import json

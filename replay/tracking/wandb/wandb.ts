@@ -51,7 +51,10 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
     return { child, lines: createInterface({ input: child.stdout }), exited }
   }
 
-  /** Sends a request and waits for its answer. @throws TroupeError tracker.unreachable, tracker.refused */
+  /**
+   * Sends a request to the Python process and waits for the answer. Kills the process if it answers with an error, not
+   * within `deadlineMs`, or has ended. @throws TroupeError tracker.unreachable, tracker.refused
+   */
   async function ask(request: Readonly<Record<string, unknown>>): Promise<void> {
     const { child, lines, exited } = running!
     const answered = once(lines, 'line').then(([line]) => JSON.parse(line) as { error?: string; refused?: boolean })

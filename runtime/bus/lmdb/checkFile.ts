@@ -76,7 +76,10 @@ function stateOf(path: string): string | undefined {
 const placeOf = (path: string): string =>
   join(troupeHome(), 'logs', createHash('sha256').update(realpathSync(path)).digest('hex').slice(0, 32))
 
-/** Runs `act`; undefined if it throws. A state that cannot be read or written costs a whole check and is no error. */
+/**
+ * Returns the result of `act`; undefined if it throws. A file's state that cannot be stored or read again is no error:
+ * its only cost is that the file is checked whole.
+ */
 function attempt<T>(act: () => T): T | undefined {
   try {
     return act()
