@@ -36,8 +36,9 @@ export class OpenedRun {
   newest: Newest = { at: 0, place: '', records: 0 }
   /** Rewards above this are positive: the recipe's `selection.positiveAbove`, or 0 if the recipe cannot be read. */
   positiveAbove = 0
-  #refreshedAt = Number.NEGATIVE_INFINITY
-  #running: Promise<void> | undefined
+  #beganAt = Number.NEGATIVE_INFINITY
+  #reading: Promise<void> | undefined
+  #isReading = false
 
   private constructor(
     readonly recorded: RecordedRun,
@@ -65,20 +66,30 @@ export class OpenedRun {
     return opened
   }
 
-  /** Reads what is new, unless that was done within the last 400 ms. Calls that overlap share one read. */
-  refresh(): Promise<void> {
-    if (this.#running !== undefined) return this.#running
-    if (systemEffects.elapsed() - this.#refreshedAt < refreshMs) return Promise.resolve()
-    this.#running = this.#refresh().finally(() => {
-      this.#running = undefined
-      this.#refreshedAt = systemEffects.elapsed()
-    })
-    return this.#running
+  /**
+   * Reads what is new, unless a read is under way or began within the last 400 ms. Calls that overlap share one read.
+   * `notBefore`: a time of `elapsed`; a read that began before it does not do.
+   */
+  async refresh(notBefore?: number): Promise<void> {
+    const isDone = () =>
+      notBefore === undefined
+        ? this.#isReading || systemEffects.elapsed() - this.#beganAt < refreshMs
+        : this.#beganAt >= notBefore
+    if (!isDone()) await this.#reading?.catch(() => {}) // whoever began it gets its error
+    if (!isDone()) {
+      this.#beganAt = systemEffects.elapsed()
+      this.#isReading = true
+      this.#reading = this.#refresh().finally(() => {
+        this.#isReading = false
+      })
+    }
+    return this.#reading
   }
 
+  /** The index is read after the facts about the run, so that a run that is shown as finished is shown whole. */
   async #refresh(): Promise<void> {
-    await this.index.refresh()
     await this.facts.refresh(this.recorded)
+    await this.index.refresh()
     this.newest = await this.#newest()
   }
 

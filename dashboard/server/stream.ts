@@ -3,8 +3,8 @@
  *
  * in   an opened run, the cursor to continue from        out  events; each one's id is the cursor after it
  * Invariant: facts between two ids are exactly those of the event in between, so a reader that reconnects with the last
- * id it saw misses none and gets none twice. A reader that does not read stops the polling (backpressure), not the
- * server.
+ * id it saw misses none and gets none twice. An answer to a question that is asked after a fact came includes that fact.
+ * A reader that does not read stops the polling (backpressure), not the server.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -39,6 +39,9 @@ export async function streamFacts(
   await send(`retry: 1000\nid: ${cursorOf(places)}\nevent: open\ndata: {}\n\n`)
   while (!signal.aborted) {
     const { facts, next } = await newFacts(run, places)
+    const readAt = systemEffects.elapsed()
+    // A page asks for its views again once facts have come: the answers have to show them.
+    if (facts.length > 0) await run.refresh(readAt)
     if (facts.length > 0) await send(`id: ${cursorOf(next)}\nevent: facts\ndata: ${JSON.stringify(facts)}\n\n`)
     else if (systemEffects.elapsed() - sentAt > heartbeatMs) await send(': alive\n\n')
     places = [...next]

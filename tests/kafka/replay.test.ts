@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
-import type { Overview, RunLine } from '../../dashboard/api'
+import type { Overview, Paged, RunLine, TrajectoryLine } from '../../dashboard/api'
 import { openDashboard } from '../../dashboard/server/openDashboard'
 import { runId } from '../../messages/ids'
 import type { Verification } from '../../replay/verify/verification'
@@ -13,8 +13,10 @@ import { memoryBlobs, openFileBlobs } from '../../runtime/bus/blobs'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
 import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
+import { firstPart, rest } from '../dashboard/grownHistory'
 import { troupe } from '../support/cli'
-import { quickstartHistory, writeHistory } from '../support/histories'
+import { streamed } from '../support/dashboard/streamed'
+import { quickstartHistory, recordsOf, saveHistory, writeHistory } from '../support/histories'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'
 
@@ -152,32 +154,85 @@ test('a large run on Kafka is listed by its index, which takes in what came sinc
   expect(anew.stdout.trim().split('\n')).toHaveLength(1760)
 })
 
-test('the dashboard lists the runs of a Kafka bus, opens one, and follows a fact that is written meanwhile', async () => {
+/** What a page asks of a run, by path; every list is asked for page by page. */
+async function answersOf(url: string, run: string): Promise<Readonly<Record<string, unknown>>> {
+  const answers: Record<string, unknown> = {}
+  const ask = async <T>(path: string): Promise<T> => {
+    const response = await fetch(`${url}api/runs/${run}${path}`)
+    answers[path] = await response.json()
+    expect([path, response.status]).toEqual([path, 200])
+    return answers[path] as T
+  }
+  const { trajectories } = await ask<Overview>('')
+  const seen: string[] = []
+  for (let offset = 0; offset < trajectories; offset += 40) {
+    const { rows } = await ask<Paged<TrajectoryLine>>(`/trajectories?offset=${offset}&limit=40`)
+    seen.push(...rows.map(one => one.trajectory))
+  }
+  expect(new Set(seen).size).toBe(trajectories)
+  for (const path of ['/trajectories?selection=kept&sort=reward', '/groups', '/groups/s0001.0000', '/lanes?step=2'])
+    await ask(path)
+  for (const path of ['', '/tokens?limit=4000', '/events']) await ask(`/trajectories/s0001.0000/3${path}`)
+  for (const path of ['/why', '/why?id=s0002.0001', '/log/trajectories/0?offset=300&limit=100', '/cluster'])
+    await ask(path)
+  return answers
+}
+
+test('the dashboard answers every question about a finished run on Kafka as about the same run on lmdb', async () => {
+  const beside = join(directory, 'beside')
+  await saveHistory(beside, { ...history, run: runId('z-older') })
+  const answers = []
+  for (const bus of [kafka.address, `lmdb:${beside}`]) {
+    const dashboard = await openDashboard({ bus, host: '127.0.0.1', port: 0 })
+    const found = await answersOf(dashboard.url, 'z-older')
+    await dashboard.close()
+    // A record has the time at which it was appended, and a command names its bus.
+    const isOfBus = (name: string) => ['lastAt', 'lastPlace'].includes(name)
+    answers.push(JSON.parse(JSON.stringify(found, (name, value) => (isOfBus(name) ? 0 : value)).replaceAll(bus, 'BUS')))
+  }
+  expect(answers[0]).toEqual(answers[1])
+  expect(answers[0]['']).toMatchObject({ state: 'done', trajectories: 88, faults: [] })
+})
+
+test('a run that is live on Kafka is followed to its end by several pages, also over cut connections: each fact once', async () => {
+  const run = runId('grown')
+  const bus = await openKafkaBus(kafka.address)
   const dashboard = await openDashboard({ bus: kafka.address, directory, host: '127.0.0.1', port: 0 })
-  const runs = `${dashboard.url}api/runs`
+  const overview = async () => (await (await fetch(`${dashboard.url}api/runs/${run}`)).json()) as Overview
   try {
-    const lines = (await (await fetch(runs)).json()) as readonly RunLine[]
-    expect(lines.map(one => one.run)).toEqual(expect.arrayContaining(['z-older', history.run]))
-    const overview = (await (await fetch(`${runs}/${history.run}`)).json()) as Overview
-    expect(overview).toMatchObject({ run: history.run, recipe: 'quickstart', faults: [] })
-    expect(overview.command).toContain(`--bus ${kafka.address}`)
-    const ending = new AbortController()
-    const stream = await fetch(`${runs}/${history.run}/stream?from=${overview.cursor}`, { signal: ending.signal })
-    const bus = await openKafkaBus(kafka.address)
-    const alarm = { type: 'alarm.raised', at: 1, alarm: 'written-meanwhile', message: 'm' } as const
-    await openJournal(bus, memoryBlobs(), runId(history.run)).append([alarm])
-    await bus.close()
-    let read = ''
-    for await (const chunk of stream.body as unknown as AsyncIterable<Uint8Array>) {
-      read += Buffer.from(chunk).toString()
-      if (read.includes('written-meanwhile')) break
+    await writeHistory(bus, { ...firstPart, run })
+    const lines = (await (await fetch(`${dashboard.url}api/runs`)).json()) as readonly RunLine[]
+    expect(lines).toEqual(
+      expect.arrayContaining([expect.objectContaining({ run, state: 'live', recipe: 'quickstart' })]),
+    )
+    const before = await overview()
+    expect(before.command).toContain(`--bus ${kafka.address}`)
+    const isStreamed = ({ topic }: { readonly topic: string }) => ['runs', 'learner', 'trajectories'].includes(topic)
+    const wanted = rest.records.filter(isStreamed).length
+    const follow = async (cuts: boolean) => {
+      const places: string[] = []
+      let id = before.cursor
+      while (places.length < wanted) {
+        const piece = await streamed(dashboard.url, run, id, cuts ? 1 : wanted - places.length)
+        places.push(...piece.facts.map(fact => fact.place))
+        id = piece.id
+      }
+      return { places, id }
     }
-    ending.abort()
-    expect(read).toContain('written-meanwhile')
-    const then = (await (await fetch(`${runs}/${history.run}`)).json()) as Overview
-    expect(then.alarms.map(one => one.alarm)).toContain('written-meanwhile')
+    const readers = [follow(false), follow(true), follow(true)]
+    const appended = recordsOf({ ...rest, run })
+    for (let at = 0; at < appended.length; at += 20) await bus.append(appended.slice(at, at + 20))
+    const followed = await Promise.all(readers)
+    await until(async () => (await overview()).state === 'done')
+    const after = await overview()
+    for (const { places, id } of followed) {
+      expect(new Set(places).size).toBe(wanted)
+      expect([places.length, id]).toEqual([wanted, after.cursor])
+    }
+    expect(after).toMatchObject({ trajectories: 88, running: 0, faults: [] })
   } finally {
     await dashboard.close()
+    await bus.close()
   }
 })
 
