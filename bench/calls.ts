@@ -62,7 +62,10 @@ async function library(): Promise<Cost> {
   const began = performance.now()
   const calls = Array.from({ length: CALLS }, async (_, n) => {
     const { stdout } = await runPythonTool(sandbox, { code: codeOf(n), input: '' }, { timeoutMs: TIMEOUT_MS })
-    if (stdout !== printed(n)) throw new Error(`call ${n} of the library printed ${JSON.stringify(stdout)}`)
+    if (stdout !== printed(n))
+      throw new Error(
+        `call ${n} of the library printed ${JSON.stringify(stdout)}, expected ${JSON.stringify(printed(n))}`,
+      )
   })
   await Promise.all(calls)
   const seconds = (performance.now() - began) / 1000

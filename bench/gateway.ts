@@ -94,7 +94,7 @@ function client(
   })
   return new Promise((resolve, reject) => {
     child.once('exit', code =>
-      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ended with ${code}`)),
+      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ended with exit code ${code}`)),
     )
   })
 }

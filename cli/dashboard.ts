@@ -40,7 +40,10 @@ export function registerDashboard(program: Command): void {
     .option('--run <id>', 'show this run alone (default: every run of the bus)')
     .option('--open', 'open the page in a browser')
     .option('--allow-actions', 'let the page fork, score again, compare, pause, drain, abort and resume runs')
-    .option('--until-stdin-ends', 'end when stdin ends, as for the page that a run starts')
+    .option(
+      '--until-stdin-ends',
+      'exit when stdin ends (for programs that start this command, such as train --dashboard)',
+    )
   withAddress(withDirectory(withBus(command)), 4173).action(async (options: ServeOptions) => {
     process.exitCode = await serveDashboard(options)
   })

@@ -36,7 +36,11 @@ export function registerExecute(program: Command): void {
       'address of the bus: kafka://HOST:PORT[,…] (env TROUPE_BUS)',
       process.env.TROUPE_BUS,
     )
-    .option('--join <name>', 'name of the judge (its --name); for a run: train RECIPE --role tools', JUDGE_NAME)
+    .option(
+      '--join <name>',
+      'name of the judge (its --name); for the tools of a run use train RECIPE --role tools',
+      JUDGE_NAME,
+    )
     .option('--lanes <n>', 'number of sandbox lanes: calls that run at once', wholeNumber(1, 4096))
     .option(
       '--require-level <level>',

@@ -86,7 +86,7 @@ export function registerJudge(program: Command): void {
     )
     .option(
       '--max-output-chars <n>',
-      'most characters of stdout, and of stderr, in an answer',
+      'upper bound on the characters of stdout, and of stderr, in an answer',
       wholeNumber(...bounds.maxOutputChars),
       defaults.maxOutputChars,
     )
@@ -104,31 +104,31 @@ export function registerJudge(program: Command): void {
     )
     .option(
       '--max-queued-calls <n>',
-      'most calls that wait for a lane, all clients together',
+      'upper bound on the calls that wait for a lane, all clients together',
       wholeNumber(...bounds.maxQueuedCalls),
       defaults.maxQueuedCalls,
     )
     .option(
       '--max-client-calls <n>',
-      'most calls of one client address that wait for a lane',
+      'upper bound on the calls of one client address that wait for a lane',
       wholeNumber(...bounds.maxClientCalls),
       defaults.maxClientCalls,
     )
     .option(
       '--max-body-mb <n>',
-      'largest size of a request body',
+      'upper bound on a request body, in MiB',
       mib(bounds.maxBodyBytes),
       defaults.maxBodyBytes / MIB,
     )
     .option(
       '--max-held-mb <n>',
-      'largest total size of all open requests',
+      'upper bound on the bodies of all open requests together, in MiB',
       mib(bounds.maxHeldBytes),
       defaults.maxHeldBytes / MIB,
     )
     .option(
       '--max-connections <n>',
-      'most open connections (default: half the descriptors of this process, at most 8192)',
+      'upper bound on the open connections (default: half the descriptors of this process, at most 8192)',
       wholeNumber(...bounds.maxConnections),
     )
     .option('--drain-ms <ms>', 'time to answer open requests after a signal', wholeNumber(0, 3_600_000), 60_000)

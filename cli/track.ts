@@ -31,7 +31,10 @@ export function registerTrack(program: Command): void {
     .description("send a run's figures to an experiment tracker, or its traces to OpenTelemetry, live or from its log")
     .requiredOption('--to <tracker>', trackerForms)
     .option('--no-follow', 'end at the end of the log; default: follow a live run until it is over')
-    .option('--until-stdin-ends', 'end when stdin ends, as the trackers of a recipe do; print only failures')
+    .option(
+      '--until-stdin-ends',
+      'exit when stdin ends, and print only failures (for programs that start this command, such as train)',
+    )
   withDirectory(withBus(command)).action(track)
 }
 

@@ -105,7 +105,7 @@ async function checkWeights(directory: string, weights: readonly string[], diges
 const differs = (message: string): TroupeError =>
   new TroupeError('engine.digest_differs', {
     ...{ boundary: 'engine', retriable: false, message },
-    hint: 'the files were changed after they were published: copy them again from where they are whole, such as from the checkpoint of the same version (`troupe replay verify` names the sound ones)',
+    hint: 'the files were changed after they were published: copy them again from an intact copy, such as the checkpoint of the same version (`troupe replay verify` names the intact ones)',
   })
 
 function unlessThere(error: { readonly code?: string }): void {

@@ -55,13 +55,17 @@ export function registerChat(program: Command): void {
     .option('--system <text>', 'system message of the chat')
     .option(
       '--max-tokens <n>',
-      `most tokens of an answer, tool results included ${usually('maxTokens')}`,
+      `upper bound on the tokens of an answer, tool results included ${usually('maxTokens')}`,
       wholeNumber(1, 2 ** 24),
     )
-    .option('--turns <n>', `most generations of an answer ${usually('turns')}`, wholeNumber(1, 10_000))
+    .option(
+      '--turns <n>',
+      `upper bound on the turns (generations) of an answer ${usually('turns')}`,
+      wholeNumber(1, 10_000),
+    )
     .option(
       '--calls <n>',
-      `most tool calls of a turn; they run in parallel ${usually('callsPerTurn')}`,
+      `upper bound on the tool calls of a turn; they run in parallel ${usually('callsPerTurn')}`,
       wholeNumber(1, 64),
     )
     .option(

@@ -67,7 +67,7 @@ function sharedFiles({ data, evaluation }: RecipeConfig): readonly Fault[] {
   return [
     warning(
       'data.evaluationFile',
-      'is the file that is trained on, so that the evaluation says nothing of new problems',
+      'is also the training file (data.file), so the evaluation says nothing about new problems',
       'give problems that are not in data.file',
     ),
   ]

@@ -24,7 +24,7 @@ interface Options {
 export function registerCheck(program: Command): void {
   const command = program
     .command('check [recipe]')
-    .description('say everything that is wrong with a recipe, in seconds and without starting a model')
+    .description('report all problems of a recipe, in seconds and without starting a model')
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--engine <address>', 'engine, as for train (repeatable)', repeatable, [])
     .option('--json', 'print a JSON line for each problem, last a summary')

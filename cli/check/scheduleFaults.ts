@@ -9,7 +9,7 @@ import { unfitFaults, unfitHint } from '../../config/unfit'
 import { error, type Fault, warning } from './fault'
 
 export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
-  const { train, rollout, limits, reward, name } = config
+  const { train, rollout, limits, reward } = config
   const faults: Fault[] = startFaults(config).map(([field, why]) =>
     error(
       'config.invalid',
@@ -40,8 +40,8 @@ export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
     faults.push(
       warning(
         'rollout.turnTimeoutMs',
-        `a lost turn is asked again after ${rollout.turnTimeoutMs} ms, when its rollout's ${rollout.deadlineMs} ms (rollout.deadlineMs) are over`,
-        'lower it below rollout.deadlineMs',
+        `a lost turn is asked again after ${rollout.turnTimeoutMs} ms, but its rollout has ended by then: rollout.deadlineMs is ${rollout.deadlineMs}`,
+        'set it below rollout.deadlineMs',
       ),
     )
   if (reward.timeoutMs > rollout.deadlineMs)

@@ -42,12 +42,12 @@ export function registerEval(program: Command): void {
     .option('--temperature <t>', "sampling temperature (default: the paper's)", numberFrom(0))
     .option(
       '--max-tokens <n>',
-      'most tokens of an answer, tool responses included (default 30000, or what the context allows)',
+      'upper bound on the tokens of an answer, tool responses included (default 30000, or what the context allows)',
       wholeNumber(1, 2 ** 24),
     )
     .option(
       '--turns <n>',
-      'most turns of an answer (default 30; 1 when the benchmark uses no tool)',
+      'upper bound on the turns of an answer (default 30; 1 when the benchmark uses no tool)',
       wholeNumber(1, 10_000),
     )
     .option('--limit <n>', 'use the first N problems only', wholeNumber(1, 2 ** 31))

@@ -68,7 +68,7 @@ export function registerExec(program: Command): void {
     )
     .option(
       '--max-output <bytes>',
-      'most bytes of stdout, and of stderr, to keep of a call',
+      'upper bound on the bytes of stdout, and of stderr, that are kept of a call',
       wholeNumber(0, 1 << 26),
       DEFAULT_MAX_OUTPUT_BYTES,
     )

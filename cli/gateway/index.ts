@@ -51,11 +51,18 @@ export function registerGateway(program: Command): void {
     .option('--host <address>', 'address to listen on; any but loopback needs --key-file', '127.0.0.1')
     .option('--key-file <file>', 'file with the key that opens sessions')
     .option('--template <name>', "without a recipe: chat template hermes, own (the model's), or a Jinja file", 'hermes')
-    .option('--max-tokens <n>', 'without a recipe: most tokens of one answer (default: 2048)', wholeNumber(1, 2 ** 24))
+    .option(
+      '--max-tokens <n>',
+      'without a recipe: upper bound on the tokens of one answer (default: 2048)',
+      wholeNumber(1, 2 ** 24),
+    )
     .option('--temperature <t>', 'without a recipe: sampling temperature (default: 1)', numberFrom(0))
-    .option('--restore-thinking', 'continue an answer whose thinking the agent left out, instead of a branch')
+    .option(
+      '--restore-thinking',
+      'if an agent sends back an answer without its thinking, continue the sampled tokens; default: begin a branch',
+    )
     .option('--strict-model', "refuse calls that name another model than the engine's")
-    .option('--max-body-mb <n>', 'largest body of a request', wholeNumber(1, 1024), 32)
+    .option('--max-body-mb <n>', 'upper bound on the body of a request, in MiB', wholeNumber(1, 1024), 32)
     .option('--ttl-hours <n>', 'hours after which a session ends by itself', wholeNumber(1, 720), 24)
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print one JSON line with the address and the run')

@@ -53,7 +53,10 @@ export function registerGrade(program: Command): void {
       '--second',
       'grade each answer by arithmetic alone as well; where the two verdicts differ, the truth itself may be wrong',
     )
-    .option('--literal', 'if the truth is an integer, accept only a number in digits, no expression of that value')
+    .option(
+      '--literal',
+      'if the truth is an integer, accept only a number in digits, not an expression of the same value',
+    )
     .option('--lanes <n>', 'number of answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {

@@ -63,7 +63,7 @@ export function registerRehearse(program: Command): void {
     )
     .option(
       '--trainer-tokens <n>',
-      'most tokens of each sequence that the small model computes',
+      'upper bound on the tokens that the small model computes of each sequence',
       wholeNumber(2, 2 ** 31),
       usualTrainerTokens,
     )

@@ -43,7 +43,10 @@ export function registerRescore(replay: Command): void {
         'response',
       ]),
     )
-    .option('--literal', 'if the truth is an integer, accept only a number in digits, no expression of that value')
+    .option(
+      '--literal',
+      'if the truth is an integer, accept only a number in digits, not an expression of the same value',
+    )
     .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
     .option('--recipe <name|file>', "grade by the rewards of this recipe (default: the run's own)")
     .addOption(

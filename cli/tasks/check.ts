@@ -45,13 +45,13 @@ interface Checked {
 export function registerCheck(tasks: Command): void {
   tasks
     .command('check')
-    .description('read task directories; say what they need and what a driver cannot give')
+    .description('read task directories; print what the tasks need, and what of it the driver does not support')
     .argument('<directories...>', 'task directories, or directories that contain task directories')
     .option(
       '--driver <name>',
       `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: what fits the image`,
     )
-    .option('--no-network', 'as if the tasks asked for no network')
+    .option('--no-network', 'check as if no task asked for a network')
     .option('--json', 'a JSON line for each task')
     .action((directories: readonly string[], options: Options) => {
       const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options))

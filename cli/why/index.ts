@@ -30,7 +30,9 @@ interface WhyOptions {
 export function registerWhy(program: Command): void {
   const command = program
     .command('why <run> [id]')
-    .description('say what a run, group, trajectory or turn (group/member#turn) waits for, since when, and on whom')
+    .description(
+      'print what a run, group, trajectory or turn (group/member#turn) waits for, since when, and who has to act',
+    )
     .option('--json', 'print one JSON line')
     .option('--at <topic:partition:offset>', 'read the run as it was when the record at this position was written')
   withDirectory(withBus(command)).action(why)

@@ -62,7 +62,7 @@ export const agentSection = z
     if (agent.interpreter !== undefined && agent.file === undefined)
       refuse('interpreter', 'is for agent.file; a command names its own interpreter')
     if ((agent.reward === 'check') !== (agent.check !== undefined))
-      refuse('check', "goes with agent.reward 'check', and only with it")
+      refuse('check', "is required if agent.reward is 'check', and not allowed otherwise")
   })
 
 export type AgentConfig = z.output<typeof agentSection>

@@ -207,7 +207,10 @@ const checked = fields.superRefine((train, ctx) => {
       'varlen computes in bfloat16, and train.dtype is float32: set train.dtype, or auto, sdpa or flex',
     )
   if (train.compile === 'layer' && train.ranks > 1)
-    refuse('compile', `layer works with one rank, and train.ranks is ${train.ranks}`)
+    refuse(
+      'compile',
+      `'layer' needs one rank, and train.ranks is ${train.ranks}: leave train.compile out, or set train.ranks 1`,
+    )
   if (train.compile === 'layer' && attention === 'flex')
     refuse('compile', 'flex is compiled by itself, which a compiled layer prevents: set train.attention auto')
   const [updates, every = 0] = [train.innerSteps * train.miniBatches, train.innerCheckpointEvery]

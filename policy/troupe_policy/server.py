@@ -59,7 +59,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     trainer.add_argument("--max-step-tokens", type=int, default=1 << 27, help="upper bound on the tokens of one step, which are held in memory")
     trainer.add_argument("--rank-timeout", type=float, default=600.0, help="seconds that a rank waits for another")
     engine = parser.add_argument_group("engine")
-    engine.add_argument("--kv-tokens", type=int, default=65536, help="tokens whose keys and values fit the KV storage")
+    engine.add_argument("--kv-tokens", type=int, default=65536, help="capacity of the KV storage, in tokens")
     engine.add_argument("--block-tokens", type=int, default=16, help="tokens of one block of the KV storage")
     engine.add_argument("--max-sequences", type=int, default=128, help="upper bound on the sequences that run at once")
     engine.add_argument("--context-tokens", type=int, default=0, help="bound on prompt and response together; 0: the model's own, at most 4096")

@@ -25,5 +25,5 @@ def train(recipe: str, *options: str, bus: str | None = None) -> Run:
         for line in process.stdout or ():
             last = json.loads(line)
     if process.returncode != 0 or last is None:
-        raise TroupeError(f"troupe train {recipe} ended with {process.returncode}; stderr says why")
+        raise TroupeError(f"troupe train {recipe} ended with exit code {process.returncode}; its stderr has the reason")
     return Run(last["run"], bus, last)

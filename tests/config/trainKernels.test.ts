@@ -8,7 +8,7 @@ test('a kernel that cannot train on the device or in the dtype is refused, and s
     [{ attention: 'varlen', device: 'cpu' }, 'attention', 'varlen trains on CUDA alone, and train.device is cpu'],
     [{ attention: 'flex', device: 'cpu' }, 'attention', 'flex trains on CUDA alone'],
     [{ attention: 'varlen', dtype: 'float32' }, 'attention', 'computes in bfloat16, and train.dtype is float32'],
-    [{ compile: 'layer', ranks: 2 }, 'compile', 'works with one rank, and train.ranks is 2'],
+    [{ compile: 'layer', ranks: 2 }, 'compile', "'layer' needs one rank, and train.ranks is 2"],
     [{ compile: 'layer', attention: 'flex' }, 'compile', 'flex is compiled by itself'],
   ]
   for (const [train, field, message] of refusals) {

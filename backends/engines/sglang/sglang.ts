@@ -98,6 +98,6 @@ const noSpans = (url: string, pause: SglangPause): TroupeError =>
   new TroupeError('engine.unfit', {
     boundary: 'engine',
     retriable: false,
-    message: `the SGLang server at ${url} does not say which token is of which weights, which a pause by '${pause}' needs`,
-    hint: "leave the pause at 'abort', or use a version of SGLang whose answers have weight_versions",
+    message: `the SGLang server at ${url} does not report which weights sampled which token, and engine.pause '${pause}' needs that`,
+    hint: "set engine.pause to 'abort', or use a version of SGLang whose answers have weight_versions",
   })

@@ -32,7 +32,7 @@ function ask(key: string, messages: readonly Message[]): Promise<Answered> {
     let first: number | undefined
     let text = ''
     const sent = request(url, { agent, method: 'POST', headers }, response => {
-      if (response.statusCode !== 200) reject(new Error(`status ${response.statusCode}`))
+      if (response.statusCode !== 200) reject(new Error(`${url} answered HTTP ${response.statusCode}, expected 200`))
       response.on('data', (data: Buffer) => {
         if (first === undefined && (!isStreamed || data.includes('"content":"'))) first = performance.now() - began
         text += data

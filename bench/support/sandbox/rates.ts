@@ -70,7 +70,9 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> 
       for (const [i, result] of (await runBatch(sandbox, requests, { concurrency: 64 })).entries()) {
         const printed = Buffer.from(result.stdout).toString()
         if (printed !== workload.prints(n + i))
-          throw new Error(`call ${n + i} printed ${printed}, status ${result.status}`)
+          throw new Error(
+            `call ${n + i} ended with ${result.status} and printed ${printed}, expected ${workload.prints(n + i)}`,
+          )
       }
       calls += 64
     }

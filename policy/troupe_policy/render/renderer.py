@@ -53,7 +53,7 @@ class Template:
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
-            raise RenderError(f"the chat template does not compile: {error}; mend it, or name another one in model.template") from error
+            raise RenderError(f"the chat template does not compile: {error}; correct it, or name another one in model.template") from error
 
     def render(self, messages: Sequence[dict[str, Any]], tools: list | None, generation: bool) -> str:
         try:

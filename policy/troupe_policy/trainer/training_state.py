@@ -119,7 +119,7 @@ class TrainingState:
 
     def _make_policy(self, checkpointing: bool, attention: str, compiled: str) -> Policy:
         if compiled not in ("", "layer") or (compiled and self.ranks.size > 1):
-            raise TrainerError("trainer.bad_option", f"train.compile is {compiled!r} with {self.ranks.size} ranks: layer works with one rank")
+            raise TrainerError("trainer.bad_option", f"train.compile is {compiled!r} with {self.ranks.size} ranks: expected 'layer', which needs one rank, or none")
         with _refused("attention"):
             kernel = chosen_kernel(attention, self.device, self.dtype == "bfloat16")
             policy = Policy(self.model, attention=kernel, named=attention != "auto", device=self.device) if self.ranks.is_leader else None

@@ -358,7 +358,7 @@ const mistakes: readonly (readonly [string, () => string, RegExp, RegExp, RegExp
     'an evaluation on the problems of the training',
     () => planted(`data.evaluationFile=${at('train.jsonl')}`),
     /:\d+: data\.evaluationFile/,
-    /trained on/,
+    /also the training file/,
     /not in data\.file/,
   ],
   [

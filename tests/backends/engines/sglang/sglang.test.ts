@@ -461,7 +461,7 @@ describe('a server that does not fit is refused at the start', () => {
     ['no updates', { missing: ['/update_weights_from_disk'] }, {}, /no endpoints to pause/],
     ['no pause', { missing: ['/pause_generation'] }, {}, /no endpoints to pause/],
     ['defaults of its own', { serverArgs: { preferred_sampling_params: { regex: 'a+' } } }, {}, /regex/],
-    ['no spans for another pause', { age: 'older' }, { pause: 'retract' }, /which token is of which weights/],
+    ['no spans for another pause', { age: 'older' }, { pause: 'retract' }, /which weights sampled which token/],
   ]
   test.each(refusals)('%s', async (_, given, options, said) => {
     const error = await refused(started(given, options))
