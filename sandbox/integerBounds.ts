@@ -5,7 +5,7 @@
  */
 import { SandboxError, type SandboxErrorCode } from './errors'
 
-/** Least and greatest allowed value of a number. */
+/** Minimum and maximum allowed value of a number. */
 export type Bounds = readonly [number, number]
 
 /** Returns the fault of a value in words; undefined if the value is a whole number within its bounds, or not given. */

@@ -24,7 +24,7 @@ export const MAX_STREAM_BYTES = 2 ** 40
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024
-/** Least and greatest value of each limit in a request. */
+/** Minimum and maximum value of each limit in a request. */
 export const CALL_BOUNDS = {
   timeoutMs: [1, 3_600_000],
   memoryMb: [32, 1_048_576], // The interpreter itself needs almost 32 MiB.

@@ -67,7 +67,7 @@ export interface CoordinatorOptions {
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
 /**
- * Least time in ms between two searches for overdue requests: with 45,000 open tool calls a search takes 70 ms, and
+ * Minimum time in ms between two searches for overdue requests: with 45,000 open tool calls a search takes 70 ms, and
  * hosts tick every 250 ms.
  */
 const lookEveryMs = 1000

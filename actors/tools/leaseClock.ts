@@ -8,7 +8,7 @@
 import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 
-/** Least number of inputs of a batch that counts as a backlog; a host's batch has at most 512. */
+/** Minimum number of inputs of a batch that counts as a backlog; a host's batch has at most 512. */
 const BACKLOG_INPUTS = 256
 
 export class LeaseClock extends ActiveClock {

@@ -36,8 +36,9 @@ const stderrChars = 500
 const resultChars = 256 * 1024
 const maxPages = 100
 /**
- * Least length, in characters, of a secret that is removed from the result of a call that succeeded. Results become
- * facts and training data, in which a shorter secret may be an ordinary word. All known secrets are removed from errors.
+ * Minimum length, in characters, of a secret that is removed from the result of a call that succeeded. Results become
+ * facts and training data, in which a shorter secret may be an ordinary word. All known secrets are removed from
+ * errors.
  */
 const resultSecretChars = 16
 

@@ -8,7 +8,7 @@ import { fitColumns } from './fitColumns'
 
 export interface TableColumn {
   readonly title: string
-  /** Least width; cells that are longer widen it. */
+  /** Minimum width; cells that are longer widen it. */
   readonly width?: number
   /** True aligns the cells to the right, as for numbers. */
   readonly atEnd?: boolean

@@ -40,7 +40,7 @@ interface Options {
 }
 
 const agents = ['oracle', 'empty']
-/** Least reward that counts as solved. */
+/** Minimum reward that counts as solved. */
 const solved = 1
 
 export function registerRun(tasks: Command): void {

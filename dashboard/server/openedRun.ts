@@ -21,7 +21,7 @@ import { Telemetry } from './telemetry'
 const watched = ['telemetry', 'trajectories', 'runs', 'learner'] as const
 /** Time in ms without a record after which a run counts as cut off, unless the writer of its log sends heartbeats. */
 const liveMs = 15_000
-/** Least time between two refreshes, ms. */
+/** Minimum time between two refreshes, ms. */
 const refreshMs = 400
 
 export interface Newest {

@@ -39,7 +39,7 @@ export interface SelectionOptions {
   readonly keep: number
   /** Seed of the random draws, a uint32. The variants `release` and `all` draw nothing. */
   readonly seed: number
-  /** Least number of negatives, and of positives, to keep. Default 2; 0 or -1 turns this floor off. */
+  /** Minimum number of negatives, and of positives, to keep. Default 2; 0 or -1 turns this floor off. */
   readonly minNegative?: number
   readonly minPositive?: number
   /** true (default): reject a group whose rewards are all equal. */

@@ -29,7 +29,7 @@ export interface Calibration {
   readonly firstTokenError: number
 }
 
-/** Least number of turns with two tokens or more that a fit needs. */
+/** Minimum number of turns with two tokens or more that a fit needs. */
 export const leastTurns = 20
 /**
  * Upper bound on the turns in a fit: the first turns of a longer run. A fit replays them about a hundred times.

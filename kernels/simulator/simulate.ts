@@ -74,7 +74,7 @@ interface Clock {
   nextMs: number
 }
 
-/** Least period of reports and of weight updates, ms. A shorter period was probably meant in another unit. */
+/** Minimum period of reports and of weight updates, ms. A shorter period was probably meant in another unit. */
 const shortestPeriodMs = 1
 
 const soonest = (a: Event, b: Event): number => a.atMs - b.atMs || a.number - b.number

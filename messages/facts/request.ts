@@ -20,7 +20,7 @@ export interface Sampling {
   readonly topP: number
   /** Number of most likely tokens to draw from; 0 means no limit. */
   readonly topK: number
-  /** Least probability of a token, relative to the most likely one; 0 means no limit. */
+  /** Minimum probability of a token, relative to the most likely one; 0 means no limit. */
   readonly minP: number
   /** Token ids that end a turn. */
   readonly stopTokens: readonly number[]

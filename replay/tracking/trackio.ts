@@ -14,7 +14,7 @@ const rowsPerCall = 500
 export interface TrackioOptions {
   /** Project to put the run into (default: the recipe's name). */
   readonly project?: string
-  /** Longest time for one call, ms. */
+  /** Deadline of one call, in ms. */
   readonly deadlineMs?: number
 }
 

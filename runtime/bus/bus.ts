@@ -58,8 +58,8 @@ export interface SubscribeOptions {
   /** Upper bound on the records of a batch. Default 512. */
   readonly maxBatch?: number
   /**
-   * Least time from the end of a handler call to the next batch of the same partition, ms, for a consumer that prefers
-   * fewer, larger batches. Default 0.
+   * Minimum time from the end of a handler call to the next batch of the same partition, ms, for a consumer that
+   * prefers fewer, larger batches. Default 0.
    */
   readonly lingerMs?: number
   /**

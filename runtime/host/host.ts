@@ -63,7 +63,7 @@ export interface HostOptions<S, I extends Message, R> {
   /** Interval of ticks, ms. Default 250. */
   readonly tickMs?: number
   /**
-   * Least time from the end of a batch's delivery to the next batch of the same partition, ms, for a behaviour that
+   * Minimum time from the end of a batch's delivery to the next batch of the same partition, ms, for a behaviour that
    * only counts and would be woken for every record. Default 0.
    */
   readonly lingerMs?: number

@@ -44,7 +44,7 @@ export interface FollowOptions {
   /** Name of the consumer group. */
   readonly group: string
   readonly feeds: readonly Feed[]
-  /** Least time from the end of a handler call to the next batch of the same partition, ms. Default 0. */
+  /** Minimum time from the end of a handler call to the next batch of the same partition, ms. Default 0. */
   readonly lingerMs?: number
   /**
    * Called before the first entry of a newly owned partition. The offset that it returns replaces the beginning of the

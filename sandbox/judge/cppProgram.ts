@@ -31,7 +31,7 @@ export interface CppOutcome {
   readonly runMs: number
 }
 
-/** Least memory limit of a call, MiB: `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
+/** Minimum memory limit of a call, MiB: `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
 const COMPILER_MEMORY_MB = 2048
 /** Process limit of a call: the driver, the compiler, the assembler, the linker, and the program's own processes. */
 const PROCESSES = 64

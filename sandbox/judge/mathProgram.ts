@@ -14,7 +14,7 @@ import type { RunRequest, Sandbox } from '../sandbox'
 export const MATH_MODULE = 'math_verify'
 export const MATH_EQUAL = 'True\n'
 
-/** Least memory limit of a call, MiB: some formulas make sympy allocate hundreds of MiB. */
+/** Minimum memory limit of a call, MiB: some formulas make sympy allocate hundreds of MiB. */
 const MEMORY_MB = 1024
 
 const PROGRAM = `

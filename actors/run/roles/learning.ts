@@ -63,8 +63,8 @@ export interface LearningParts {
 
 const maxRejectedSteps = 3
 /**
- * Least time in ms between two batches of a partition's records, for behaviours that read every rollout and have to act
- * only when a group, a step or an evaluation is over.
+ * Minimum time in ms between two batches of a partition's records, for behaviours that read every rollout and have to
+ * act only when a group, a step or an evaluation is over.
  */
 const lingerMs = 20
 

@@ -32,7 +32,7 @@ interface FoundRun {
 export interface MlflowOptions {
   /** Experiment to put the run into (default: the recipe's name). It is created if it does not exist. */
   readonly experiment?: string
-  /** Longest time for one call, ms. */
+  /** Deadline of one call, in ms. */
   readonly deadlineMs?: number
 }
 

@@ -19,7 +19,7 @@ import type { Tracker } from '../runPoints'
 export interface WandbOptions {
   readonly project: string
   readonly entity?: string
-  /** Longest time for one request, ms. */
+  /** Deadline of one request, in ms. */
   readonly deadlineMs?: number
 }
 

@@ -44,7 +44,7 @@ const kafkaSettingsSchema = z.strictObject({
   replication: z.number().int().min(1).max(32_767).optional(),
   /** Directory of the blob store, which all processes of a run share. */
   blobs: z.string().min(1).optional(),
-  /** Least time between two produce requests of a partition, ms; records that arrive meanwhile form one batch. */
+  /** Minimum time between two produce requests of a partition, ms; records that arrive meanwhile form one batch. */
   lingerMs: z.number().min(0).max(1000).default(3),
   /** Milliseconds for which an append is retried before it fails. */
   deliveryTimeoutMs: z.number().min(1000).default(120_000),

@@ -28,7 +28,7 @@ const settlePauseMs = 50
 const createTimeoutMs = 20_000
 const metadataAttempts = 20
 const metadataPauseMs = 250
-/** Least max.message.bytes of a topic, in bytes, that accepts the producer's batches. */
+/** Minimum max.message.bytes of a topic, in bytes, that accepts the producer's batches. */
 const minMessageBytes = 1_048_588
 
 type Settings = ReadonlyMap<string, string>

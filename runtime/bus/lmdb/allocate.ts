@@ -83,7 +83,7 @@ export function fillTo(path: string, from: number, to: number): { readonly end: 
 }
 
 const lockBytes = 12 * 1024
-/** Least free bytes of the disk at which a new log is started. */
+/** Minimum number of free bytes of the disk at which a new log is started. */
 const leastForNew = 1024 * 1024
 
 /**
