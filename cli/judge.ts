@@ -22,6 +22,7 @@ import {
   type SandboxOptions,
 } from '../sandbox'
 import { MATH_MODULE } from '../sandbox/judge/mathProgram'
+import { onNpxEnd } from './io/npxParent'
 import { type CodeChoice, chosenCode, withCode } from './options/codeOptions'
 import { kafkaBus } from './options/kafkaBus'
 import { sandboxLevel, sandboxLevels, wholeNumber } from './options/readers'
@@ -223,10 +224,12 @@ function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number)
       )
       void close(first ? drainMs : 0).then(() => {
         process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+        stopWatching()
         resolve(code)
       })
     }
     process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+    const stopWatching = onNpxEnd(() => code === 0 && onSignal('SIGTERM'))
   })
 }
 

@@ -1,4 +1,9 @@
-/** Stop signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once. */
+/**
+ * Stop signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once. The end of
+ * the npx that started this process counts as SIGTERM, unless a signal came before.
+ */
+import { onNpxEnd } from './npxParent'
+
 export interface StopSignals {
   /** Resolves with the name of the first stop signal. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
@@ -30,6 +35,8 @@ export function stopSignals(): StopSignals {
   const onTerm = on('SIGTERM')
   process.on('SIGINT', onInt)
   process.on('SIGTERM', onTerm)
+  // Ctrl-C reaches this process and npx: the end of npx must not count as the second signal.
+  const stopWatching = onNpxEnd(() => code === 0 && onTerm())
   return {
     stopped,
     async starting(work) {
@@ -49,6 +56,7 @@ export function stopSignals(): StopSignals {
     release() {
       process.off('SIGINT', onInt)
       process.off('SIGTERM', onTerm)
+      stopWatching()
     },
   }
 }
