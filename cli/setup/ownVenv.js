@@ -8,6 +8,7 @@
 const fs = require('node:fs')
 const path = require('node:path')
 const { SetupError, digestOf, readStamp, say, writeStamp } = require('./say')
+const { install } = require('./install')
 const { linkTorch } = require('./linkTorch')
 const { runTool } = require('./tool')
 const { findPython, shellWords } = require('./python')
@@ -75,8 +76,7 @@ function ownVenvStep(where, part) {
       }
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
       const tool = { cwd: where.root, where }
-      const pip = (what, ...args) =>
-        runTool(what, python, ['-m', 'pip', 'install', '--no-input', ...args, ...extra], tool)
+      const pip = (what, ...args) => install(what, python, args, extra, tool)
       await runTool(`${name} venv`, base, ['-m', 'venv', venv], tool)
       if (linkTorch(where.venv, venv, files[0]) > 0) say(`${name}: torch is shared with ${where.venv}`)
       await pip(`${name} packages`, '-r', files[0])

@@ -1,13 +1,15 @@
 /**
  * Makes the Python venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
  *
- * While pip works, a marker file lies in the venv. A marker that is still there shows that pip was killed half-way. pip
- * takes a half-copied package for installed, so the venv is then made again (pip's cache keeps the downloads).
+ * During the installation a marker file lies in the venv. A marker that is still there shows that the installation was
+ * killed half-way. pip takes a half-copied package for installed, so the venv is then made again (the downloads are
+ * cached).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
 const path = require('node:path')
 const { SetupError, say, digestOf, readStamp, writeStamp } = require('./say')
+const { install } = require('./install')
 const { runTool, cleanEnv } = require('./tool')
 
 const names = ['python3.11', 'python3.12', 'python3.13', 'python3.10', 'python3', 'python']
@@ -95,15 +97,6 @@ function checkDisk(where, pipArgs, withoutTorch) {
   }
 }
 
-/** Compiles every module of the venv that has no current bytecode, on all cores: pip would use one. */
-const compileAll =
-  "import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path('purelib'), quiet=2, workers=0)"
-
-async function pipInstall(name, python, args, tool) {
-  await runTool(name, python, ['-m', 'pip', 'install', '--no-input', '--no-compile', ...args], tool)
-  await runTool(`${name} bytecode`, python, ['-c', compileAll], tool)
-}
-
 function step(where, test, withoutTorch) {
   const python = path.join(where.venv, 'bin/python')
   const stamp = path.join(where.venv, '.troupe-setup.json')
@@ -138,11 +131,9 @@ function step(where, test, withoutTorch) {
     fs.writeFileSync(marker, '')
     const wants = files.flatMap(({ file }) => ['-r', file])
     try {
-      await pipInstall('Python packages', python, [...wants, ...pipArgs], tool)
+      await install('Python packages', python, wants, pipArgs, tool)
     } catch (error) {
-      // pip fetches all packages before it installs any, so a failure before pip prints 'Installing collected packages'
-      // left the venv unchanged.
-      if (!error.output?.includes('Installing collected packages')) fs.rmSync(marker, { force: true })
+      if (error.unchanged) fs.rmSync(marker, { force: true })
       throw error
     }
     writeStamp(stamp, {
@@ -155,4 +146,4 @@ function step(where, test, withoutTorch) {
   return { name: 'Python', says: `venv in ${where.venv}, ${what}`, isDone, run }
 }
 
-module.exports = { step, findPython, pipInstall, shellWords }
+module.exports = { step, findPython, shellWords }

@@ -10,7 +10,8 @@
 const fs = require('node:fs')
 const path = require('node:path')
 const { digestOf, readStamp, writeStamp } = require('./say')
-const { pipInstall, shellWords } = require('./python')
+const { install } = require('./install')
+const { shellWords } = require('./python')
 
 function step(where) {
   const python = path.join(where.venv, 'bin/python')
@@ -25,7 +26,7 @@ function step(where) {
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
       const again = fs.existsSync(marker) ? ['--force-reinstall', '--no-deps'] : []
       fs.writeFileSync(marker, '')
-      await pipInstall('sandbox packages', python, [...again, '-r', file, ...extra], { cwd: where.policy, where })
+      await install('sandbox packages', python, [...again, '-r', file], extra, { cwd: where.policy, where })
       writeStamp(stamp, { ...readStamp(stamp), sandbox: digestOf([file]) })
       fs.rmSync(marker, { force: true })
     },

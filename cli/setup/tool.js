@@ -54,16 +54,22 @@ function cleanEnv() {
 }
 
 /**
- * Runs a tool, with its output in a log file.
- * @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails or was ended.
+ * Runs a tool, with its output in a log file. env: variables to add to the tool's environment.
+ * @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails; when a signal ended set-up, the
+ *   error has `ended: true`
  */
-function runTool(name, command, args, { cwd, where: { logs, lock } }) {
+function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
   fs.mkdirSync(logs, { recursive: true })
   const log = path.join(logs, `setup-${name.replaceAll(/\W+/g, '-')}.log`)
   const sink = fs.openSync(log, 'w')
   const terminal = process.stderr.isTTY
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd, env: cleanEnv(), stdio: ['ignore', 'pipe', 'pipe'], detached: true })
+    const child = spawn(command, args, {
+      cwd,
+      env: { ...cleanEnv(), ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    })
     if (child.pid) noteTool(lock, child.pid)
     const began = performance.now()
     let output = ''
@@ -110,7 +116,12 @@ function runTool(name, command, args, { cwd, where: { logs, lock } }) {
     child.once('close', code =>
       settle(() => {
         if (ended)
-          fail(new SetupError(`${name}: ended by ${ended}`, 'run the set-up again: it repeats an interrupted step'))
+          fail(
+            Object.assign(
+              new SetupError(`${name}: ended by ${ended}`, 'run the set-up again: it repeats an interrupted step'),
+              { ended: true },
+            ),
+          )
         else if (code === 0) resolve()
         else fail(explain(name, output, log))
       }),

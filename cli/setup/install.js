@@ -1,0 +1,113 @@
+/**
+ * Installs Python packages into a venv and compiles them to bytecode.
+ *
+ * in   a venv's interpreter, pip's arguments     out  installed packages
+ * uv fetches and unpacks on all cores, pip on one, so uv installs torch in about half the time. But uv reads none of
+ * pip's configuration, so pip does the work where TROUPE_PIP_ARGS is set, or where pip is configured with more than
+ * uvCanDo lists. If uv fails or cannot run here, pip installs too, and its message is the one that the user sees.
+ */
+const { spawnSync } = require('node:child_process')
+const fs = require('node:fs')
+const path = require('node:path')
+const { say } = require('./say')
+const { cleanEnv, runTool } = require('./tool')
+
+/** The uv that set-up uses. It has a folder of its own: which packages a venv holds must not depend on who installed them. */
+const uvPackage = 'uv==0.13.9'
+const uvFolder = uvPackage.replace('==', '-')
+
+/** Settings of pip that change nothing about which packages are installed, or that are handed to uv (see uvSettings). */
+const uvCanDo = new Set([
+  'cert',
+  'config-file',
+  'default-timeout',
+  'disable-pip-version-check',
+  'find-links',
+  'no-color',
+  'no-index',
+  'no-input',
+  'no-python-version-warning',
+  'progress-bar',
+  'quiet',
+  'root-user-action',
+  'timeout',
+  'verbose',
+])
+
+/**
+ * Translates the output of `pip config list` (lines such as `global.cert='/ca.pem'`).
+ * @returns {{args: string[], env: Record<string, string>} | undefined} uv's arguments and environment variables; undefined
+ *   if pip has a setting that uv does not know
+ */
+function uvSettings(listed) {
+  const args = []
+  const env = {}
+  for (const line of listed.split('\n').filter(Boolean)) {
+    const [, key, value] = /^[^=]*\.([\w-]+)=(?:'(.*)'|"(.*)")$/.exec(line) ?? []
+    if (!uvCanDo.has(key)) return undefined
+    // A list of several values is written with \n between them.
+    if (key === 'find-links') for (const one of value.split(/\\n|\s+/).filter(Boolean)) args.push('--find-links', one)
+    if (key === 'no-index' && !/^(0|false|no|off)$/i.test(value)) args.push('--no-index')
+    if (key === 'cert') env.SSL_CERT_FILE = value
+  }
+  return { args, env }
+}
+
+/**
+ * Compiles every module of the venv that has no current bytecode, on all cores: pip would use one. Test suites and most
+ * model families of transformers are left out, since they are half of the work; Python compiles such a module at its
+ * first import.
+ */
+const compileAll = `
+import compileall, re, sysconfig
+rare = re.compile(r'/tests/|/transformers/models/(?!auto/|llama/|qwen2/|qwen3/|gemma|mistral/)')
+compileall.compile_dir(sysconfig.get_path('purelib'), quiet=2, workers=0, rx=rare)`
+
+/** @returns {Promise<boolean>} whether uv installed the packages */
+async function installedByUv(name, python, args, tool) {
+  const listed = spawnSync(python, ['-m', 'pip', 'config', 'list'], {
+    encoding: 'utf8',
+    timeout: 60_000,
+    env: cleanEnv(),
+  })
+  const settings = listed.status === 0 ? uvSettings(listed.stdout) : undefined
+  if (settings === undefined) return false
+  const folder = path.join(tool.where.logs, uvFolder)
+  const uv = path.join(folder, 'bin/uv')
+  const fetchUv = ['-m', 'pip', 'install', '--no-input', '--only-binary', ':all:', '--target', folder, uvPackage]
+  try {
+    if (!fs.existsSync(uv)) await runTool('uv', python, fetchUv, tool)
+    const env = { ...tool.env, ...settings.env }
+    await runTool(name, uv, ['pip', 'install', '--python', python, ...settings.args, ...args], { ...tool, env })
+    return true
+  } catch (error) {
+    if (error.ended) throw error
+    say(`${name}: uv did not install them (${error.message}); pip does`)
+    return false
+  }
+}
+
+/**
+ * Installs packages and compiles them. args: arguments that pip and uv have in common, such as -r FILE, --no-deps.
+ * pipArgs: what the user adds to pip's. Rejects with a SetupError, and with `unchanged: true` if it is certain that
+ * nothing was installed.
+ */
+async function install(name, python, args, pipArgs, tool) {
+  let triedUv = false
+  if (pipArgs.length === 0) {
+    triedUv = true
+    if (await installedByUv(name, python, args, tool)) return compile(name, python, tool)
+  }
+  try {
+    await runTool(name, python, ['-m', 'pip', 'install', '--no-input', '--no-compile', ...args, ...pipArgs], tool)
+  } catch (error) {
+    // pip fetches all packages before it prints this line and installs any.
+    error.unchanged = !triedUv && !error.output?.includes('Installing collected packages')
+    throw error
+  }
+  await compile(name, python, tool)
+}
+
+const compile = (name, python, tool) => runTool(`${name} bytecode`, python, ['-c', compileAll], tool)
+
+module.exports = { install, uvFolder, uvSettings }
