@@ -31,7 +31,7 @@ export function breaker({ most, tries, isLate }: BreakerOptions) {
     }
   }
 
-  /** Resolves when the call may be made; a repeated call is the next. */
+  /** Resolves when the call may be made. A repeated call goes to the head of the queue. */
   const turn = (isRepeated: boolean) =>
     new Promise<void>(resolve => {
       if (isRepeated) waiting.unshift(resolve)

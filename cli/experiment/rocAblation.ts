@@ -33,7 +33,7 @@ async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<r
   return runs
 }
 
-/** Mean of a figure over those of a run's last quarter of steps that have it; null if none has. */
+/** Mean of a figure over the steps of a run's last quarter, without those that lack the figure; null if all lack it. */
 const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number | null): number | null => {
   const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
   const values = tail.map(figure).filter(value => value !== null)

@@ -63,7 +63,7 @@ const slower = 0.7
 const faster = 1.15
 const lowestSpeed = 0.05
 /**
- * Least real time between two ticks of one actor: at high speeds, ticks at their simulated rate would be most of the
+ * Minimum real time between two ticks of one actor: at high speeds, ticks at their simulated rate would be most of the
  * plane's work.
  */
 const leastTickMs = 250

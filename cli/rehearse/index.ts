@@ -42,8 +42,8 @@ interface Options {
  */
 const highestSpeed = 20
 /**
- * Most tokens of each sequence that the small model computes: a step of 8,192 sequences takes about a minute on two
- * cores.
+ * Upper bound on the tokens that the small model computes of each sequence: a step of 8,192 sequences takes about a
+ * minute on two cores.
  */
 const usualTrainerTokens = 64
 const plainTemplate = join(__dirname, '../../recipes/templates/hermes.jinja')

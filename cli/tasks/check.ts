@@ -23,7 +23,7 @@ import { escapeForTerminal } from '../io/terminal'
 
 interface Options {
   readonly driver?: string
-  /** False: --no-network. */
+  /** False if --no-network is given. */
   readonly network: boolean
   readonly json?: true
 }

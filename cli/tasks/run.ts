@@ -34,7 +34,7 @@ interface Options {
   readonly env: readonly string[]
   readonly store?: string
   readonly artifacts?: string
-  /** False: --no-network. */
+  /** False if --no-network is given. */
   readonly network: boolean
   readonly json?: true
 }

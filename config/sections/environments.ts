@@ -11,7 +11,7 @@ const settings = z.strictObject({
    * without an image, or with a Dockerfile that only copies files.
    */
   driver: z.enum(['auto', 'local', 'oci', 'docker']).default('auto'),
-  /** no-network: tasks run without a network, whatever they ask for; task: as they say. */
+  /** task: each task has the network that its task.toml names, if any. no-network: no task has a network. */
   network: z.enum(['task', 'no-network']).default('task'),
   /** Upper bound on the size of the snapshot store, MiB. Above it, the least recently used snapshots are removed. */
   snapshotMb: positive.default(4096),

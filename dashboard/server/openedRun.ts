@@ -67,8 +67,8 @@ export class OpenedRun {
   }
 
   /**
-   * Reads what is new, unless a read is under way or began within the last 400 ms. Calls that overlap share one read.
-   * `notBefore`: a time of `elapsed`; a read that began before it does not do.
+   * Reads new records, unless a read is under way or began within the last 400 ms. Calls that overlap share one read.
+   * `notBefore`: time of `elapsed` before which the read must not have begun; if the latest read did, another is made.
    */
   async refresh(notBefore?: number): Promise<void> {
     const isDone = () =>

@@ -17,7 +17,7 @@ export interface Entry {
   readonly bytes: number
   /** True: the image has nothing at this path. */
   readonly isNew: boolean
-  /** The same, as manifests of snapshots have it for the other drivers. */
+  /** The path's entry in the form that the other drivers' snapshot manifests use. */
   readonly entry: ManifestEntry
 }
 

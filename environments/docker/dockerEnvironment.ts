@@ -58,7 +58,7 @@ export class DockerEnvironment implements Environment {
     parts.lifeline.resume().unref()
   }
 
-  /** True if the image has a path, of those that the latest snapshot holds. */
+  /** True if the latest snapshot has an entry for this path, and the image has the path too. */
   inImage(path: string): boolean {
     return this.manifest.get(path)?.isNew === false
   }

@@ -1,6 +1,6 @@
 /**
- * Stores snapshots of containers: the files as an image in the engine, from which environments start; the changed files and
- * their manifest as a layer of the store on this machine, where `replay` finds them.
+ * Stores snapshots of containers: the files as an image in the engine, from which environments start; the changed files
+ * and their manifest as a layer of the store on this machine, where `replay` finds them.
  *
  * in   containers
  * out  images `troupe-snapshot:<digest>`; in the store `layers/<digest>`, its manifest, and `docker/<digest>.json`
@@ -81,7 +81,10 @@ export class SnapshotStore {
     })
   }
 
-  /** Takes the contents of files into the store, each once. @param name of nothing else that is written at the same time */
+  /**
+   * Returns a writer of files' contents to the store, which keeps each content once. @param name of the temporary file;
+   * no other writer may use it at the same time
+   */
   contents(name: string): Contents & { close(): void } {
     const beside = join(this.store.root, 'objects', `.${name}`)
     let fd: number | undefined
@@ -106,7 +109,10 @@ export class SnapshotStore {
     }
   }
 
-  /** Writes the layer: the changed files that the store has, and the manifest. Links and devices are in the manifest alone. */
+  /**
+   * Writes the layer: the changed files that the store has, and the manifest. Links and devices are in the manifest
+   * alone.
+   */
   private keepLayer(digest: string, manifest: Manifest): void {
     const layer = join(this.store.root, 'layers', digest)
     const fresh = join(this.store.root, 'layers', `.docker-${process.pid}-${digest}`)
@@ -126,7 +132,9 @@ export class SnapshotStore {
     renameSync(fresh, layer)
   }
 
-  /** Removes the engine's images whose layers have left the store. One that a container uses stays until the next time. */
+  /**
+   * Removes the engine's images whose layers have left the store. One that a container uses stays until the next time.
+   */
   async prune(): Promise<void> {
     const filters = JSON.stringify({ reference: [repository], label: [`${label}=${this.store.root}`] })
     const images = await this.engine.call<{ RepoTags: string[] | null }[]>('GET', '/images/json', {

@@ -44,7 +44,10 @@ interface Live {
   position: number
   snapshot: string
   usedAt: number
-  /** True while a call runs, after one that failed (its files are unknown), and once the processes are dead. */
+  /**
+   * True if the files may differ from those of `snapshot`, or the processes may be dead: while a call runs, after a
+   * call that failed, and once the processes are dead.
+   */
   dirty: boolean
 }
 

@@ -1,10 +1,11 @@
 /**
  * A step's artifacts: files that the agent leaves for a separate verifier, or for whoever asks for them.
  *
- * in   the environment in which the agent worked        out  its artifacts in another environment, or below a directory here
- * Invariant: as in Harbor, `/logs/artifacts` is always one, an artifact that is missing is no error, `exclude` has patterns of
- * `tar --exclude` for directories, and in the verifier's environment every artifact is where it was in the agent's;
- * `destination` names its place in the directory alone.
+ * in   the environment in which the agent worked        out  its artifacts in another environment, or below a directory
+ * here
+ * Invariant: as in Harbor, `/logs/artifacts` is always one, an artifact that is missing is no error, `exclude` has
+ * patterns of `tar --exclude` for directories, and in the verifier's environment every artifact is where it was in the
+ * agent's; `destination` names its place in the directory alone.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs'
@@ -71,7 +72,7 @@ async function eachArtifact(
   }
 }
 
-/** A copy of the directory without what the patterns of tar match. */
+/** Copies the directory without the paths that match one of the patterns (tar's --exclude). Returns the copy's path. */
 function without(directory: string, exclude: readonly string[]): string {
   const copy = `${directory}.kept`
   mkdirSync(copy)

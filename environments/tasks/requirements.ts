@@ -134,7 +134,7 @@ const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
 
-/** Returns the reasons why a driver cannot run a rollout of the task; a task of several steps is one. */
+/** Returns the reasons why a driver cannot run a rollout of the task. A task of several steps is always refused. */
 export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {
   const refused = needsOf(task, driver)
     .filter(({ refused }) => refused !== undefined)

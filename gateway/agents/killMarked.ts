@@ -2,16 +2,16 @@
  * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
  *
  * in   marks, pids of group leaders
- * out  resolves when no such process is left, at the latest after `mostRounds` looks
- * Invariant: agents that end together share one look through /proc. A process that has left the agent's process group
+ * out  resolves when no such process is left, at the latest after `mostRounds` scans
+ * Invariant: agents that end together share one scan of /proc. A process that has left the agent's process group
  * and was executed without the mark in its environment is not found.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'
 
 /**
- * Upper bound on looks for one agent, and the pause between two, ms: a process may fork between being seen and being
- * killed.
+ * Upper bound on the scans for the processes of one agent, and the pause between two scans, ms. One scan is not enough,
+ * since a process may fork after the scan has read it and before it is killed.
  */
 const mostRounds = 50
 const pauseMs = 2

@@ -20,7 +20,7 @@ export type ParsedRequest = Omit<CallRequest, 'hints' | 'isRetry'> & {
   readonly after?: string
 }
 
-/** An answer, and what a dialect writes beside it. */
+/** An answer of the model, with the fields of the call that a dialect writes into its reply. */
 export interface AnswerView {
   /** Name of the call, unique in the run, without a prefix. */
   readonly id: string

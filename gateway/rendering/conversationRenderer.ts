@@ -39,7 +39,10 @@ const probe = '\u2063troupe-probe\u2063'
 const asked: ChatMessage = { role: 'user', content: 'u' }
 const turn = (content: string): ChatMessage => ({ role: 'assistant', content })
 
-/** Learns the template by its renderings. @throws TroupeError render.refused if it cannot render a turn of the model */
+/**
+ * Makes the renderer: renders short test conversations to learn which text the template puts around a turn.
+ * @throws TroupeError render.refused if the template cannot render a turn of the model
+ */
 export async function conversationRenderer(renderer: TextRenderer): Promise<ConversationRenderer> {
   const { stopTokens } = await renderer.describe()
   const stops = await Promise.all(stopTokens.map(token => renderer.decode(Int32Array.of(token))))

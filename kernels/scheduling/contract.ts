@@ -39,7 +39,7 @@ export interface TurnAssignment {
   readonly engine: EngineId
   /** Start order of the trajectory: the priority that the request has on the engine. */
   readonly order: number
-  /** Engine of the trajectory's previous turn if that is another one; null otherwise. */
+  /** Engine of the trajectory's previous turn if it is not `engine`; null otherwise. */
   readonly movedFrom: EngineId | null
 }
 

@@ -31,9 +31,9 @@ export interface Demonstration {
 /** A calculator note as a Python statement. */
 interface Statement {
   readonly name: string
-  /** Right side of the statement, in which the names of earlier statements stand in place of their results. */
+  /** Right side of the statement with the results of earlier statements as names (`a * 2`). */
   readonly named: string
-  /** The same without names: the results of earlier statements stand in it as numbers. */
+  /** Right side of the statement with the results of earlier statements as numbers, not as names. */
   readonly plain: string
   readonly value: Fraction
 }

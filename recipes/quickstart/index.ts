@@ -31,7 +31,7 @@ const quickstartData = z.strictObject({
 
 /** Reads problems and conversations from files, for recipes that extend this one and name files. */
 const ofFiles = problemsRecipe({ name: 'quickstart', model: { from: 'directory', path: '' } })
-/** The config without the field that recipes of files do not know. */
+/** Returns the config without `data.reasoning`, which recipes that read files do not have. */
 const withoutReasoning = (config: RecipeConfig): RecipeConfig => {
   const { reasoning: _, ...data } = config.data
   return { ...config, data }

@@ -48,14 +48,17 @@ export class Patience {
     await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => {})
   }
 
-  /** Call it when the work succeeded: the next failure is the first of several again. */
+  /** Called after a success: ends the series of failures, so the next failure is the first of a new series. */
   worked(): void {
     if (this.#troubleMs > 0) this.options.onTrouble?.(undefined)
     this.#troubleMs = 0
     this.#waitMs = this.everyMs
   }
 
-  /** Waits until the next try. @throws `trouble` if this was the last try, or patience with a run that is over ends */
+  /**
+   * Waits until the next try. @throws `trouble` if this was the last try, or if the run is over and the tracker has
+   * failed for `patienceMs`
+   */
   async failed(trouble: TroupeError, { isLast, isOver }: { isLast: boolean; isOver: boolean }): Promise<void> {
     if (isLast || (isOver && this.#troubleMs >= this.#patienceMs)) throw trouble
     if (this.#troubleMs === 0) this.options.onTrouble?.(trouble)

@@ -20,7 +20,7 @@ export interface Envelope<M> {
   attempts: number
 }
 
-/** The actor that an inbox belongs to, as the inbox uses it. */
+/** Part of an actor that its inbox calls. */
 export interface InboxOwner<M> {
   readonly path: string
   /** Called when the envelope has entered the mailbox. */

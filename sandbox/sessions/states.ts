@@ -122,8 +122,8 @@ export class SessionStates<Link> {
 }
 
 /**
- * Returns true if a fork of the state finds what its cell left: files of a namespace are those of the cell that ran
- * last in it.
+ * Returns true if a fork of the state sees everything that the state's cell left. Cells of a namespace share one
+ * directory, so if there are files in it, only the cell that ran last still finds its own.
  */
 export function canFork<Link>(state: State<Link> | undefined): state is State<Link> {
   return state !== undefined && !state.gone && (!state.space.files || state.space.tip === state.key)

@@ -34,8 +34,8 @@ export interface Ending extends RunEnding {
    */
   readonly files: boolean
   /**
-   * Memory of the paused process in bytes. stateBytes: what the states before it do not hold. heldBytes: all that it
-   * holds beyond the zygote's once those states are gone.
+   * Memory of the paused process in bytes. stateBytes: memory that no earlier state of the session holds as well.
+   * heldBytes: all memory that it has and the zygote does not; it holds this alone once the earlier states are gone.
    */
   readonly stateBytes: number
   readonly heldBytes: number

@@ -83,8 +83,8 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
 }
 
 /**
- * What the run waits for. Before the first step is over it is open, and says what the run does, such as the cold start;
- * later it is read when the user opens it.
+ * Section that shows what the run waits for. Until the first step is over the section is open, and names the work in
+ * progress, such as the cold start; later the page asks the server for it only when the user opens the section.
  */
 function WaitsFor({ run, open }: { readonly run: string; readonly open: boolean }) {
   const [shown, show] = useState(open)

@@ -68,7 +68,7 @@ function onKey(event: KeyboardEvent): void {
   if (kind === 'r' && run !== undefined && tab !== undefined) go(link(['r', run, ...tab]))
 }
 
-/** Moves the focus to the next or previous link that opens something of the list in view. */
+/** Moves the focus by `distance` links among those that open an item of the visible list; at first to the first one. */
 function moveBy(distance: number): void {
   const links = [...document.querySelectorAll<HTMLElement>('[data-move]')]
   const at = links.indexOf(document.activeElement as HTMLElement)
