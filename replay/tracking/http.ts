@@ -40,16 +40,27 @@ export async function trackerRequest(
 }
 
 /** True for statuses after which the same request may succeed later. */
-export const isLater = (status: number): boolean => status === 408 || status === 429 || status >= 500
+const isLater = (status: number): boolean => status === 408 || status === 429 || status >= 500
 
-/** A server's refusal: tracker.unreachable if the same request may succeed later, else tracker.refused. */
-export const refusal = (server: string, { status, text }: Answer, hint: string): TroupeError =>
-  new TroupeError(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
-    boundary: 'process',
-    retriable: isLater(status),
-    message: `${server} answered ${status}: ${text.slice(0, 300)}`,
-    hint,
-  })
+/**
+ * A server's answer that it did not do what was asked: tracker.unreachable if the same request may succeed later, else
+ * tracker.refused. `named`: the error's name in that server's protocol, such as RESOURCE_DOES_NOT_EXIST.
+ */
+export class TrackerRefusal extends TroupeError {
+  constructor(
+    server: string,
+    { status, text }: Answer,
+    hint: string,
+    readonly named?: string,
+  ) {
+    super(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
+      boundary: 'process',
+      retriable: isLater(status),
+      message: `${server} answered ${status}: ${text.slice(0, 300)}`,
+      hint,
+    })
+  }
+}
 
 /** undici says "fetch failed" and keeps the reason in `cause`. */
 const reasonOf = (thrown: unknown): string => {

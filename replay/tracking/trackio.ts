@@ -6,7 +6,7 @@
  * call may be made again.
  */
 
-import { type Answer, refusal, trackerRequest } from './http'
+import { type Answer, TrackerRefusal, trackerRequest } from './http'
 import type { Point, Tracker } from './runPoints'
 
 const rowsPerCall = 500
@@ -36,7 +36,11 @@ export function trackioTracker(
   }
   // Trackio answers 400 if the token is missing or wrong.
   const refused = (answer: Answer) =>
-    refusal(base, answer, 'set TRACKIO_WRITE_TOKEN (or HF_TOKEN for a Space) to the token that `trackio show` prints')
+    new TrackerRefusal(
+      base,
+      answer,
+      'set TRACKIO_WRITE_TOKEN (or HF_TOKEN for a Space) to the token that `trackio show` prints',
+    )
 
   return {
     async begin({ recipe, versions }) {

@@ -7,9 +7,10 @@
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
-import { number } from '../format'
+import { number, percent } from '../format'
 import { html } from '../html'
 import { colour, theme } from './theme'
+import { valueRange } from './valueRange'
 
 export interface Curve {
   readonly run: string
@@ -84,13 +85,6 @@ function averaged(values: readonly (number | null)[], weight: number): (number |
   })
 }
 
-/** Range of the values with a margin; a flat curve lies in the middle. */
-function rangeOf(min: number | null, max: number | null): [number, number] {
-  if (min === null || max === null) return [0, 1]
-  const margin = min === max ? Math.max(1e-9, Math.abs(min) * 0.5) || 1 : (max - min) * 0.08
-  return min === 0 && max === 0 ? [-1, 1] : [min - margin, max + margin]
-}
-
 function optionsOf(
   curves: readonly Curve[],
   smoothing: number,
@@ -109,7 +103,7 @@ function optionsOf(
     cursor: { sync: { key: 'steps' }, y: false, points: { size: 6 } },
     scales: {
       x: { time: false, range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min, max]) },
-      y: { range: (_, min, max) => rangeOf(min, max) },
+      y: { range: (_, min, max) => valueRange(min, max, format === percent) },
     },
     axes: [
       { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000] },

@@ -5,33 +5,12 @@
  * in   a server's URL; credentials from the environment variables of MLflow's own client        out  parsed answers
  * Invariant: a call ends within its deadline, whether the server is absent, silent or slow.
  */
-import { TroupeError } from '../../../runtime/errors'
-import { isLater, trackerRequest } from '../http'
+import { TrackerRefusal, trackerRequest } from '../http'
 
 export interface MlflowClient {
   readonly url: string
   /** Calls `mlflow/PATH`. `body` makes it a POST. @throws TroupeError tracker.unreachable, tracker.refused */
   call<T>(path: string, body?: Readonly<Record<string, unknown>>): Promise<T>
-}
-
-/** Error that MLflow's server names in its answer, such as RESOURCE_DOES_NOT_EXIST. */
-export class MlflowRefusal extends TroupeError {
-  constructor(
-    url: string,
-    readonly status: number,
-    readonly named: string | undefined,
-    text: string,
-  ) {
-    super(isLater(status) ? 'tracker.unreachable' : 'tracker.refused', {
-      boundary: 'process',
-      retriable: isLater(status),
-      message: `${url} answered ${status}: ${text.slice(0, 300)}`,
-      hint:
-        status === 401 || status === 403
-          ? 'set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
-          : "look at the server's log; the points that it has kept are not sent again",
-    })
-  }
 }
 
 export function mlflowClient(url: string, deadlineMs?: number, env = process.env): MlflowClient {
@@ -44,7 +23,12 @@ export function mlflowClient(url: string, deadlineMs?: number, env = process.env
       const { status, text } = await trackerRequest(`${base}/api/2.0/mlflow/${path}`, base, headers, sent, deadlineMs)
       const answer = parsed(text)
       if (status >= 200 && status < 300 && answer !== undefined) return answer as T
-      throw new MlflowRefusal(base, status, answer?.error_code as string | undefined, String(answer?.message ?? text))
+      const hint =
+        status === 401 || status === 403
+          ? 'set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
+          : "look at the server's log; the points that it has kept are not sent again"
+      const said = { status, text: String(answer?.message ?? text) }
+      throw new TrackerRefusal(base, said, hint, answer?.error_code as string | undefined)
     },
   }
 }

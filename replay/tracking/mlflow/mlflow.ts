@@ -6,8 +6,9 @@
  * every evaluation). The tag is sent in the same call as that step's values, so a restart continues after that step.
  */
 import type { RunFinished } from '../../../messages/facts'
+import { TrackerRefusal } from '../http'
 import type { Point, Tracker } from '../runPoints'
-import { MlflowRefusal, mlflowClient } from './client'
+import { mlflowClient } from './client'
 
 /** Limits of the server on one call of log-batch. */
 const metricsPerBatch = 1000
@@ -45,7 +46,7 @@ export function mlflowTracker(url: string, run: string, { experiment, deadlineMs
   async function experimentOf(name: string): Promise<string> {
     const path = `experiments/get-by-name?experiment_name=${encodeURIComponent(name)}`
     const found = await call<{ experiment: { experiment_id: string } }>(path).catch(thrown => {
-      if (thrown instanceof MlflowRefusal && thrown.named === 'RESOURCE_DOES_NOT_EXIST') return undefined
+      if (thrown instanceof TrackerRefusal && thrown.named === 'RESOURCE_DOES_NOT_EXIST') return undefined
       throw thrown
     })
     return (

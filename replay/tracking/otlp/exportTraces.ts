@@ -9,7 +9,7 @@
 import { fence } from '../../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../../messages/facts'
 import type { RecordedRun } from '../../log/recordedRun'
-import { refusal, trackerRequest } from '../http'
+import { TrackerRefusal, trackerRequest } from '../http'
 import { Patience, troubleOf } from '../patience'
 import type { TrackOptions } from '../runPoints'
 import { traceRequest } from './request'
@@ -72,7 +72,7 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
     const answer = await trackerRequest(target, base, headers, body, deadlineMs)
     if (answer.status >= 200 && answer.status < 300) return
     const hint = 'give the address of an OTLP receiver over HTTP, and its keys in OTEL_EXPORTER_OTLP_HEADERS'
-    throw refusal(base, answer, hint)
+    throw new TrackerRefusal(base, answer, hint)
   }
 
   for (;;) {
