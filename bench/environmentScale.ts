@@ -1,10 +1,11 @@
 /**
- * Holds 200 environments of the driver `oci` alive at once, then starts and stops 2,000 in a row (8 in flight), and counts what
- * is left behind.
+ * Holds 200 environments of the driver `oci` alive at once, then starts and stops 2,000 in a row (8 in flight), and
+ * counts what is left behind.
  *
  * in   an image of a few megabytes        out  times, memory, and counts before and after
- * Every environment runs a command while all 200 are alive. Left behind must be nothing: no mount of this machine, no process, no
- * cgroup, no open descriptor and no file of an environment; Node's memory after 2,000 starts is compared with that after 200.
+ * Every environment runs a command while all 200 are alive. Left behind must be nothing: no mount of this machine, no
+ * process, no cgroup, no open descriptor and no file of an environment; Node's memory after 2,000 starts is compared
+ * with that after 200.
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

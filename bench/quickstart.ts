@@ -21,8 +21,8 @@ type Summary = ReturnType<typeof summaryOf> & {
 const bin = join(__dirname, '../cli/bin.js')
 const sampleEveryMs = 1000
 /**
- * Least factor by which the rate of failed tool calls in rollouts with a positive reward must fall from the first step
- * to the last.
+ * Minimum factor by which the rate of failed tool calls in rollouts with a positive reward must fall from the first
+ * step to the last.
  */
 const errorsFallBy = 5
 

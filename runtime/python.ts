@@ -150,7 +150,10 @@ export function wandbVenv(env: NodeJS.ProcessEnv = process.env): string {
   return join(troupeHome(env), 'venv-wandb')
 }
 
-/** Returns the path of the interpreter with wandb. @throws TroupeError process.no_wandb if `troupe setup wandb` has not run */
+/**
+ * Returns the path of the interpreter with wandb. @throws TroupeError process.no_wandb if `troupe setup wandb` has not
+ * run
+ */
 export function wandbPythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const python = join(wandbVenv(env), 'bin/python')
   if (isExecutable(python)) return python

@@ -163,8 +163,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Returns the number of the last optimizer step that may get new groups: the run's last step, or the last of the
-   * current stage if that comes earlier. Once the stage is over, or an order has ended the run, the last that has groups.
+   * Returns the number of the last optimizer step that may get new groups: the run's last step, or the current stage's
+   * last step if that comes earlier. Once the stage is over or an order ended the run: the last step that has groups.
    */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state) || state.ends !== null) return Math.max(state.done, ...state.drawn.keys())

@@ -24,8 +24,8 @@ import { startSupervisedRenderer } from './supervisedRenderer'
 
 /**
  * Starts or resumes a run with all its roles in this process. @throws TroupeError config.invalid (`startFaults`) or
- * config.does_not_fit or config.deadline_too_short if a new run that trains must not start with this recipe, config.devices if the recipe does
- * not fit the GPUs of this process
+ * config.does_not_fit or config.deadline_too_short if a new run that trains must not start with this recipe,
+ * config.devices if the recipe does not fit the GPUs of this process
  */
 export async function startRun(given: RunOptions): Promise<Run> {
   const options: RunOptions = { ...given, role: 'all' }

@@ -47,8 +47,8 @@ interface Running {
 
 /**
  * Makes the engine. Its `generate` throws the errors of `checkRequest` (a context without room for an answer, a
- * repeated id, a token outside the vocabulary), `engine.lost` after closing, `engine.failed` if the function's result is
- * not a valid Continuation, and any error that the function throws before an abort.
+ * repeated id, a token outside the vocabulary), `engine.lost` after closing, `engine.failed` if the function's result
+ * is not a valid Continuation, and any error that the function throws before an abort.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options

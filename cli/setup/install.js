@@ -12,11 +12,16 @@ const path = require('node:path')
 const { say } = require('./say')
 const { cleanEnv, runTool } = require('./tool')
 
-/** The uv that set-up uses. It has a folder of its own: which packages a venv holds must not depend on who installed them. */
+/**
+ * The uv that set-up uses. It has a folder of its own: which packages a venv holds must not depend on who installed
+ * them.
+ */
 const uvPackage = 'uv==0.13.9'
 const uvFolder = uvPackage.replace('==', '-')
 
-/** Settings of pip that change nothing about which packages are installed, or that are handed to uv (see uvSettings). */
+/**
+ * Settings of pip that change nothing about which packages are installed, or that are handed to uv (see uvSettings).
+ */
 const uvCanDo = new Set([
   'cert',
   'config-file',
@@ -36,8 +41,8 @@ const uvCanDo = new Set([
 
 /**
  * Translates the output of `pip config list` (lines such as `global.cert='/ca.pem'`).
- * @returns {{args: string[], env: Record<string, string>} | undefined} uv's arguments and environment variables; undefined
- *   if pip has a setting that uv does not know
+ * @returns {{args: string[], env: Record<string, string>} | undefined} uv's arguments and environment variables;
+ *   undefined if pip has a setting that uv does not know
  */
 function uvSettings(listed) {
   const args = []

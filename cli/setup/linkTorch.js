@@ -19,7 +19,9 @@ function packagesOf(venv) {
   return folder && fs.existsSync(folder) ? { python, folder } : undefined
 }
 
-/** Files of a distribution below site-packages, from its RECORD, the RECORD itself last. Programs in bin are left out. */
+/**
+ * Files of a distribution below site-packages, from its RECORD, the RECORD itself last. Programs in bin are left out.
+ */
 function filesOf(folder, distribution) {
   const record = path.join(distribution, 'RECORD')
   const lines = fs.readFileSync(path.join(folder, record), 'utf8').trim().split('\n')

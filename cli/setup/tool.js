@@ -55,8 +55,8 @@ function cleanEnv() {
 
 /**
  * Runs a tool, with its output in a log file. env: variables to add to the tool's environment.
- * @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails; when a signal ended set-up, the
- *   error has `ended: true`
+ * @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails; when a signal ended set-up,
+ *   the error has `ended: true`
  */
 function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
   fs.mkdirSync(logs, { recursive: true })

@@ -1,8 +1,10 @@
 /**
- * `troupe tasks check DIR…`: reads task directories, and prints what each task needs and which of it the driver cannot provide.
+ * `troupe tasks check DIR…`: reads task directories, and prints what each task needs and which of it the driver cannot
+ * provide.
  *
  * in   directories: a task, or a directory of tasks        out  a table, or with --json one line a task
- * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide; nothing is started.
+ * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide; nothing is
+ * started.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * `troupe tasks`: Harbor task directories. `check` says what tasks need and what a driver cannot give; `run` (run.ts)
- * starts them with their oracle solution; `image` (image.ts) unpacks an image for the driver `oci`;
+ * `troupe tasks`: Harbor task directories. `check` prints what tasks need, and what of it the driver does not support;
+ * `run` (run.ts) runs them with their oracle solution; `image` (image.ts) unpacks an image for the driver `oci`;
  * `suite` (suite.ts) writes Troupe's own tasks.
  */
 import type { Command } from 'commander'

@@ -66,8 +66,8 @@ function headBackward(step: MicroBatchShape): Moment {
 }
 
 /**
- * Returns the memory of a layer's forward pass, counted only with checkpointing: then a layer's intermediates live until
- * the layer ends. Autocast keeps its copies of trained matrices until the last layer, and those of frozen ones
+ * Returns the memory of a layer's forward pass, counted only with checkpointing: then a layer's intermediates live
+ * until the layer ends. Autocast keeps its copies of trained matrices until the last layer, and those of frozen ones
  * (LoRA) no longer than they are used.
  */
 function layerForward(step: MicroBatchShape): Moment {

@@ -61,7 +61,8 @@ export async function changesOf(
     // An added directory's stream holds everything below it.
     if (Kind === 1 && hasAncestor(added, Path)) continue
     const above = Path.slice(0, Path.lastIndexOf('/'))
-    // The engine writes bytes that are no UTF-8 as U+FFFD, and finds no such path: its entries are read with their directory.
+    // The engine writes bytes that are not UTF-8 as U+FFFD, and finds no such path: those entries are read with their
+    // directory.
     const isUnknown = Path.includes('\ufffd')
     const query = { path: isUnknown ? above || '/' : Path }
     const stream = await engine.raw('GET', `/containers/${container}/archive`, { query, deadlineMs: 600_000 })

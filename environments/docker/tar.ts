@@ -1,7 +1,8 @@
 /**
- * Reads a tar stream (ustar, GNU long names, pax headers) for what its entries are; contents are hashed, and given to whoever asks.
+ * Reads a tar stream (ustar, GNU long names, pax headers): lists its entries, and hashes the contents of files.
  *
- * in   a tar stream        out  its entries in order; before each file its content, in parts
+ * in   a tar stream
+ * out  its entries in order; to `onContent`, if it is given, the content of each file in parts, before the file's entry
  * Invariant: memory holds a chunk or two of the stream, and extended headers of at most 1 MiB each.
  */
 import { isUtf8 } from 'node:buffer'

@@ -33,8 +33,8 @@ interface ImageConfig {
 }
 
 /**
- * Unpacks an archive under the name `name`. @throws TroupeError environment.no_image if the file is missing, damaged, or
- * no archive of an image
+ * Unpacks an archive under the name `name`. @throws TroupeError environment.no_image if the file is missing, damaged,
+ * or no archive of an image
  */
 export async function importImage(store: Store, file: string, name: string): Promise<void> {
   if (!existsSync(file)) throw environmentError('environment.no_image', `${file} does not exist`)

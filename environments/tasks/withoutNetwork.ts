@@ -1,8 +1,10 @@
 /**
- * A task without its network: `harbor task init` writes `network_mode = "public"` into every task.toml, also of tasks that need none.
+ * A task without its network: `harbor task init` writes `network_mode = "public"` into every task.toml, also of tasks
+ * that need none.
  *
  * in   a Task        out  the same Task with no network in any of its environments and phases
- * Invariant: used only where the user asks for it (`environments.network`, `--no-network`), and never to widen a network.
+ * Invariant: used only where the user asks for it (`environments.network`, `--no-network`), and never to widen a
+ * network.
  */
 import type { Task, TaskStep } from './task'
 

@@ -113,8 +113,8 @@ export class ConversationIndex {
   }
 
   /**
-   * @param known what is recorded about the first `same` messages, whose digest is `at`; undefined if not even the tools
-   * are known
+   * @param known what is recorded about the first `same` messages, whose digest is `at`; undefined if not even the
+   * tools are known
    */
   private reason(
     messages: readonly Message[],

@@ -1,7 +1,8 @@
 /**
  * Answers one call in its dialect, whole or as a stream.
  *
- * in   a parsed request, a session        out  the answer; `call.delivered` when that changes (noteDelivery)
+ * in   a parsed request, a session
+ * out  the answer; `call.delivered` if no response got the answer, or a retry got it after all (noteDelivery)
  * Invariant: the last byte is sent only after `call.finished` is durable. When a client disconnects, its call
  * continues, and the client's retry gets the answer. An answer that no client got is recorded as not delivered.
  */

@@ -3,7 +3,8 @@
  *
  * in   trajectories that are placed, grow, wait for a tool and leave
  * out  expected tokens now, and the expected peak
- * Some trajectories end and free their KV while others grow, so the peak is far below the sum of their possible lengths.
+ * Some trajectories end and free their KV while others grow, so the peak is far below the sum of their possible
+ * lengths.
  * Invariant: a sum that is read was recounted less than 1 s ago, and includes every change of trajectories since then.
  */
 import type { GroupId } from '../../messages/ids'

@@ -2,8 +2,8 @@
  * Exports a trajectory in ATIF (Agent Trajectory Interchange Format), which Harbor and its viewers read.
  *
  * in   an exported trajectory        out  an ATIF-v1.6 document
- * Invariant: ids and logprobs of sampled tokens are the recorded ones. Each turn of the model is one step, with its tool calls and
- * their results as the model was shown them; what is no field of ATIF is under `extra`.
+ * Invariant: ids and logprobs of sampled tokens are the recorded ones. Each turn of the model is one step, with its
+ * tool calls and their results as the model was shown them; what is no field of ATIF is under `extra`.
  */
 import { version } from '../../package.json'
 import type { ExportedTrajectory } from './exportedTrajectory'

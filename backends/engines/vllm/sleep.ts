@@ -23,8 +23,9 @@ export type SleepLevel = 1 | 2
 const pauseMs = 120_000
 
 /**
- * Puts the server to sleep. `moveMs`: upper bound on the time that weights take to the host's memory. @throws TroupeError engine.no_sleep if the server has no sleep endpoints,
- * engine.update_failed if it cannot be paused or free its memory; engine.lost, engine.timeout
+ * Puts the server to sleep. `moveMs`: upper bound on the time that weights take to the host's memory. @throws
+ * TroupeError engine.no_sleep if the server has no sleep endpoints, engine.update_failed if it cannot be paused or free
+ * its memory; engine.lost, engine.timeout
  */
 export async function sleepVllm(http: ServerHttp, level: SleepLevel, moveMs: number): Promise<void> {
   if (isMissing(await http.get('/is_sleeping', pauseMs))) throw noSleep(http.url)

@@ -1,4 +1,4 @@
-"""Tools: every function here whose name begins with no underscore. Calls run in the sandbox."""
+"""Tools: every function in this file whose name does not begin with an underscore. Calls run in the sandbox."""
 
 _PRICES = {"lamp": 17, "chair": 43, "table": 88, "sofa": 65, "rug": 31, "bed": 94, "desk": 76, "clock": 22, "vase": 13, "stool": 28}
 
