@@ -48,7 +48,7 @@ print(os.pathsep.join([*home, *packages]))
 print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])
 `
 
-/** Longest time in ms for one answer of the interpreter: enough for one behind a slow shim, on a busy machine. */
+/** Deadline in ms for one answer of the interpreter: enough for one behind a slow shim, on a busy machine. */
 const PROBE_TIMEOUT_MS = 30_000
 const OLDEST = [3, 10] as const
 

@@ -57,7 +57,9 @@ export interface SandboxOptions {
    * memory of the machine or its cgroup, shared by all sandboxes of this process. Not applied at level `none`.
    */
   readonly machineMemoryMb?: number
-  /** Longest wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000. */
+  /**
+   * Upper bound on the wait of a call for memory, ms; then it is rejected with MACHINE_OUT_OF_MEMORY. Default 600,000.
+   */
   readonly memoryWaitMs?: number
   /** Memory by which calls are admitted. Default: that of this machine or its cgroup. */
   readonly memory?: MachineMemory

@@ -58,7 +58,7 @@ export async function scrolledPage(url: string): Promise<Scrolled | undefined> {
   }
 }
 
-/** playwright-core is a package of development: an installed Troupe does not have it. */
+/** Loads playwright-core; undefined without it. It is a development dependency, which an installed Troupe lacks. */
 function loaded(): typeof import('playwright-core') | undefined {
   try {
     return require('playwright-core') as typeof import('playwright-core')

@@ -107,8 +107,8 @@ export async function refuseTaken(context: RunContext): Promise<void> {
 }
 
 /**
- * Longest time in ms for which a process retries while the broker does not answer. It is long enough for a broker's
- * restart.
+ * Upper bound in ms on the time for which a process retries while the broker does not answer. It is long enough for a
+ * broker's restart.
  */
 const brokerWaitMs = 30_000
 

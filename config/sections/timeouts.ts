@@ -20,7 +20,9 @@ export const timeoutsSection = z.strictObject({
   saveMs: timeout,
   /** Deadline for loading a checkpoint. */
   loadMs: timeout,
-  /** Longest wait of one rank of the trainer for another, such as for the one that writes a checkpoint. */
+  /**
+   * Deadline in ms for the wait of one rank of the trainer for another, such as for the one that writes a checkpoint.
+   */
   rankWaitMs: timeout,
   /**
    * Deadline for the start of a local engine, with the load of the model; `engine.launch.startTimeoutMs` is that of a
@@ -36,7 +38,7 @@ export const timeoutsSection = z.strictObject({
   weightsBehindMs: timeout,
   /** Time from the first attempt to fetch a file of weights over HTTP, after which no further attempt begins. */
   fetchWeightsMs: timeout,
-  /** Longest wait of a turn at an inference server for its first token. */
+  /** Deadline in ms for the first token of a turn at an inference server. */
   firstTokenMs: timeout,
 })
 

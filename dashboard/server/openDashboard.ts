@@ -117,7 +117,7 @@ function requestHandler(
           ? new TroupeError('dashboard.bad_query', {
               boundary: 'cli',
               retriable: false,
-              message: 'the address is not well encoded',
+              message: 'the URL of the request is not valid percent-encoding',
             })
           : asError(thrown)
       const code = error instanceof TroupeError ? error.code : 'dashboard.failed'

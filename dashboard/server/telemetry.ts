@@ -11,7 +11,7 @@ import type { RecordedRun } from '../../replay/log/recordedRun'
 const window = 2000
 /** Number of statuses of an engine over which its rate is measured. */
 const rateOver = 10
-/** Longest time between two statuses of an engine that runs; it sends one a second. */
+/** Milliseconds between two statuses above which the engine stood still in between: it sends one a second. */
 const longestGapMs = 15_000
 
 export class Telemetry {

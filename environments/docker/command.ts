@@ -46,7 +46,10 @@ export interface CommandOptions extends ExecRequest {
 
 /** Interval in ms at which the engine is asked if the command has ended, as long as the streams are open. */
 const lookMs = 200
-/** Longest wait in ms for the wrapper's first line before a kill, for the kill, and for the command's end after it. */
+/**
+ * Upper bound in ms on the wait for the wrapper's first line before a kill, for the kill, and for the command's end
+ * after it.
+ */
 const endMs = 5000
 
 export async function runCommand(

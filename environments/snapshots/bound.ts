@@ -21,7 +21,7 @@ import type { Store } from '../drivers/store'
 
 /** Share of the bound by which the store may grow until it is measured again. */
 const slack = 0.05
-/** Longest time in ms that a snapshot takes, from its first file to its last. */
+/** Assumed upper bound in ms on the time for storing a snapshot; newer files may be of one that is not complete yet. */
 const settleMs = 60_000
 
 export class SnapshotBound {

@@ -22,7 +22,7 @@ export interface Verified {
 }
 
 const quickMs = 60_000
-/** Longest log of a verifier that is kept, in bytes. */
+/** Upper bound on the log of a verifier that is kept, in bytes. */
 const mostLog = 1024 * 1024
 
 /** Makes the directories of logs, writable for the agent's and the verifier's users, as in Harbor. */

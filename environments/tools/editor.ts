@@ -10,7 +10,7 @@ import type { Environment, ExecResult } from '../drivers/driver'
 import { execAs, outcomeOf, type ToolUse } from './bash'
 import { applyEdit } from './edit'
 
-/** Longest file that is shown or edited, in bytes. */
+/** Upper bound on the size of a file that is shown or edited, in bytes. */
 const mostBytes = 1024 * 1024
 
 const isDirectory = 20

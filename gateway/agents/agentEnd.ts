@@ -15,7 +15,7 @@ import { type ProgramEnding, type ProgramOptions, runProgram, withFiles } from '
 
 type Ending = Pick<RolloutFinished, 'outcome' | 'reason'>
 
-/** Longest reason in characters; the whole output is in the agent's log. */
+/** Upper bound on the characters of a reason; the whole output is in the agent's log. */
 const mostReason = 300
 
 export function endingOf({ told, exhausted }: SessionState, ended: ProgramEnding): Ending {

@@ -15,7 +15,7 @@ import { lineDiff } from './lineDiff'
 type Facts = readonly (TrajectoryFact | CallFact)[]
 type Layers = Pick<Store, 'root'>
 
-/** Longest file whose text is compared, in bytes. */
+/** Upper bound on the size of a file whose text is compared, in bytes. */
 const mostBytes = 256 * 1024
 
 /**

@@ -15,7 +15,7 @@ import type { Journal } from '../../runtime/journal/journal'
 
 /** Milliseconds for which new messages are batched; a person sees no difference below this. */
 const lingerMs = 20
-/** Longest wait on closing, in ms, for the messages that are already in the log. */
+/** Upper bound in ms on the wait, on closing, for the messages that are already in the log. */
 const catchUpMs = 5000
 
 const watched = ['trajectories', 'runs', 'learner'] as const

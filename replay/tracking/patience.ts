@@ -27,7 +27,7 @@ export interface PatienceOptions {
 
 const usualEveryMs = 1000
 const usualPatienceMs = 30_000
-/** Longest time between two tries, ms. */
+/** Upper bound on the time between two tries, ms. */
 const longestWaitMs = 30_000
 
 export class Patience {

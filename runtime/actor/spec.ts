@@ -81,13 +81,13 @@ export interface ActorContext {
 }
 
 export interface TellOptions {
-  /** Longest wait for room in the mailbox, ms. Default 30 s. */
+  /** Upper bound on the wait for room in the mailbox, ms. Default 30 s. */
   readonly deadlineMs?: number
   readonly signal?: AbortSignal
 }
 
 export interface AskOptions {
-  /** Longest wait for the answer, ms, the wait for room included. */
+  /** Upper bound on the wait for the answer, ms, the wait for room included. */
   readonly deadlineMs: number
   readonly signal?: AbortSignal
 }
@@ -105,8 +105,8 @@ export interface StopOptions {
   /** true: handles the queued messages first; false: they become dead letters. Default false. */
   readonly drain?: boolean
   /**
-   * Longest wait for the running handler (and, with `drain`, for the queued messages), ms. Default: the spec's
-   * `stopWithinMs`.
+   * Upper bound on the wait for the running handler (and, with `drain`, for the queued messages), ms. Default: the
+   * spec's `stopWithinMs`.
    */
   readonly deadlineMs?: number
 }

@@ -34,7 +34,8 @@ import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
 /**
- * Longest wait in ms until a launcher whose worker thread died has ended by itself; then the pool kills the launcher.
+ * Upper bound in ms on the wait until a launcher whose worker thread died has ended by itself; then the pool kills the
+ * launcher.
  */
 const LOST_MS = 3000
 

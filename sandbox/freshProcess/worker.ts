@@ -59,14 +59,16 @@ interface Ended extends RunEnding {
  */
 export type LaneOutcome = Ended | { readonly kind: 'stopped' } | { readonly kind: 'failed'; readonly message: string }
 
-/** Longest time in ms from the start of the launcher until it begins the code; then the launcher is killed. */
+/**
+ * Upper bound in ms on the time from the start of the launcher until it begins the code; then the launcher is killed.
+ */
 const START_MS = 20_000
 /**
  * Milliseconds after the call's deadline at which a launcher that has not reported is killed. The launcher enforces the
  * deadline, but the code may have stopped the launcher.
  */
 const LATE_MS = 2500
-/** Longest time in ms from the launcher's report to its exit: meanwhile it removes the files of the call. */
+/** Upper bound in ms on the time from the launcher's report to its exit: meanwhile it removes the files of the call. */
 const CLEAN_MS = 10_000
 /** Milliseconds after the launcher's exit at which open streams are closed: a process that escaped holds them. */
 const DRAIN_MS = 300

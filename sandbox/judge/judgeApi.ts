@@ -18,9 +18,9 @@ import { batchOf, type Fault, submissionCount, submissionOf } from './submission
 import { type Verdict, withoutStreams } from './verdict'
 
 export interface JudgeLimits extends DispatcherLimits, BodyLimits {
-  /** Longest wait for a worker slot of a submission to /run, /judge or /batch, ms. */
+  /** Upper bound on the wait for a worker slot of a submission to /run, /judge or /batch, ms. */
   readonly queueWaitMs: number
-  /** Longest wait for a worker slot of a submission to /long-batch, ms. */
+  /** Upper bound on the wait for a worker slot of a submission to /long-batch, ms. */
   readonly longQueueWaitMs: number
   /** Upper bound on the bytes of all bodies that are being read, run or answered. */
   readonly maxHeldBytes: number

@@ -42,7 +42,7 @@ export interface PoolSetup {
   readonly queueLimit: number
   readonly sessionMemoryMb: number
   readonly budget: MemoryBudget
-  /** Longest wait of a call for memory, ms, from the moment at which it has its turn. */
+  /** Upper bound on the wait of a call for memory, ms, from the moment at which it has its turn. */
   readonly memoryWaitMs: number
   readonly noSessions: string | undefined
   /** For each kind (kind 0: without preloads), the setup of one zygote for each core. */

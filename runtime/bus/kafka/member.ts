@@ -20,7 +20,8 @@ const protocolName = 'troupe-cooperative'
 const heartbeatsPerSession = 12
 const maxHeartbeatMs = 1000
 /**
- * Longest time that a rebalance waits for a member to join again, ms. A member joins without waiting for its handlers.
+ * Upper bound on the time that a rebalance waits for a member to join again, ms. A member joins without waiting for its
+ * handlers.
  */
 const rebalanceTimeoutMs = 15_000
 
