@@ -1,11 +1,9 @@
 /** Whatever an agent does through the gateway, no token is lost, changed or doubled; and every refusal is in its dialect's form. */
 import { request as httpRequest } from 'node:http'
-import fc from 'fast-check'
 import { callRows, callTree } from '../../kernels'
 import { factKey } from '../../messages'
 import type { CallStarted, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
-import { charRenderer } from '../support/gateway/charRenderer'
 import { eventsOf, openTestGateway, type TestGateway } from '../support/gateway/openTestGateway'
 import { refused } from '../support/refusal'
 import { until } from '../support/until'
@@ -71,124 +69,6 @@ test('an agent with tools gets its answer, and its turns are one row of tokens a
   expect([...row!.tokens]).toEqual([...engine.sampled[1]!.context, ...engine.sampled[1]!.tokens])
   expect(row!.sampledTokens).toBe(engine.sampled[0]!.tokens.length + engine.sampled[1]!.tokens.length)
 })
-
-/** What a random agent does next: numbers choose among the conversations and edits that there are. */
-const move = fc.record({
-  kind: fc.constantFrom(
-    'continue',
-    'continue',
-    'continue',
-    'again',
-    'edit-answer',
-    'edit-tool',
-    'strip',
-    'compact',
-    'subagent',
-    'parallel',
-    'retry',
-  ),
-  pick: fc.nat(1000),
-})
-
-/** Agents with every kind of branch: chance alone may leave one out. */
-const agents: readonly [
-  { kind: 'continue' | 'again' | 'edit-answer' | 'strip' | 'compact'; pick: number }[],
-  boolean,
-][] = [
-  [
-    [
-      ...[0, 1].map(pick => ({ kind: 'continue' as const, pick })),
-      ...([
-        { kind: 'strip', pick: 2 },
-        { kind: 'compact', pick: 0 },
-        { kind: 'edit-answer', pick: 1 },
-        { kind: 'again', pick: 0 },
-      ] as const),
-    ],
-    false,
-  ],
-  [[0, 1, 2].map(pick => ({ kind: 'continue' as const, pick })), true],
-]
-
-test('for any agent the training rows are exactly the sampled tokens, each once, with the logprobs and versions of its sampling', async () => {
-  const reasons = new Set<string | null>()
-  await fc.assert(
-    fc.asyncProperty(
-      fc.array(move, { minLength: 1, maxLength: 14, size: 'max' }),
-      fc.boolean(),
-      async (moves, dropsThinking) => {
-        const texts = ['plain', '<think>\nhm\n</think>\n\nsure', `x\n${call}`, 'cut short by its bound']
-        const gateway = await openTestGateway((_context, turn) => texts[turn % 4]! + turn, {
-          renderer: charRenderer({ dropsThinking }),
-        })
-        const { post, engine, facts } = gateway
-        try {
-          const histories: Chat[][] = [[{ role: 'system', content: 'S' }, user('go')]]
-          let n = 0
-          const ask = async (messages: Chat[], retry = 0) => {
-            engine.version = n % 3
-            const body = { model: 'm', messages, tools: [bash], ...(n % 5 === 4 ? { max_tokens: 3 } : {}) }
-            const answer = await said(
-              await post('/v1/chat/completions', body, { 'x-stainless-retry-count': String(retry) }),
-            )
-            const results = (answer.tool_calls ?? []).map(one => ({
-              role: 'tool',
-              tool_call_id: (one as { id: string }).id,
-              content: `result ${n}`,
-            }))
-            histories.push([...messages, answer, ...(results.length > 0 ? results : [user(`more ${n}`)])])
-          }
-          for (const { kind, pick } of moves) {
-            n++
-            const history = histories[pick % histories.length]!
-            const at = (role: string) => history.findLastIndex(one => one.role === role)
-            const edited = (role: string, change: (one: Chat) => Chat) =>
-              at(role) < 0 ? history : history.with(at(role), change(history[at(role)]!))
-            if (kind === 'continue' || kind === 'again') await ask(history)
-            else if (kind === 'retry') await ask(history, 1)
-            else if (kind === 'edit-answer') await ask(edited('assistant', one => ({ ...one, content: `edited ${n}` })))
-            else if (kind === 'edit-tool') await ask(edited('tool', one => ({ ...one, content: `edited ${n}` })))
-            else if (kind === 'strip') await ask(edited('assistant', ({ reasoning_content: _, ...one }) => one))
-            else if (kind === 'compact') await ask([history[0]!, user(`summary ${n}`)])
-            else if (kind === 'subagent') await ask([{ role: 'system', content: `sub ${n}` }, user('go')])
-            else await Promise.all([ask([...history, user('a')]), ask([...history, user('b')])])
-          }
-          const all = await facts()
-          for (const one of started(all)) reasons.add(one.branch)
-          const trained = new Map<number, { token: number; version: number; before: number[] }>()
-          for (const row of callRows(callTree(all), ['main', 'subagent', 'compaction', 'aux'])) {
-            row.mask.forEach((bit, i) => {
-              if (bit === 0) return
-              const logprob = row.engineLogprobs[i]!
-              expect(trained.has(logprob)).toBe(false)
-              trained.set(logprob, {
-                token: row.tokens[i]!,
-                version: row.versions[i]!,
-                before: [...row.tokens.subarray(0, i)],
-              })
-            })
-          }
-          let sampled = 0
-          for (const { tokens, logprobs, context, version } of engine.sampled) {
-            tokens.forEach((token, i) => {
-              sampled++
-              const before = [...context, ...tokens.subarray(0, i)]
-              expect(trained.get(logprobs[i]!)).toEqual({ token, version: expect.any(Number), before })
-              expect(trained.get(logprobs[i]!)!.version).toBe(version)
-            })
-          }
-          expect(trained.size).toBe(sampled)
-        } finally {
-          await gateway.close()
-        }
-      },
-    ),
-    { numRuns: 40, examples: [...agents] },
-  )
-  // The agents did what the property is about.
-  for (const one of [null, 'sample', 'answer-edited', 'thinking-stripped', 'compaction', 'template'])
-    expect(reasons).toContain(one)
-}, 240_000)
 
 test('a retry joins the running call, one after the end gets the recorded answer, and the same request without a word is a new sample', async () => {
   let answer = (_: string) => {}
