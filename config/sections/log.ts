@@ -2,7 +2,7 @@
  * The run's log: how long command topics keep their records. Facts and telemetry are kept for as long as the run.
  *
  * A command follows from facts, so a dropped one loses nothing: the actor that needs its answer sends it again. The
- * least retention, 5 minutes, is far above the time for which a consumer may lag behind.
+ * minimum retention, 5 minutes, is far above the time for which a consumer may lag behind.
  */
 import { z } from 'zod'
 import { positive } from './numbers'
