@@ -17,6 +17,7 @@ import { codeOptions } from '../actors/tools/codeEnvironment'
 import { openLmdbBus } from '../runtime/bus'
 import { openSandbox } from '../sandbox'
 import { runPythonTool } from '../sandbox/tools/pythonTool'
+import { kafkaLibs } from '../tests/support/kafka'
 import { linkedHosts } from '../tests/support/linkedHosts'
 import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printReport } from './report'
 import { openExecutor } from './support/calls/executor'
@@ -143,6 +144,8 @@ export async function bench({
   const unknown = only.find(name => !Object.hasOwn(parts, name))
   if (unknown !== undefined)
     throw new Error(`the benchmark calls has no part '${unknown}'; its parts: ${Object.keys(parts).join(', ')}`)
+  // Before anything is measured: a part that fails later would lose the figures of those before it.
+  if (only.includes('kafka') || only.includes('kill')) kafkaLibs()
   process.stderr.write('calls: library\n')
   const alone = await library()
   const metrics: Record<string, number> = {

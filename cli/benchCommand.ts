@@ -1,6 +1,6 @@
 /**
  * `troupe bench [NAMES]`: runs the named benchmarks, or all of them, one after the other, and prints each figure beside
- * its budget. Exit code 1 when a figure misses its budget.
+ * its budget. Exit code 1 when a figure misses its budget or a benchmark fails.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -27,10 +27,18 @@ export function registerBench(program: Command): void {
       for (const name of names) if (!known.includes(name)) throw noBench(name, known)
       const { printReport } = require(join(folder, 'report')) as typeof import('../bench/report')
       let code = 0
-      for (const name of names.length === 0 ? known : names) {
+      const chosen = names.length === 0 ? known : names
+      for (const name of chosen) {
         const { bench } = require(join(folder, name)) as { bench: Bench }
-        const report = await bench(options.only ? { only: options.only } : {})
-        code = Math.max(code, printReport(report, options.json === true))
+        try {
+          const report = await bench(options.only ? { only: options.only } : {})
+          code = Math.max(code, printReport(report, options.json === true))
+        } catch (error) {
+          if (chosen.length === 1) throw error
+          // The benchmarks after it still run.
+          console.error(`troupe: benchmark ${name} failed: ${error instanceof Error ? error.message : String(error)}`)
+          code = 1
+        }
       }
       process.exitCode = code
     })

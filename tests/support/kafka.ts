@@ -56,12 +56,18 @@ export interface KafkaServers {
   stop(): Promise<void>
 }
 
-export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServers> {
+/** Folder of Kafka's jars. Throws if Java or the jars are missing, with the command that installs them. */
+export function kafkaLibs(): string {
   checkJava()
   const libs = libsOf(places())
   if (!process.env.TROUPE_KAFKA_LIBS && !isComplete(libs)) {
     throw new Error(`${libs} does not hold a Kafka: run node cli/setup.js --kafka`)
   }
+  return libs
+}
+
+export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServers> {
+  const libs = kafkaLibs()
   const count = options.brokers ?? 1
   const root = mkdtempSync(join(tmpdir(), 'troupe-kafka-'))
   const ports = await freePorts(2 * count)

@@ -30,7 +30,10 @@ export interface LinkedHosts {
 export async function linkedHosts(query: string, kind?: LinkedHosts['kind']): Promise<LinkedHosts> {
   const hosts = kind === 'proxy' ? undefined : await twoHosts()
   if (hosts !== undefined) {
-    const kafka = await startKafka({ host: hosts.near })
+    const kafka = await startKafka({ host: hosts.near }).catch(async error => {
+      await hosts.close()
+      throw error
+    })
     const bus = `${kafka.address}${query}`
     return {
       kind: 'namespaces',
