@@ -1,16 +1,20 @@
 /**
  * Checks at the start of training that the run's file system holds the checkpoints and weights that the recipe keeps.
  *
- * in   the run's directory, the recipe, the trainer's numbers of parameters        out  an error, or nothing
- * Invariant: files of checkpoints and weights that an earlier start of the run left count as free space, since the
- * space that the recipe needs includes theirs.
+ * in   the run's directory, the recipe, the trainer's numbers of parameters        out  an error, a warning, or nothing
+ * Invariants: files of checkpoints and weights that an earlier start of the run left count as free space, since the
+ * space that the recipe needs includes theirs. A run that left such files is refused only if its file system could
+ * never hold them: on a disk that is merely full, its writes wait for room (writeRoom.ts).
  */
-import { mkdir, readdir, stat, statfs } from 'node:fs/promises'
+import { mkdir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { RecipeConfig } from '../../config'
 import { diskNeed } from '../../config/estimate/disk'
 import { gib } from '../../config/estimate/figure'
+import type { DiskPause } from '../../runtime/disk/diskPause'
+import { type Space, spaceIn } from '../../runtime/disk/freeSpace'
 import { TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
 
 export interface TrainedNumbers {
   /** Torch device of the trainer, on which `train.publishedDtype` auto depends. */
@@ -19,34 +23,43 @@ export interface TrainedNumbers {
   readonly trainedParameters: number
 }
 
+export interface DiskCheckOptions {
+  /** Makes the check of a new run wait while the disk is full. */
+  readonly disk: Pick<DiskPause, 'room'>
+  readonly log: Log
+  /** Reads the space of a directory; undefined: unknown, and then nothing is checked. Default: the file system's. */
+  readonly spaceOf?: (directory: string) => Space | undefined
+}
+
 /**
- * Checks that the space needed is at most the free space plus that of earlier checkpoints and weights. `freeBytes`:
- * reads the free space of a directory's file system. @throws TroupeError config.disk_too_small; its message shows how
- * the space needed adds up
+ * Checks that the space needed is at most the free space plus that of earlier checkpoints and weights. @throws
+ * TroupeError config.disk_too_small; its message shows how the space needed adds up
  */
 export async function checkDisk(
   directory: string,
   train: RecipeConfig['train'],
   { parameters, trainedParameters: trainable, device }: TrainedNumbers,
-  freeBytes: (directory: string) => Promise<number> = free,
+  { disk, log, spaceOf = spaceIn }: DiskCheckOptions,
 ): Promise<void> {
-  await mkdir(directory, { recursive: true })
-  const { figures, bytes } = diskNeed({ parameters, trainable }, { ...train, device })
   const used = (await sizeOf(join(directory, 'checkpoints'))) + (await sizeOf(join(directory, 'weights')))
-  const room = (await freeBytes(directory)) + used
+  const hasBegun = used > 0
+  if (!hasBegun) await disk.room({ what: 'checkpoints and weights', directory, bytes: 0 })
+  await mkdir(directory, { recursive: true })
+  const space = spaceOf(directory)
+  if (space === undefined) return
+  const { figures, bytes } = diskNeed({ parameters, trainable }, { ...train, device })
+  const room = space.freeBytes + used
   if (bytes <= room) return
   const sum = figures.map(({ what, value, formula }) => `${what} ${value.toFixed(1)} GiB = ${formula}`).join('; ')
+  const message = `the run keeps ${(bytes / gib).toFixed(1)} GiB in ${directory}, whose file system has room for ${(room / gib).toFixed(1)} GiB: ${sum}`
+  if (hasBegun && bytes <= space.bytes)
+    return log.warn({ path: directory }, `${message}; the run will pause when the disk is full`)
   throw new TroupeError('config.disk_too_small', {
     boundary: 'config',
     retriable: false,
-    message: `the run keeps ${(bytes / gib).toFixed(1)} GiB in ${directory}, whose file system has room for ${(room / gib).toFixed(1)} GiB: ${sum}`,
+    message,
     hint: 'lower train.keepCheckpoints or train.keepVersions, set train.publishedDtype=bfloat16, or give --dir a larger disk',
   })
-}
-
-async function free(directory: string): Promise<number> {
-  const { bavail, bsize } = await statfs(directory)
-  return bavail * bsize
 }
 
 /** Bytes of the files below a directory; a file with several hard links counts once. 0 if the directory is missing. */

@@ -119,7 +119,7 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
     await lookUp() // throws if the run was started with other code or another recipe, before a model is made
-    const model = await modelOf(config, options.modelDirectory, demonstrations)
+    const model = await modelOf(config, options.modelDirectory, demonstrations, troupe.disk)
     const { renderer, digest, stopTokens } = await rendererOf(scope, model)
     // Making the model took time, in which another process may have been elected and started the run.
     const started = await lookUp()

@@ -3,7 +3,8 @@
  *
  * in   the recipe's model, and for a random model demonstrations (conversations), from which its tokenizer is made
  * out  the directory and the chat template
- * Invariant: a random model is made once for a run, from the recipe's model section, seed and demonstrations alone.
+ * Invariants: a random model is made once for a run, from the recipe's model section, seed and demonstrations alone. It
+ * is complete or absent, so it can be made again after a failure for lack of disk space.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
@@ -11,6 +12,8 @@ import { dirname, join, resolve } from 'node:path'
 import { runPython } from '../../backends/pythonProcess'
 import { contextFaults, positionsOf, type RecipeConfig } from '../../config'
 import type { ChatMessage } from '../../messages/facts'
+import type { DiskPause } from '../../runtime/disk/diskPause'
+import { needText } from '../../runtime/disk/freeSpace'
 import { asError, TroupeError } from '../../runtime/errors'
 import { torchPythonPath } from '../../runtime/python'
 import { retryKilled } from '../../sandbox/retryKilled'
@@ -22,15 +25,31 @@ export interface ModelOnDisk {
 }
 
 const initDeadlineMs = 300_000
+/** Text of the error with which init_model.py ends on a full disk (disk_full.py). */
+const diskFullText = /the disk has no space left/
 
+/** `disk`: makes the model's files wait while the disk is full. Default: a full disk is an error. */
 export async function modelOf(
   config: RecipeConfig,
   directory: string,
   demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
+  disk?: Pick<DiskPause, 'attempt'>,
 ): Promise<ModelOnDisk> {
   const { model } = config
   if (model.from === 'directory') return given(config, model)
-  if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
+  if (!existsSync(join(directory, 'config.json'))) {
+    const make = () => makeModel(config, model, directory, demonstrations)
+    await (disk === undefined ? make() : disk.attempt({ what: 'the model', directory, bytes: 0 }, make))
+  }
+  return { directory, template: undefined }
+}
+
+async function makeModel(
+  config: RecipeConfig,
+  model: Extract<RecipeConfig['model'], { from: 'random' }>,
+  directory: string,
+  demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
+): Promise<void> {
   const corpus = join(dirname(directory), 'corpus.jsonl')
   const spec = join(dirname(directory), 'model.json')
   await mkdir(dirname(directory), { recursive: true })
@@ -45,15 +64,24 @@ export async function modelOf(
     const args = ['--out', directory, '--spec', `@${spec}`]
     await retryKilled(() => runPython({ module, args: () => args, python }, initDeadlineMs))
   } catch (thrown) {
+    const why = lastLine(asError(thrown).message)
+    if (diskFullText.test(why)) {
+      throw new TroupeError('config.disk_full', {
+        boundary: 'config',
+        retriable: true,
+        message: `the disk has no space left for the model in ${directory}: ${needText(directory)}`,
+        hint: `free space on the file system of ${directory}, then start the run again`,
+        cause: thrown,
+      })
+    }
     throw new TroupeError('config.model_not_made', {
       boundary: 'config',
       retriable: false,
-      message: `cannot make the model of recipe '${config.name}': ${lastLine(asError(thrown).message)}`,
+      message: `cannot make the model of recipe '${config.name}': ${why}`,
       hint: 'check model.config and model.vocabulary in the recipe',
       cause: thrown,
     })
   }
-  return { directory, template: undefined }
 }
 
 /**

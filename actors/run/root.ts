@@ -38,7 +38,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
   const { fail } = scope
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
-    const model = await modelOf(config, options.modelDirectory, demonstrations)
+    const model = await modelOf(config, options.modelDirectory, demonstrations, scope.troupe.disk)
     const renderer = await startSupervisedRenderer(await scope.under('coordination'), model)
     const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
     await recordRunStart(journal, { ...options, partitions, tokenizerDigest })

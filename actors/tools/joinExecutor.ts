@@ -72,8 +72,12 @@ export async function joinExecutor(
   await hosted.live
   return {
     async leave(how) {
-      await journal.append([port.leave()])
-      await hosted.close(how)
+      try {
+        await journal.append([port.leave()])
+      } finally {
+        // Also if the log cannot be written: the dispatcher then assigns the calls elsewhere when the lease ends.
+        await hosted.close(how)
+      }
       // The aborted calls are no longer held, so the dispatcher can assign them elsewhere.
       await journal.append([{ ...port.leave(), held: [] }])
     },

@@ -28,6 +28,7 @@ import type { ToolSchema } from '../../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
 import { type Epoch, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
+import { rejectOnAbort } from '../../../runtime/rejectOnAbort'
 import { recordedPath } from '../../../runtime/runPaths'
 import { curriculum, observesSteps } from '../../curriculum/curriculum'
 import { drawKey, drawPort } from '../../curriculum/drawPort'
@@ -183,7 +184,9 @@ async function startTraining(
           env,
         })
         if (sizes !== undefined) return trainer
-        await checkDisk(directory, { ...config.train, innerCheckpointEvery }, trainer.info).catch(async thrown => {
+        const kept = { ...config.train, innerCheckpointEvery }
+        const checking = checkDisk(directory, kept, trainer.info, { disk: troupe.disk, log })
+        await rejectOnAbort(checking, signal).catch(async thrown => {
           await trainer.close()
           throw thrown
         })

@@ -24,6 +24,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from .disk_full import naming_disk_full
 from .published_directory import published_directory
 
 START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
@@ -122,7 +123,7 @@ def init_model(out: str | Path, spec: ModelSpec) -> int:
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if tokenizer.model_max_length > 10**9:
         tokenizer.model_max_length = getattr(config, "max_position_embeddings", tokenizer.model_max_length)
-    with published_directory(Path(out)) as temporary:
+    with naming_disk_full(Path(out), "the model"), published_directory(Path(out)) as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
     return model.num_parameters()
@@ -151,7 +152,7 @@ def convert_gguf(
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    with published_directory(Path(out)) as temporary:
+    with naming_disk_full(Path(out), "the model"), published_directory(Path(out)) as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
     return model.num_parameters()

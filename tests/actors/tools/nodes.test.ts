@@ -10,6 +10,7 @@ import type { Bus } from '../../../runtime/bus/bus'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { manualEffects } from '../../../runtime/effects'
 import { type Embedded, openTroupe } from '../../../runtime/embed'
+import { TroupeError } from '../../../runtime/errors'
 import { createLog } from '../../../runtime/log'
 import { outOfMemory } from '../../../sandbox/refusals'
 import { until } from '../../support/until'
@@ -107,6 +108,22 @@ test('calls of a node that is gone without a word are answered by another after 
   await lost.close()
   await until(async () => (await answers()).length === 3)
   expect((await answers()).map(f => f.executor)).toEqual(['b', 'b', 'b'])
+})
+
+test('an executor that leaves while the log cannot be written offers no slots afterwards', async () => {
+  const { bus, head, answers } = await cluster()
+  let isFull = false
+  const full = new TroupeError('bus.disk_full', { boundary: 'bus', retriable: true, message: 'no space left' })
+  const append: Bus['append'] = records => (isFull ? Promise.reject(full) : bus.append(records))
+  const own = await node({ ...bus, append })
+  const left = await joinExecutor(own, { id: executorId('a'), lanes: 2, tools: waiting(5), offerEveryMs })
+  isFull = true
+  await expect(left.leave()).rejects.toMatchObject({ code: 'bus.disk_full' })
+  isFull = false
+  await sleep(2 * leaseMs) // its last offer has run out
+  await head.journal.append([call(0)])
+  await sleep(3 * offerEveryMs)
+  expect(await answers()).toEqual([])
 })
 
 test('a tool that is broken on one node does not lose the call: it is made again when its lease has ended', async () => {

@@ -96,7 +96,8 @@ async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
 }
 
 /**
- * Restarts the processes that could not start because the disk was full. @throws Error if a process ended for another
+ * Restarts the processes that a full disk refused: they could not start, or had no room for the checkpoints of a run
+ * that has not begun to train. @throws Error if a process ended for another
  * reason, or after it was ready: a process that runs has to wait for room on the disk
  */
 function startAgain(
@@ -106,8 +107,9 @@ function startAgain(
   say: (text: string) => void,
 ): void {
   for (const name of processes.failed()) {
-    if (!wasFull || /: ready$/m.test(processes.said(name)))
-      throw new Error(`${name} ended: ${processes.said(name).slice(-3000)}`)
+    const said = processes.said(name)
+    const isRefused = said.includes('config.disk_too_small') || !/: ready$/m.test(said)
+    if (!wasFull || !isRefused) throw new Error(`${name} ended: ${said.slice(-3000)}`)
     say(`${name} could not start on the full disk, and is started again`)
     start(name)
   }

@@ -2,8 +2,9 @@
  * Chaos run on lmdb: a quickstart in one process with its children, into which faults are injected at random moments.
  *
  * in   a seed, settings, durations        out  the injected faults, and the result that the run's log shows
- * Invariant: no process is left running. A run is resumed if its process was killed, or could not open its log because
- * the disk was full. A run that ends later because of a full disk is an error: it has to wait for room.
+ * Invariant: no process is left running. A run is resumed if its process was killed, or if a full disk refused it: its
+ * log could not be opened, or it had not begun to train and its checkpoints had no room (`config.disk_too_small`). A run
+ * that ends in another way because of a full disk is an error: it has to wait for room.
  */
 
 import { runId } from '../../../messages/ids'
@@ -50,11 +51,14 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     if (ended === undefined) return false
     if (ended.code === 0) return true
     const { code, signal, stderr } = ended
-    const hasBegun = (await begun()) > begunBefore
-    if (hasBegun || !disk.wasFull(diskGraceMs))
+    // Only a run that has left neither weights nor checkpoints is refused with this code.
+    const isTooSmall = stderr.includes('config.disk_too_small')
+    const isRefused = isTooSmall || (await begun()) === begunBefore
+    if (!isRefused || !disk.wasFull(diskGraceMs))
       throw new Error(`the run ended with ${code ?? signal}: ${stderr.slice(-3000)}`)
     refusals++
     say(`the full disk refused the run with ${code}, and it is resumed: ${stderr.trim().split('\n').at(-1)}`)
+    begunBefore = await begun()
     resume()
     return false
   }
