@@ -390,7 +390,7 @@ export interface Cluster {
   readonly commands: readonly { readonly what: string; readonly command: string }[]
 }
 
-/** What a run, group or trajectory waits for, as `troupe why` says it. */
+/** Explanation of what a run, group or trajectory waits for, as `troupe why` prints it. */
 export interface WhyReport {
   /** Standing of the run's process: running, finished, stopped, crashed or unknown. */
   readonly standing: string

@@ -33,7 +33,7 @@ export interface TrainerProcessOptions
 interface TrainerInfo {
   readonly model: string
   readonly parameters: number
-  /** Parameters that are trained: all, or those of the adapters. */
+  /** Number of parameters that are trained: all, or those of the adapters. */
   readonly trainedParameters: number
   /** Number of processes that train together. */
   readonly ranks: number

@@ -157,8 +157,8 @@ const isOtherBytes = (thrown: unknown): boolean =>
   thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
 
 /**
- * Returns true if an earlier fetch has its digest; a directory with another one (a disk fault, say) is removed, so that
- * it is fetched again.
+ * Returns true if the directory of an earlier fetch has the expected digests. Otherwise (after a disk fault, say)
+ * removes it, so that the weights are fetched again.
  */
 async function isSound(whole: string, digests: WeightDigests): Promise<boolean> {
   const now = systemEffects.now() / 1000

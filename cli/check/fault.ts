@@ -5,7 +5,7 @@ import { SandboxError } from '../../sandbox/errors'
 export interface Fault {
   /** Stable error code, the same as that of the error with which a run would end; `config.doubtful` for a warning. */
   readonly code: string
-  /** Where the problem is: a file with its line, a field of the recipe, a directory, a task or a tool. */
+  /** Place of the problem: a file with its line, a field of the recipe, a directory, a task or a tool. */
   readonly place: string
   readonly what: string
   readonly cure: string

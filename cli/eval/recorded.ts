@@ -20,8 +20,8 @@ export type RecordedEvaluation =
     }
 
 /**
- * Reads the state of a run's evaluation. It is `none` when no run is named, and on a bus in memory, whose log ends with
- * its process.
+ * Reads the state of a run's evaluation. It is `none` when no run is named, when the named run does not exist or has
+ * recorded nothing, and on a bus in memory, whose log ends with its process.
  */
 export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
   if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }

@@ -73,7 +73,7 @@ interface Member extends Omit<MemoryPeak, 'processes'> {
   readonly pid: number
 }
 
-/** This process and its descendants. */
+/** Lists this process and its descendants, each with its memory and CPU time. */
 function family(): readonly Member[] {
   const parents = new Map<number, number>()
   const seconds = new Map<number, number>()

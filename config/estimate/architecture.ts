@@ -18,7 +18,7 @@ export function architectureOf({ model }: Pick<RecipeConfig, 'model'>): Readonly
   return architectureIn(model.path)
 }
 
-/** As architectureOf, but undefined if the config cannot be read: then there is no estimate. */
+/** Returns what architectureOf does, but undefined if the config cannot be read: then there is no estimate. */
 export function architectureIfKnown(
   config: Pick<RecipeConfig, 'model'>,
 ): Readonly<Record<string, unknown>> | undefined {

@@ -3,8 +3,8 @@
  *
  * in   the text        out  its instructions, or an error that names the line
  * Invariant: an instruction whose effect Troupe does not have is refused, never left out. What only matters to a
- * container that is started by its image (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL) is left out:
- * a task's commands are started by Troupe.
+ * container that is started by its image (CMD, ENTRYPOINT, EXPOSE, VOLUME, LABEL, HEALTHCHECK, STOPSIGNAL) is left out,
+ * since Troupe starts a task's commands; so is MAINTAINER.
  */
 import { environmentError } from '../drivers/errors'
 

@@ -26,5 +26,5 @@ export function withoutNetwork(task: Task): Task {
 
 const none = { network_mode: 'no-network', allowed_hosts: undefined, saysNetwork: true } as const
 
-/** A phase that asks for no network of its own has the task's. */
+/** Returns the phase without a network of its own, so that it has the task's network. */
 const unsaid = <T extends HasNetwork>(phase: T): T => ({ ...phase, network_mode: undefined, allowed_hosts: undefined })

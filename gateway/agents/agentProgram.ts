@@ -24,7 +24,7 @@ export interface ProgramOptions {
 }
 
 export interface ProgramEnding {
-  /** Why it ended: by itself with a code, by a signal, at its deadline, or because `signal` was aborted. */
+  /** Cause of the end: by itself with a code, by a signal, at its deadline, or because `signal` was aborted. */
   readonly how: 'exit' | 'signal' | 'deadline' | 'aborted'
   readonly code: number | null
   readonly signal: string | null

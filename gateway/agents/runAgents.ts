@@ -1,6 +1,7 @@
 /**
  * Runs the agents of a run: starts a gateway inside the run, and for each rollout an agent program, which calls the
- * model through that gateway. The program, not Troupe's coordinator, then decides the rollout's turns (it leads it).
+ * model through that gateway. The program, not Troupe's coordinator, then decides the rollout's turns: the program
+ * leads the rollout.
  *
  * in   requests to start an agent for a rollout (lead) or to end it (dismiss)
  * out  session.opened, the calls' facts; at the end rollout.finished, and the reward or answer.verify

@@ -1,5 +1,5 @@
 /**
- * How a session's conversations begin, so that a request that continues none of them can be told apart.
+ * Keeps the beginnings of a session's conversations, to find out how a request that continues none of them differs.
  *
  * in   the beginnings of recorded conversations, and of a request        out  what the two share
  * Invariant: each question is one look-up, however many conversations the session has. Digests stand for messages.

@@ -107,8 +107,8 @@ export class Forecast<T extends Growing> {
   }
 
   /**
-   * Returns a trajectory's own tokens minus its context: the last block is half unused on average (more), and the
-   * prompt is shared (fewer).
+   * Returns the KV tokens that a trajectory alone occupies minus those of its context: half a block more, since its last
+   * block is half unused on average; the shared prompt less.
    */
   ownOffset(one: T): number {
     return this.spec.blockTokens / 2 - (this.counted.get(one)?.sharedTokens ?? this.shared(one))

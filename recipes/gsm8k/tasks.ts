@@ -30,7 +30,7 @@ export interface Gsm8kPlan {
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** Share of the training file's questions that is set aside if the evaluation has no file: one in this many. */
+/** One in this many questions of the training file is set aside for the evaluation, if that has no file of its own. */
 const evaluationOneIn = 10
 
 /**

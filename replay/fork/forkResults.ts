@@ -12,7 +12,7 @@ export interface ForkResult {
   readonly trajectory: string
   /** First turn that the fork does not share with its parent. */
   readonly turn: number
-  /** How the fork ended: answered, truncated or failed; running while it has not ended. */
+  /** Outcome of the fork: answered, truncated or failed; running while it has not ended. */
   readonly outcome: string
   readonly reward: number | null
   /** Number of finished turns, the shared ones included. */

@@ -80,7 +80,7 @@ export interface TrainedIn {
   readonly baseVersion: number
 }
 
-/** The last step that had a trajectory in its batch, and how the step ended. */
+/** The last step that had the trajectory in its batch, and how that step ended. */
 export interface TriedIn extends TrainedIn {
   /** A rejected step left the weights unchanged; an open step may still complete or be rejected. */
   readonly outcome: 'completed' | 'rejected' | 'open'

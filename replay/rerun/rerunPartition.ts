@@ -58,7 +58,7 @@ export interface Rerun {
    * equal.
    */
   readonly byClock: number
-  /** As `byClock`, for decisions that a restart of the actor explains: it asks again for what has no answer. */
+  /** Like `byClock`, for decisions that a restart of the actor explains: it asks again for what has no answer. */
   readonly askedAgain: number
   /**
    * Number of decisions recorded twice with equal content: the owner wrote the second before it had read the first. The

@@ -3,8 +3,8 @@
  *
  * in   a recorded run, a trajectory        out  entries with their positions; for each, whether the coordinator's fold
  * accepts it
- * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types in
- * `kept`.
+ * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types that
+ * the fold keeps one by one (`kept`).
  */
 import { fence } from '../../actors/ownership/fencing'
 import { groupOf, type TrajectoryId } from '../../messages/ids'

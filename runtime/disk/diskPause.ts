@@ -68,7 +68,7 @@ export interface DiskPauseOptions {
   readonly lookEveryMs?: number
 }
 
-/** Upper bound on the time between two attempts at a write, in times of `lookEveryMs`. */
+/** Upper bound on the time between two attempts at a write, as a multiple of `lookEveryMs`. */
 const mostBackoff = 32
 /**
  * Milliseconds for which one measurement of free space is used, provided that at most a quarter of the reserve is
@@ -91,7 +91,10 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   const polls = new Map<string, Promise<void>>()
   const over = new AbortController()
   let listener: (pause: Pause) => void = () => {}
-  /** Number of pauses that stop the clock; outer time at which it was stopped, and the sum of all earlier stops, ms. */
+  /**
+   * Number of pauses that stop the clock now; time on the outer clock at which it was stopped, ms; total duration of all
+   * earlier stops, ms.
+   */
   let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
   /** Number of pauses of writes with `stopsClock`. */
   let logStops = 0

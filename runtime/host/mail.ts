@@ -2,9 +2,9 @@
  * Delivers a host's mail into its actor's mailbox.
  *
  * in   the actor, mail, ticks        out  mail that has a place
- * Invariants: mail waits at most `tellDeadlineMs` for a place, by a clock that stands still while the log cannot be
- * written, since the actor cannot continue then. At most one tick waits: a second one would add nothing, and would take
- * a place from other mail.
+ * Invariants: mail waits at most `tellDeadlineMs` for a place; then `post` rejects with actor.tell_timeout. The clock of
+ * this wait stands still while the log cannot be written, since the actor cannot continue then. At most one tick waits:
+ * a second one would add nothing, and would take a place from other mail.
  */
 import type { ActorRef } from '../actor/system'
 import type { Effects } from '../effects'

@@ -41,7 +41,7 @@ export function mathRequest(
   return { id, code: PROGRAM, stdin, memoryMb: Math.max(memoryMb, MEMORY_MB), ...limits }
 }
 
-/** Milliseconds for the first comparison, before which a zygote imports math-verify. */
+/** Deadline of the first comparison in ms; it includes the time in which a zygote imports math-verify. */
 const FIRST_MS = 60_000
 
 /** Compares 1/2 with 0.5. @throws SandboxError judge.no_math if math-verify does not work in this sandbox */

@@ -38,7 +38,7 @@ const takes = (link: Link, urgent = false) =>
 type Turns = Map<string, Set<Job>>
 
 interface Client {
-  /** Number of the client's last turn; if the client had no waiting call, the number of turns when its call came. */
+  /** Turn number that the client got when it was last served, or when its first waiting call came if that was later. */
   turn: number
   waiting: number
 }

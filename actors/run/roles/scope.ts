@@ -30,7 +30,7 @@ export interface Scope {
   /** Ends the run in this process: `finished` of its Run rejects with this error. Only the first error counts. */
   readonly fail: (error: Error) => void
   /**
-   * To be asked before each write. Resolves with true if this process may write for its role, with false if another
+   * Call it before each write. Resolves with true if this process may write for its role, with false if another
    * process leads the role; always true for roles without an election.
    */
   readonly mayAct: () => Promise<boolean>

@@ -12,7 +12,7 @@ import { garbage, isMissing, isTaken, objectOf } from './reply'
 import { unfitServer } from './tokenizer'
 
 export const askMs = 30_000
-/** Milliseconds for a probe that generates: the server may compile and warm up first. */
+/** Deadline in ms of a probe that generates: the server may compile and warm up first. */
 export const generateMs = 120_000
 
 /** One entry of /v1/models, unchecked. */

@@ -72,7 +72,7 @@ export interface Tally {
   /** Calls with an answer that prints what the call asked for. */
   readonly right: number
   readonly wrong: number
-  /** Answers beyond the first one of a call, whatever their attempt. */
+  /** Number of answers that came after a call's first one, whatever their attempt. */
   readonly repeated: number
   /** Calls of trajectories with 100 calls that were answered before the last call of the others. */
   readonly manyBeforeFew: number

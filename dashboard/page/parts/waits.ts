@@ -1,5 +1,5 @@
 /**
- * What a run or a trajectory waits for: the chain from the open fact to whoever owes the answer.
+ * Shows what a run or a trajectory waits for: the chain from the open fact to whoever owes the answer.
  *
  * in   a run, and an id or none        out  a line for each wait, with the links of its chain
  */

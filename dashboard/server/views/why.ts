@@ -1,5 +1,5 @@
 /**
- * What a run, group or trajectory waits for, since when, and on whom: the answer of `troupe why` for the page.
+ * Answers for the page, as `troupe why` does, what a run, group or trajectory waits for, since when, and on whom.
  *
  * in   an opened run; an id, or none for the run        out  JSON of api.ts
  * Invariant: a run's latest answer is kept for `keptMs`, so that several readers with the same question cost one

@@ -134,7 +134,7 @@ def _has_float32_products(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _gathered(current: Pass, number: int, gather: Gather, query, window: int | None, scaling: float) -> torch.Tensor:
-    """Attention of the pass's lines (entries of its batch) that `gather` names, over copies of their rows' blocks.
+    """Attention of the c lines (entries of the pass's batch) that `gather` names, over copies of their rows' blocks.
     Returns [c, heads, t, dim].
     """
     store = current.store

@@ -81,7 +81,7 @@ def _is_there(name: str) -> bool:
 
 
 def _may_define(tree: ast.Module, source: bytes, file: str, name: str) -> bool:
-    """Whether a statement of the top level, in a block of any depth, binds the name, or imports names that are not known
+    """True if a statement of the top level, in a block of any depth, binds the name, or imports names that are not known
     before the file runs.
     """
     if any(isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names) for node in ast.walk(tree)):

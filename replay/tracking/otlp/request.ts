@@ -43,5 +43,5 @@ function anyValue(value: Attribute): Buffer {
   return message(5, ...value.map(one => message(1, text(1, one))))
 }
 
-/** ms since 1970 as ns; a double holds µs of such times, not ns. */
+/** Converts ms since 1970 to ns, rounded to whole µs: a double holds µs of such times, not ns. */
 const nanoseconds = (ms: number): bigint => BigInt(Math.round(ms * 1000)) * 1000n

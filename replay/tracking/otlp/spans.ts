@@ -16,14 +16,14 @@ export const schemaUrl = 'https://opentelemetry.io/schemas/1.38.0'
 export type Attribute = string | number | boolean | readonly string[]
 
 export interface Span {
-  /** 16 bytes. */
+  /** Id of the trace, 16 bytes. */
   readonly trace: Buffer
-  /** 8 bytes. */
+  /** Id of the span, 8 bytes. */
   readonly id: Buffer
   readonly parent?: Buffer
   readonly name: string
   readonly kind: 'internal' | 'client'
-  /** ms since 1970. */
+  /** Start and end, ms since 1970. */
   readonly startedAt: number
   readonly endedAt: number
   /** Attributes whose value is undefined are left out. */
