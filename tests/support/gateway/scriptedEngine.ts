@@ -4,7 +4,7 @@
  * in   contexts        out  the script's text and a stop token; a logprob that is different for each token sampled
  * Invariant: `sampled` has every token of every answer that was given, in order. Tokens are streamed one by one.
  */
-import type { Engine, GenerateRequest, Generation } from '../../../backends/engines/engine'
+import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../../backends/engines/engine'
 import type { StartableEngine } from '../../../gateway/engines/enginePool'
 import { engineId, policyVersion } from '../../../messages/ids'
 import { decodeChars, encodeChars } from './charRenderer'
@@ -42,12 +42,18 @@ export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSeq
     signal?: AbortSignal,
   ): Promise<Generation> {
     asked.push(request)
-    const answer = script(decodeChars(request.context), asked.length - 1, request)
+    const turn = asked.length - 1
+    const answer = (async () => script(decodeChars(request.context), turn, request))()
     const aborted = new Promise<never>((_, reject) => {
       signal?.addEventListener('abort', () => reject(signal.reason))
     })
     aborted.catch(() => {})
-    const whole = encodeChars(`${await Promise.race([answer, aborted])}<|im_end|>`)
+    const text = await Promise.race([answer, aborted]).catch(thrown => {
+      // What an engine sampled before it was lost has been streamed.
+      if (thrown instanceof GenerationLost) for (const token of thrown.partial.tokens) onTokens?.(Int32Array.of(token))
+      throw thrown
+    })
+    const whole = encodeChars(`${text}<|im_end|>`)
     const tokens = whole.slice(0, request.maxTokens)
     const logprobs = Float32Array.from(tokens, () => -++given / 65_536)
     const { version } = engine
