@@ -4,6 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf, modelThere } from '../../../actors/run/model'
 import { positionsOf, type RecipeConfig, recipeSchema } from '../../../config'
+import { diskPause } from '../../../runtime/disk/diskPause'
+import { manualEffects } from '../../../runtime/effects'
+import { createLog } from '../../../runtime/log'
 import { parseConfig } from '../../../runtime/settings/resolveConfig'
 import { failure, refused } from '../../support/refusal'
 
@@ -89,4 +92,14 @@ test('a random model, too, is refused whose evaluation is longer than it', () =>
     parseConfig(recipeSchema, { name: 't', model, limits: { contextTokens: 512 }, evaluation }, 't'),
   )
   expect(message).toMatch(/evaluation\.limits\.contextTokens: a context of 4096 is longer than the model's 2048/)
+})
+
+test('a model whose files find the disk full is made again once there is room', async () => {
+  const pause = diskPause({ fx: manualEffects(), log: createLog('test', { level: 'silent' }), lookEveryMs: 1 })
+  const model = { from: 'random', config: { model_type: 'llama' }, vocabulary: 300, template: 'chatml' }
+  const config = parseConfig(recipeSchema, { name: 't', model }, 't')
+  const failures = [Object.assign(new Error('no space left'), { code: 'ENOSPC' }), new Error('the second attempt')]
+  const demonstrations = () => Promise.reject(failures.shift())
+  const made = modelOf(config, join(folder, 'random'), demonstrations, pause)
+  await expect(made).rejects.toThrow('the second attempt')
 })
