@@ -96,13 +96,13 @@ export function wrongAfterKills(result: ChildrenKilled, { times, steps }: Childr
   const wrong: string[] = []
   const all = Array.from({ length: steps }, (_, at) => at + 1).join()
   const { code, stderr, unrewarded, verified } = result
-  const { turnsTwice, lost, failed, steps: done, started, deadLetters } = result.audit
+  const { turnsTwice, lost, failed, failedBecause, steps: done, started, deadLetters } = result.audit
   if (code !== 0) wrong.push(`it ended with ${code}: ${stderr.slice(-1000)}`)
   for (const { kind, kills, atStart } of result.kills)
     if (kills !== times || atStart === 0) wrong.push(`${kind}: ${kills} kills, ${atStart} of them as it started`)
   if (turnsTwice.length > 0) wrong.push(`turns that counted twice: ${turnsTwice.join(', ')}`)
   if (lost.length > 0) wrong.push(`lost: ${lost.join(', ')}`)
-  if (failed > 0) wrong.push(`${failed} failed rollouts`)
+  if (failed > 0) wrong.push(`${failed} failed rollouts: ${failedBecause.join('; ')}`)
   if (unrewarded > 0) wrong.push(`${unrewarded} rollouts without a reward`)
   if (done.join() !== all || started.join() !== all) wrong.push(`steps ${done.join()}, started ${started.join()}`)
   wrong.push(...result.audit.violations.map(({ kind, message }) => `${kind}: ${message}`))
