@@ -11,10 +11,7 @@ from typing import Any, Callable
 
 def absent(name: str) -> Callable[..., Any]:
     def call(*_args: Any, **_options: Any) -> Any:
-        raise NotImplementedError(
-            f"sgl_kernel.{name}: SGLang's kernels for CPUs are not on PyPI; turn off the feature that calls this one "
-            "(speculative decoding, Mamba layers, copies of KV pages)"
-        )
+        raise NotImplementedError(f"sgl_kernel.{name}: SGLang's kernels for CPUs are not on PyPI")
 
     return call
 
