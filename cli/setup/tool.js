@@ -1,6 +1,7 @@
 /**
- * Runs npm, pip, uv, protoc or Maven: output goes to a log file, the latest line to a terminal (or every 20 s to a pipe),
- * and a failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process group.
+ * Runs npm, pip, uv, protoc or Maven: output goes to a log file, the latest line to a terminal (or every 20 s to a
+ * pipe), and a failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process
+ * group.
  */
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
