@@ -20,10 +20,7 @@ import { toolKey } from './toolPort'
 export interface DispatcherOptions {
   /** An executor without a report, or a call that no report names, for this many ms counts as lost. Default: 5000. */
   readonly leaseMs?: number
-  /**
-   * Upper bounds on the waiting calls and on the bytes of their arguments; a call beyond a bound is dropped. Defaults:
-   * 65,536 and 256 MiB.
-   */
+  /** Upper bounds on waiting calls (65,536 by default) and their arguments' bytes (256 MiB); a call beyond is dropped. */
   readonly maxWaiting?: number
   readonly maxWaitingBytes?: number
   /** Time in ms that the first call for a tool which no executor offers waits before an alarm. Default: 30,000. */

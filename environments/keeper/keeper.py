@@ -208,7 +208,7 @@ def handle(keeper, connection, request):
 
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        # Imported only here, since most requests take no snapshot, and loading the module takes as long as a command.
+        # late: imported only here, since most requests take no snapshot, and loading it takes as long as a command
         import snapshot
 
         answer(connection, snapshot.take(keeper.config, request))
