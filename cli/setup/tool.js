@@ -106,7 +106,11 @@ function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
     process.on('SIGTERM', forward)
     process.on('SIGHUP', forward)
     const fail = error => reject(Object.assign(error, { output }))
+    let settled = false
+    // A tool that cannot be started emits `error` and then `close`.
     const settle = act => {
+      if (settled) return
+      settled = true
       clearInterval(beat)
       if (terminal) process.stderr.write('\r\u001b[K')
       for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.removeListener(signal, forward)

@@ -65,13 +65,19 @@ withUv('uv installs and the modules are compiled (skipped where set-up installed
   expect(rest).toEqual({ code: 0, compiled: true, installer: 'uv' })
 })
 
-test('pip installs where uv fails, and where uv cannot be fetched', () => {
+test.each([
+  ['fails', '#!/bin/sh\necho "no such libc" >&2\nexit 1\n', 0o755],
+  ['may not be executed', '#!/bin/sh\n', 0o644],
+])('pip installs where uv %s', (_, text, mode) => {
   const broken = installFirst(folder => {
     mkdirSync(join(folder, 'bin'), { recursive: true })
-    writeFileSync(join(folder, 'bin/uv'), '#!/bin/sh\necho "no such libc" >&2\nexit 1\n')
-    chmodSync(join(folder, 'bin/uv'), 0o755)
+    writeFileSync(join(folder, 'bin/uv'), text)
+    chmodSync(join(folder, 'bin/uv'), mode)
   })
   expect(broken).toMatchObject({ code: 0, compiled: true, installer: 'pip' })
   expect(broken.said).toMatch(/uv did not install them .*; pip does/)
+})
+
+test('pip installs where uv cannot be fetched', () => {
   expect(installFirst(() => {})).toMatchObject({ code: 0, compiled: true, installer: 'pip' })
 })

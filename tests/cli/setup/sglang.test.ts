@@ -33,7 +33,7 @@ afterEach(() => rmSync(home, { recursive: true }))
 function setup(): { code: number | null; said: string } {
   const reply = spawnSync(process.execPath, [join(home, 'cli/setup.js'), '--sglang'], {
     encoding: 'utf8',
-    env: { PATH: join(home, 'bin'), HOME: home, TROUPE_DISK_MB: '1' },
+    env: { PATH: join(home, 'bin'), HOME: home, TROUPE_DISK_MB: '1', TROUPE_PIP_ARGS: '--find-links wheels' },
   })
   return { code: reply.status, said: reply.stderr }
 }
@@ -41,8 +41,8 @@ function setup(): { code: number | null; said: string } {
 test('it installs the pinned packages, then the server alone, and a second set-up has nothing to do', () => {
   expect(setup().code).toBe(0)
   const [packages, server] = readFileSync(join(home, 'calls'), 'utf8').trim().split('\n')
-  expect(packages).toMatch(/-r .*cli\/setup\/sglang\/requirements\.txt$/)
-  expect(server).toMatch(/--no-deps sglang==\d+\.\d+\.\d+$/)
+  expect(packages).toMatch(/-r .*cli\/setup\/sglang\/requirements\.txt --find-links wheels$/)
+  expect(server).toMatch(/--no-deps sglang==\d+\.\d+\.\d+ --find-links wheels$/)
   expect(setup()).toEqual({ code: 0, said: 'setup: up to date\n' })
 })
 

@@ -62,7 +62,7 @@ test('it installs the pinned packages, then the server alone, and a second set-u
   expect(readFileSync(join(home, 'packages/vllm-0.32.0+cpu.dist-info/METADATA'), 'utf8')).toMatch(/^Name: vllm$/m)
   expect(setup()).toEqual({ code: 0, said: 'setup: up to date\n' })
   writeFileSync(join(home, 'cli/setup/vllm/requirements.txt'), 'torch==9\n')
-  expect(setup().said).toContain('making it again')
+  expect(setup({ TROUPE_PIP_ARGS: "--find-links 'a b'" }).said).toContain('making it again')
   expect(calls().trim().split('\n')).toHaveLength(4)
 })
 
