@@ -3,11 +3,14 @@
 export const percent = (share: number | null | undefined, digits = 1): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`
 
+/** Made once: `toLocaleString` makes one for each call. */
+const grouped = new Intl.NumberFormat('en')
+
 export function number(value: number | null | undefined): string {
   if (value === null || value === undefined || Number.isNaN(value)) return '–'
-  if (Number.isInteger(value)) return value.toLocaleString('en')
+  if (Number.isInteger(value)) return grouped.format(value)
   const size = Math.abs(value)
-  if (size >= 1000) return Math.round(value).toLocaleString('en')
+  if (size >= 1000) return grouped.format(Math.round(value))
   return size >= 100 ? value.toFixed(0) : size >= 1 ? value.toFixed(2) : value.toPrecision(3)
 }
 

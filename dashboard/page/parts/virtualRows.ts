@@ -12,6 +12,7 @@ import type { Paged } from '../../api'
 import { ask } from '../data/ask'
 import { grown } from '../data/live'
 import { html } from '../html'
+import { rowKeys } from './rowKeys'
 
 const pageRows = 200
 export const rowPixels = 34
@@ -43,7 +44,7 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
         count: 0,
         getScrollElement: () => scroller.current,
         estimateSize: () => rowPixels,
-        overscan: 12,
+        overscan: 8,
         ...{ scrollToFn: elementScroll, observeElementRect, observeElementOffset },
         onChange: () => redraw(undefined),
         // Assumed size of the list, in pixels, until the browser has measured it: it decides how many rows are drawn
@@ -73,6 +74,8 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
     )
   }
   const visible = virtualizer.getVirtualItems()
+  const keysOf = useMemo(rowKeys, [path])
+  const keys = keysOf(visible.map(item => item.index))
   const pages = new Set([0, ...visible.map(item => Math.floor(item.index / pageRows))])
   useEffect(() => {
     // The run has grown: pages that are in view are asked for again, the others when they come into view.
@@ -87,10 +90,10 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
     <div role="rowgroup"><div class="rowhead" role="row">${head}</div></div>
     <div class="scroller" role="rowgroup" ref=${scroller} tabindex="0" aria-label=${label}>
       <div class="spacer" style=${{ height: `${virtualizer.getTotalSize()}px` }}>
-        ${visible.map(({ index, start }) => {
+        ${visible.map(({ index, start }, i) => {
           const one = loaded.rows.get(index)
           const style = { transform: `translateY(${start}px)`, height: `${rowPixels}px` }
-          return html`<div class="row" role="row" key=${index} style=${style}>
+          return html`<div class="row" role="row" key=${keys[i]} style=${style}>
             ${one === undefined ? html`<span role="cell" class="placeholder">…</span>` : row(one, index)}
           </div>`
         })}
