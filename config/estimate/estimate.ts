@@ -53,7 +53,8 @@ export function estimate(
 
 /** Returns why GPUs and memory do not fit, each with its sum. */
 export function sizeFaults({ limits, train }: RecipeConfig, { sizes, trainer, engine }: EstimateParts): string[] {
-  const { gpus, tensorParallel: tp } = sizes.hardware
+  const { gpus, gpusPerHost, tensorParallel: tp } = sizes.hardware
+  const { hosts } = sizes.placement
   return [
     ...gpuSums(sizes, trainer, engine).faults,
     ...(engine.kvTokens < limits.contextTokens
@@ -62,6 +63,13 @@ export function sizeFaults({ limits, train }: RecipeConfig, { sizes, trainer, en
         ]
       : []),
     ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),
-    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
+    ...(train.ranks > gpus
+      ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}: lower train.ranks, or set hardware.gpus`]
+      : []),
+    ...(train.nodes > hosts
+      ? [
+          `train.nodes ${train.nodes} exceeds the hosts of hardware, ${gpus} gpus / ${gpusPerHost} gpusPerHost = ${hosts}: lower train.nodes, or set hardware.gpus or hardware.gpusPerHost`,
+        ]
+      : []),
   ]
 }

@@ -111,7 +111,8 @@ function placed({ config, hardware, ranks }: Sizes): readonly string[] {
     devicePlan({ ...config, hardware }, perHost)
     return []
   } catch (thrown) {
-    if (thrown instanceof TroupeError && thrown.code === 'config.devices') return [thrown.message]
+    if (thrown instanceof TroupeError && thrown.code === 'config.devices')
+      return [thrown.hint === undefined ? thrown.message : `${thrown.message}: ${thrown.hint}`]
     throw thrown
   }
 }

@@ -18,7 +18,7 @@ from troupe_policy.child_process import exit_now
 from troupe_policy.trainer.batch.example_files import ExampleFiles
 from troupe_policy.trainer.partial_checkpoints import PartialCheckpoints
 from troupe_policy.trainer.ranks.ranks import Ranks
-from troupe_policy.trainer.trainer import TrainerError
+from troupe_policy.trainer.trainer import TrainerError, TrainSequence
 from troupe_policy.trainer.ranks.shards import whole
 
 from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
@@ -50,6 +50,28 @@ def counted_reductions() -> list[None]:
 
     _fsdp_param_group.foreach_reduce = counting
     return seen
+
+
+def of_rank_0(ranks: Ranks, count: int, seed: int, **changes: int) -> list[TrainSequence]:
+    """The batch on rank 0, and nothing on the others."""
+    return random_sequences(count, seed=seed, **changes) if ranks.is_leader else []
+
+
+def sequences_sent(folder: Path, ranks: Ranks) -> list[list[int]]:
+    """Makes a step; returns, by rank, the indices of the sequences whose arrays the rank got."""
+    count, options, made = CASES["mini-batches"]
+    got: list[list[int]] = []
+    scatter = ranks.scatter
+
+    def noted(value_of):
+        value = scatter(value_of)
+        got.append(sorted(value))
+        return value
+
+    ranks.scatter = noted  # type: ignore[method-assign]
+    Trainer(folder / "model", ranks=ranks, **made).step(of_rank_0(ranks, count, 2), options)
+    del ranks.scatter
+    return ranks.every(got[0])
 
 
 def refused(call) -> str:
@@ -99,8 +121,8 @@ def goes_on(folder: Path, ranks: Ranks) -> bool:
     Returns True if both end with the same bits."""
     count, options, made = CASES["mini-batches"]
     whole, other = (Trainer(folder / "model", ranks=ranks, **made) for _ in range(2))
-    want = whole.step(random_sequences(count, seed=2), options, PartialCheckpoints(str(folder / "step-u"), 3))
-    got = other.step(random_sequences(count, seed=2), options, PartialCheckpoints(resume=str(folder / "step-u000003")))
+    want = whole.step(of_rank_0(ranks, count, 2), options, PartialCheckpoints(str(folder / "step-u"), 3))
+    got = other.step(of_rank_0(ranks, count, 2), options, PartialCheckpoints(resume=str(folder / "step-u000003")))
     keys = ("loss", "gradNorm", "klEngine", "clipFraction", "entropy", "updates")
     agree = all(torch.equal(whole.parameters[name].to_local(), p.to_local()) for name, p in other.parameters.items())
     return bool(ranks.sum([float(agree and all(want[key] == got[key] for key in keys))])[0] == ranks.size)
@@ -137,7 +159,7 @@ def main(folder: Path) -> None:
     for name, (count, options, made) in CASES.items():
         trainer = Trainer(folder / "model", ranks=ranks, **made)
         reductions.clear()
-        gradient, metrics = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
+        gradient, metrics = gradient_and_metrics(trainer, of_rank_0(ranks, count, 2), options)
         results[name] = (gradient, metrics)
         results[f"reductions, {name}"] = len(reductions)
         if name == "token mean":
@@ -151,9 +173,11 @@ def main(folder: Path) -> None:
     trainer = Trainer(folder / "model", ranks=ranks, **made)
     answers = iter([False, True])
     results["cancelled between two micro-batches"] = refused(
-        lambda: trainer.step(random_sequences(count, seed=4), options, should_stop=lambda: next(answers))
+        lambda: trainer.step(of_rank_0(ranks, count, 4), options, should_stop=lambda: next(answers))
     )
-    results["reduced once, after a cancelled step"] = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
+    results["reduced once, after a cancelled step"] = gradient_and_metrics(trainer, of_rank_0(ranks, count, 2), options)
+    results["sent"] = sequences_sent(folder, ranks)
+    results["no sequence"] = refused(lambda: trainer.step([], options))
     results["goes on"] = goes_on(folder, ranks)
     trainer = Trainer(folder / "model", ranks=ranks)
     results["sft"] = trainer.sft(examples_of(20), SFT)
@@ -162,11 +186,11 @@ def main(folder: Path) -> None:
     trainer.save(folder / "one-two", True)
     results["resumed"] = after_resume(trainer)
     before = {name: whole(p.detach()).clone() for name, p in trainer.parameters.items()}
-    results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
+    results["bad sequence"] = refused(lambda: trainer.step(of_rank_0(ranks, 3, 1, vocabulary=4000), CASES["token mean"][1]))
     results["other model"] = refused(lambda: trainer.load(folder / "other"))
     results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
     # Only rank 0 knows that its caller has disconnected, but every rank stops.
-    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, should_stop=lambda: ranks.is_leader))
+    results["cancelled"] = refused(lambda: trainer.step(of_rank_0(ranks, 9, 1), OTHER, should_stop=lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
     results["bfloat16"] = Trainer(folder / "model", ranks=ranks, published_dtype="bfloat16").save(folder / "half", False)["digest"]

@@ -70,6 +70,12 @@ def test_two_ranks_have_the_loss_and_the_gradient_of_one(folder: Path, two: dict
     assert other.get("klReference", 0.0) == pytest.approx(metrics.get("klReference", 0.0), rel=1e-5, abs=1e-7)
 
 
+def test_rank_0_sends_each_rank_only_the_sequences_that_it_trains_on(two: dict) -> None:
+    one, other = two["sent"]
+    assert one and other
+    assert sorted(one + other) == list(range(CASES["mini-batches"][0]))
+
+
 def test_a_step_of_two_ranks_goes_on_from_its_checkpoint_bit_for_bit(folder: Path, two: dict) -> None:
     assert two["goes on"]
     trainer = Trainer(folder / "model")
@@ -147,6 +153,7 @@ def test_every_rank_hears_of_what_is_refused_and_the_weights_are_as_they_were(tw
     assert two["bad sequence"] == "trainer.bad_sequence"
     assert two["other model"] == "trainer.shape_mismatch"
     assert two["nowhere"] == "trainer.no_checkpoint"
+    assert two["no sequence"] == "trainer.empty_batch"
     assert two["cancelled"] == "trainer.cancelled"
     assert two["unchanged"] is True
 

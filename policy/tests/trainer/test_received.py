@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from tiny_models import tiny_model_dir
+from trainer_support import Trainer, grpo_options
 from troupe_policy.generated import policy_pb2 as pb
 from troupe_policy.server import arguments
 from troupe_policy.trainer.options import TrainerError
 from troupe_policy.trainer.received import received
+from troupe_policy.trainer.service import TrainerService
 
 
-def parts(lengths):
-    yield pb.StepPart(options=pb.StepOptions())
+def parts(lengths, **options):
+    yield pb.StepPart(options=pb.StepOptions(**options))
     for length in lengths:
         tokens, ones = np.arange(length, dtype="<i4"), np.ones(length)
         arrays = {"tokens": tokens.tobytes(), "mask": ones.astype("u1").tobytes(), "engine_logp": (-ones).astype("<f4").tobytes()}
@@ -33,3 +41,14 @@ def test_the_command_line_sets_the_bound() -> None:
     given += ["--threads", "1", "--seed", "0", "--ranks", "1"]
     assert arguments(given).max_step_tokens == 1 << 27
     assert arguments([*given, "--max-step-tokens", "201326592"]).max_step_tokens == 201_326_592
+
+
+def test_the_call_that_rank_0_sends_to_every_rank_does_not_contain_the_batch(tmp_path: Path) -> None:
+    trainer, calls = Trainer(tiny_model_dir(tmp_path / "model")), []
+    trainer.ranks.broadcast_call = calls.append  # type: ignore[method-assign]
+    service = TrainerService(lambda: trainer, 0)
+    lengths = [90] * 200
+    events = list(service.Step(parts(lengths, **asdict(grpo_options())), SimpleNamespace(is_active=lambda: True)))
+    assert events[-1].metrics["sequences"] == 200
+    ((method, arguments),) = calls
+    assert method == "led_step" and len(pickle.dumps(arguments)) < 2000 < 9 * sum(lengths)

@@ -11,23 +11,20 @@ ends with the weights and losses of an uninterrupted step.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .batch.micro_batch import Batch, MicroBatch
-from .batch.mini_batch import mini_batches
+from .batch.micro_batch import MicroBatch
 from .losses.importance_weight import importance_weight
 from .losses.kl import KL_ESTIMATORS
-from .losses.loss_norm import sequence_denominators
 from .losses.policy_loss import policy_loss
 from .meter import Meter
-from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, linear_warmup
+from .options import GrpoOptions, Metrics, TrainSequence, check_names, linear_warmup
 from .partial_checkpoints import OnSaved, PartialCheckpoints, PartialWriter
+from .step_batch import StepBatch, spread
 from .training_state import TrainingState
 
 # A mini-batch is a list of micro-batches, whose gradients add up to one optimizer update.
@@ -57,19 +54,17 @@ def grpo_step(
     should_stop: Callable[[], bool],
     on_saved: OnSaved,
 ) -> Metrics:
-    """Makes one GRPO step, as Trainer.step describes."""
+    """Makes one GRPO step, as Trainer.step describes. sequences: rank 0's; those of other ranks are ignored."""
     check_names(options)
-    masks = [state.trained_mask(s.trajectory, s.tokens, s.mask, s.engine_logp) for s in sequences]
-    total = sum(int(mask.sum()) for mask in masks)
-    if total == 0:
-        raise TrainerError("trainer.empty_batch", f"none of the {len(sequences)} sequences has a token to train on")
+    batch = spread(state, sequences, options, digested=checkpoints.every > 0 or bool(checkpoints.resume))
+    total = batch.trained
     meter = Meter()
-    minis = _mini_batches(state, sequences, masks, options)
+    minis = [state.micro_batches(mini, options.micro_batch_tokens) for mini in batch.mini_batches]
     micros = [micro for mini in minis for micro in mini]
     updates = options.inner_steps * len(minis)
     # A single update needs no snapshot: its gradient is checked before any weight changes.
     before = state.optimizer.snapshot() if updates > 1 or checkpoints.resume else None
-    partial = PartialWriter(state, "step", _what(sequences, options, checkpoints), checkpoints, on_saved)
+    partial = PartialWriter(state, "step", _what(batch, options, checkpoints), checkpoints, on_saved)
     progress = _Progress(0, 0.0, 0.0, dict.fromkeys(SUMS, 0.0))
     had_reference = state.reference.is_taken
     try:
@@ -113,9 +108,9 @@ def grpo_step(
         "tisCapped": sums["capped"] / total,
         "entropy": sums["entropy"] / total,
         "trainedTokens": float(total),
-        "sequences": float(len(sequences)),
+        "sequences": float(len(batch.described)),
         "lr": progress.rate,
-        **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps * (updates - done) // updates),
+        **meter.read(batch.tokens * options.inner_steps * (updates - done) // updates),
     }
     if options.kl_coef > 0:
         metrics["klReference"] = sums["reference"] / total
@@ -124,24 +119,17 @@ def grpo_step(
     if options.correction in ("masked", "geometric-mask"):
         metrics["maskedShare"] = sums["masked"] / total
     if options.correction == "geometric-mask":
-        metrics["maskedSequences"] = sums["masked_sequences"] / sum(1 for mask in masks if mask.any())
+        metrics["maskedSequences"] = sums["masked_sequences"] / sum(1 for one in batch.described if one.trained > 0)
     if len(minis) > 1:
         metrics["updates"] = float(updates)
     return metrics
 
 
-def _what(sequences: Sequence[TrainSequence], options: GrpoOptions, checkpoints: PartialCheckpoints) -> dict[str, object]:
-    """Names the step by its owner, the sha256 of its batch, and its options. {} if the step neither writes checkpoints
+def _what(batch: StepBatch, options: GrpoOptions, checkpoints: PartialCheckpoints) -> dict[str, object]:
+    """Names the step by its owner, the digest of its batch, and its options. {} if the step neither writes checkpoints
     nor resumes from one.
     """
-    if checkpoints.every <= 0 and not checkpoints.resume:
-        return {}
-    batch = hashlib.sha256()
-    for s in sequences:
-        batch.update(f"{s.trajectory}/{s.group}/{s.advantage!r}/{len(s.tokens)}\n".encode())
-        for array in (s.tokens, s.mask, s.engine_logp):
-            batch.update(np.ascontiguousarray(array))
-    return {"owner": checkpoints.owner, "batch": batch.hexdigest(), "options": asdict(options)}
+    return {"owner": checkpoints.owner, "batch": batch.digest, "options": asdict(options)} if batch.digest else {}
 
 
 def _saved_progress(state: TrainingState, progress: _Progress) -> dict[str, object]:
@@ -168,33 +156,6 @@ def _resumed(state: TrainingState, partial: PartialWriter, micros: Sequence[Micr
         for micro, part in zip(micros, value.split(counts), strict=True):
             setattr(micro, f"{name}_logp", part.to(state.device))
     return _Progress(**{**saved, "sums": saved["sums"][state.ranks.rank]})
-
-
-def _mini_batches(
-    state: TrainingState, sequences: Sequence[TrainSequence], masks: Sequence[np.ndarray], options: GrpoOptions
-) -> list[MiniBatch]:
-    """Mini-batches of the sequences that have a trained token. The loss's denominators are
-    computed over one mini-batch each.
-
-    The seed of the shuffle is the recipe's seed with the name of the first trajectory, which differs between steps.
-    """
-    kept = [at for at, mask in enumerate(masks) if mask.any()]
-    seed = f"{options.mini_batch_seed}/{sequences[kept[0]].trajectory}"
-    cut = mini_batches([sequences[at].group for at in kept], options.mini_batches, options.mini_batch_unit, seed)
-    minis = []
-    for part in cut:
-        chosen = [kept[at] for at in part]
-        members = [sequences[at] for at in chosen]
-        counts, groups = [int(masks[at].sum()) for at in chosen], [s.group for s in members]
-        batch = Batch(
-            [s.tokens for s in members],
-            [masks[at] for at in chosen],
-            [s.advantage for s in members],
-            [s.engine_logp for s in members],
-            sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens),
-        )
-        minis.append(state.micro_batches(batch, options.micro_batch_tokens))
-    return minis
 
 
 def _score_old(

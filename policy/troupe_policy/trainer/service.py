@@ -114,7 +114,7 @@ class TrainerService(rpc.TrainerServicer):
                     say(path, updates, one)
                     report(0.0, 0.0)  # wakes the stream: it sends the checkpoint now, not at the step's end
 
-                return self._led("step", sequences, options, checkpoints, should_stop=stop, on_saved=on_saved)
+                return self._led("led_step", options, checkpoints, sequences=sequences, should_stop=stop, on_saved=on_saved)
 
             return call
 
@@ -170,13 +170,13 @@ class TrainerService(rpc.TrainerServicer):
         self._unary(context, lambda: self._led("reset", request.optimizer, request.reference))
         return pb.ResetReply()
 
-    def _led(self, method: str, *given: object, **callbacks: Callable) -> Any:
-        """Makes a call on every rank. Rank 0 sends it to the others; `callbacks` exist only on rank 0, which shares
-        their results.
+    def _led(self, method: str, *given: object, **own: Any) -> Any:
+        """Makes a call on every rank. Rank 0 sends it to the others without `own`: callbacks, whose results the method
+        shares, and the sequences of a step, of which it sends each rank its share.
         """
         try:
             self._trainer.ranks.broadcast_call((method, given))
-            return getattr(self._trainer, method)(*given, **callbacks)
+            return getattr(self._trainer, method)(*given, **own)
         except (TrainerError, CheckpointError, OSError):
             raise
         except Exception as error:

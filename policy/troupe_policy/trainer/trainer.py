@@ -96,8 +96,16 @@ class Trainer(TrainingState):
 
         With kl_coef > 0 the reference is the policy before the first such step, until `reset` takes another or `load`
         changes it.
+
+        sequences: rank 0's; those of other ranks are ignored. Each rank gets only the sequences that it trains on.
         """
         return grpo_step(self, sequences, options, checkpoints, should_stop, on_saved)
+
+    def led_step(
+        self, options: GrpoOptions, checkpoints: PartialCheckpoints, sequences: Sequence[TrainSequence] = (), **callbacks: Callable
+    ) -> Metrics:
+        """Makes a `step` whose sequences and callbacks only rank 0 gives."""
+        return self.step(sequences, options, checkpoints, **callbacks)
 
     def reset(self, optimizer: bool, reference: bool) -> None:
         """Begins a stage (a part of a run with its own settings). optimizer: drop the moments. reference: make the

@@ -8,7 +8,7 @@ the CPUs of one machine, the same weights, inputs, thread count and rank count g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from .reference import Reference
 
 class TrainingState:
     """State of one trainer. It does not support concurrent calls. With several ranks, every rank makes the same calls
-    with the same arguments.
+    with the same arguments; the sequences of a step are rank 0's.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class TrainingState:
         packed, device = self.policy.packed, self.device
         cuts = [
             [[share[at] for at in part] for part in micro_batches([lengths[at] for at in share], bound, packed=packed)]
-            for share in balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, self.ranks.size)
+            for share in self.shares(lengths)
         ]
         micros = [
             micro_batch(
@@ -188,6 +188,10 @@ class TrainingState:
         ]
         missing = max(len(cut) for cut in cuts) - len(micros)
         return micros + [idle_micro_batch(packed=packed, device=device) for _ in range(missing)]
+
+    def shares(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Indices of the sequences of each rank, balanced by their cost."""
+        return balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, self.ranks.size)
 
     def trained_mask(
         self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logp: np.ndarray | None = None

@@ -10,7 +10,7 @@ gone ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -85,6 +85,18 @@ class Ranks:
     def broadcast(self, value: object) -> object:
         """Rank 0's value on every rank; the other ranks' values are ignored. Collective."""
         return self._broadcast(value, self._control)
+
+    def scatter(self, value_of: Callable[[int], object]) -> object:
+        """Rank 0's `value_of(rank)` on each rank; the other ranks' functions are ignored. Rank 0 makes and sends one
+        value at a time. Collective.
+        """
+        if self.is_leader:
+            for rank in range(1, self.size):
+                dist.send_object_list([value_of(rank)], dst=rank, group=self._control)
+            return value_of(0)
+        box: list[object] = [None]
+        dist.recv_object_list(box, src=0, group=self._control)
+        return box[0]
 
     def broadcast_call(self, value: object = None) -> object:
         """Rank 0's next call on every rank. The other ranks wait for it here, up to IDLE_TIMEOUT. Collective."""
