@@ -16,10 +16,14 @@ test.each([
   ['more ranks than GPUs', 'train.ranks=16', /^train\.ranks 16 exceeds hardware\.gpus 8: lower train\.ranks/],
   [
     'more hosts than the GPUs are on',
-    'train={nodes: 2, ranks: 8, rendezvous: "learner:29400"}',
+    'train.nodes=2',
     /^train\.nodes 2 exceeds the hosts of hardware, 8 gpus \/ 8 gpusPerHost = 1: lower train\.nodes/,
   ],
-  ['more engines than GPUs', 'engine.count=5', /^5 engines × 2 GPUs = 10 GPUs, but this host has 8: lower engine\.count/],
+  [
+    'more engines than GPUs',
+    'engine.count=5',
+    /^5 engines × 2 GPUs = 10 GPUs, but this host has 8: lower engine\.count/,
+  ],
   ['GPUs that do not make whole engines', 'hardware.tensorParallel=3', /^4 engines × 3 GPUs = 12 GPUs/],
   [
     'a host whose memory the resting trainer does not fit',

@@ -24,8 +24,8 @@ const resolve = (change: object = {}): RecipeConfig =>
     coldStart: { demonstrations: 8 },
     ...change,
   })
-const start = (config: RecipeConfig) =>
-  startTrainer({ modelDirectory: '/model', python, ...trainerOptionsOf(config), ...trainerTimeoutsOf(config) })
+const start = (config: RecipeConfig, env: Readonly<Record<string, string>> = {}) =>
+  startTrainer({ modelDirectory: '/model', python, env, ...trainerOptionsOf(config), ...trainerTimeoutsOf(config) })
 
 beforeAll(async () => {
   trainer = await start(resolve())
@@ -150,6 +150,22 @@ test('the processes have the time that the recipe gives their start and the wait
   expect(JSON.parse(other.info.model)).toMatchObject({ rank_timeout: 1500.5 })
   const error = await refused(start(resolve({ timeouts: { trainerStartMs: 1 } })))
   expect([error.code, error.message]).toEqual(['process.start_timeout', expect.stringContaining('within 1 ms')])
+}, 120_000)
+
+test('each call of the trainer ends after the time that the recipe gives it', async () => {
+  const config = resolve({ timeouts: { sftMs: 101, stepMs: 102, saveMs: 103, loadMs: 104 } })
+  const silent = await start(config, { ECHO_SILENT: '1' })
+  const calls = [
+    () => silent.sft({ directory: '', digest: '', examples: 0 }, sftOptionsOf(config.coldStart!, 11), () => {}),
+    () => silent.step([], grpoOptionsOf(config)),
+    () => silent.save('/nowhere', false),
+    () => silent.load('/nowhere'),
+  ]
+  for (const [k, call] of calls.entries()) {
+    const { code, message } = await refused(call())
+    expect([code, message]).toEqual(['trainer.timeout', expect.stringContaining(`${101 + k} ms`)])
+  }
+  await silent.close()
 }, 120_000)
 
 test('fine-tuning in Python has the value of each field of coldStart', async () => {

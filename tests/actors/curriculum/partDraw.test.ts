@@ -168,6 +168,12 @@ async function begun(): Promise<Log> {
   return log
 }
 
+test("the deadline of a draw's rollouts counts from their start, not from the request", async () => {
+  const requests = (await next(await begun(), epoch(3)))!.facts as readonly RolloutRequested[]
+  expect(requests).toHaveLength(4)
+  for (const request of requests) expect(request).toMatchObject({ deadlineMs: 1, deadlineFrom: 'start' })
+})
+
 test.each(Object.keys(meanwhile) as (keyof typeof meanwhile)[])(
   'a draw that another curriculum takes over, or that is made again, is made whole whatever part of it is there: %s',
   async what => {
