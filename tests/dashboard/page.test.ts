@@ -142,6 +142,35 @@ inBrowser('in a browser', () => {
     expect(await page.locator('.connected').textContent()).toBe('export')
   })
 
+  test('an export of a step, of a whole run and of one trajectory opens without a server', async () => {
+    const requested = history.records.flatMap(({ message }) => (message.type === 'rollout.requested' ? [message] : []))
+    const exported = async (file: string, ...what: readonly string[]) => {
+      const out = join(directory, file)
+      const where = ['--bus', `lmdb:${directory}`, '--run', run]
+      await promisify(execFile)(process.execPath, [
+        ...[bin, 'replay', 'export', ...what, '--format', 'html', '--out', out],
+        ...where,
+      ])
+      return `file://${out}`
+    }
+    const rows = async () => Number(await page.locator('.rows').getAttribute('aria-rowcount'))
+    const step = await exported('step.html', 's0001')
+    await page.goto(`${step}#/r/${run}/trajectories`)
+    await page.locator('.row a[data-move]').first().waitFor()
+    const ofStep = requested.filter(one => one.group.startsWith('s0001.')).length
+    expect(await rows()).toBe(ofStep)
+    const whole = await exported('whole.html', '--all')
+    await page.goto(`${whole}#/r/${run}`)
+    await page.locator('.chart').first().waitFor()
+    await page.keyboard.press('t')
+    await page.locator('.row a[data-move]').first().waitFor()
+    expect(await rows()).toBeGreaterThan(ofStep)
+    const { trajectory } = requested[0]!
+    await page.goto(await exported('one.html', trajectory))
+    expect(await page.locator('body').textContent()).toContain(trajectory)
+    expect(await page.locator('script').count()).toBe(0)
+  })
+
   test('a phone shows every view without scrolling sideways', async () => {
     await page.setViewportSize({ width: 390, height: 800 })
     for (const hash of ['', '/groups', '/trajectories', '/cluster', '/lanes', '/log/runs/0']) {
