@@ -24,7 +24,7 @@ import {
   type NextActions,
   type OwnerRequest,
 } from './nextActions'
-import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
+import { type Call, callTimeoutMs, evolveRollout, newRollout, type Rollout } from './rollout'
 
 interface CoordinatedGroup {
   readonly firstOffset: number
@@ -89,10 +89,10 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>
     clock.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
-  const isLost = (call: Call, { request }: Rollout) =>
+  const isLost = (call: Call, rollout: Rollout) =>
     call.response === null &&
     call.attempt >= 0 &&
-    clock.waited(call, call.askedAt) > request.limits.toolTimeoutMs + toolGraceMs
+    clock.waited(call, call.askedAt) > callTimeoutMs(rollout, call) + toolGraceMs
   const isUnjudged = (rollout: Rollout) =>
     rollout.phase === 'finished' && awaitsReward(rollout) && clock.waited(rollout, rollout.askedAt) > verifyTimeoutMs
 

@@ -8,6 +8,8 @@
  * use this file, so their facts are the same; the coordinator puts the commands on the bus, a chat carries them out
  * itself.
  */
+
+import { submitTool } from '../../environments/tools/schemas'
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
 import type {
   EnvironmentAt,
@@ -27,6 +29,7 @@ import {
   actsOnFiles,
   answerTags,
   type Call,
+  callTimeoutMs,
   cellsOf,
   type Ending,
   type Rollout,
@@ -205,6 +208,10 @@ export function turnAsked(
   }
 }
 
+/** Upper bound on a step's instruction, which the answer of `submit` holds, in characters. */
+const instructionChars = 64 * 1024
+const endsStep = (rollout: Rollout, call: Call) => call.tool === submitTool.name && actsOnFiles(rollout, call)
+
 /** Result fields of a tool call that was never executed. */
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
@@ -232,8 +239,8 @@ export function toolAsked(
     execute: {
       type: 'tool.execute',
       ...asked,
-      timeoutMs: limits.toolTimeoutMs,
-      responseChars: limits.toolResponseChars,
+      timeoutMs: callTimeoutMs(rollout, call),
+      responseChars: endsStep(rollout, call) ? instructionChars : limits.toolResponseChars,
       ...(isNotebook ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] } : {}),
       ...(actsOnFiles(rollout, call) ? filesOf(rollout) : {}),
     },

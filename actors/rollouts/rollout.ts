@@ -8,7 +8,7 @@
 
 import { environmentTools, submitTool } from '../../environments/tools/schemas'
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
-import type { Fact, Outcome, PastCall, RolloutRequested } from '../../messages/facts'
+import type { Fact, Outcome, PastCall, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import type { EngineId, Epoch } from '../../messages/ids'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { evolveLed, isLedFact, type Led, notOpened } from './led'
@@ -64,7 +64,7 @@ export interface Rollout {
   readonly cells: readonly string[]
   /** Calls that have run in the task's environment, oldest first; none for a task without one. */
   readonly past: readonly PastCall[]
-  /** True once a call of `submit` in the current turn has succeeded. */
+  /** True once a call of `submit` in the current turn has succeeded and no step of the task follows. */
   readonly submitted: boolean
   readonly toolCalls: number
   readonly toolErrors: number
@@ -222,10 +222,8 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
       const answered = withCall(rollout, fact.call, { response: fact.text })
       const next: Rollout = {
         ...answered,
-        past: actsOnFiles(rollout, call)
-          ? [...rollout.past, { tool: call.tool, arguments: call.arguments, snapshot: fact.files?.snapshot ?? null }]
-          : rollout.past,
-        submitted: rollout.submitted || (isSubmit(rollout, call) && fact.status === 'ok'),
+        past: actsOnFiles(rollout, call) ? [...rollout.past, pastCall(call, fact)] : rollout.past,
+        submitted: rollout.submitted || (isSubmit(rollout, call) && fact.status === 'ok' && fact.step?.over !== false),
         toolCalls: rollout.toolCalls + 1,
         toolErrors: rollout.toolErrors + (fact.status === 'ok' ? 0 : 1),
       }
@@ -276,7 +274,20 @@ export const cellsOf = (calls: readonly Call[]): readonly string[] =>
 
 /** Returns true for a call that runs in the task's environment. Such calls of a turn run one after the other. */
 export const actsOnFiles = ({ request }: Pick<Rollout, 'request'>, { tool, refused }: Call): boolean =>
-  request.task.environment !== undefined && refused === null && environmentTools.has(tool)
+  request.task.environment !== undefined &&
+  refused === null &&
+  (environmentTools.has(tool) || (tool === submitTool.name && request.task.environment.steps !== undefined))
+
+/** Deadline of the call, ms. A `submit` that ends a step runs the step's verifier, which has a deadline of its own. */
+export const callTimeoutMs = ({ request: { limits, task } }: Pick<Rollout, 'request'>, { tool }: Call): number =>
+  (tool === submitTool.name && task.environment?.steps?.timeoutMs) || limits.toolTimeoutMs
+
+const pastCall = ({ tool, arguments: args }: Call, { files, step }: ToolCompleted): PastCall => ({
+  tool,
+  arguments: args,
+  snapshot: files?.snapshot ?? null,
+  ...(step === undefined ? {} : { step }),
+})
 
 const isSubmit = ({ request }: Rollout, { tool, refused }: Call): boolean =>
   request.task.environment !== undefined && refused === null && tool === submitTool.name

@@ -8,7 +8,7 @@
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import type { RolloutEnvironments } from '../../environments'
-import { bashTool, editorTool, submitTool } from '../../environments/tools/schemas'
+import { bashTool, editorTool, mcpTool, submitTool } from '../../environments/tools/schemas'
 import { toolOutcome } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
@@ -38,7 +38,7 @@ export interface RunTools {
   close(): Promise<void>
 }
 
-const onFiles: readonly ToolSchema[] = [bashTool, editorTool, submitTool]
+const onFiles: readonly ToolSchema[] = [bashTool, editorTool, mcpTool, submitTool]
 const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool, ...onFiles]
 
 /**
@@ -101,7 +101,7 @@ export const runsCode = (options: RunToolsOptions): boolean =>
 const isCode = ({ recipe: { toolFunctions = {} } }: RunToolsOptions, schema: ToolSchema) =>
   toolFunctions[schema.name] === undefined && takesCode(schema)
 
-/** True for the built-in tools of tasks with an environment: `bash`, `str_replace_editor`, `submit`. */
+/** True for the built-in tools of tasks with an environment: `bash`, `str_replace_editor`, `mcp`, `submit`. */
 export const actsInEnvironment = (name: string): boolean => onFiles.some(tool => tool.name === name)
 
 /** True if the tool has a parameter `code`. A recipe's tool with this parameter and no function is the Python tool. */

@@ -68,7 +68,8 @@ export function toolPort(
     const place = { trajectory, turn, call, attempt, tool: name, executor }
     const killed = outcome?.status === 'killed' && outcome.signal !== null ? { signal: outcome.signal } : {}
     const files = outcome?.files === undefined ? {} : { files: outcome.files }
-    const ending = { status, text, stdout, stderr, exitCode, ...killed, wallMs, cpuMs, ...files }
+    const step = outcome?.step === undefined ? {} : { step: outcome.step }
+    const ending = { status, text, stdout, stderr, exitCode, ...killed, wallMs, cpuMs, ...files, ...step }
     return { facts: [{ type: 'tool.completed', at: fx.now(), ...place, ...ending }], commands: [] }
   }
 }

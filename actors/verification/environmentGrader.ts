@@ -20,16 +20,32 @@ export function environmentGrader(
     if (at === undefined)
       return { reward: null, how: 'no-environment', why: `task ${task.id} has no environment to verify` }
     // Loads the environments module on the first use, because most runs have no environments.
-    const { environmentSpec, imageOf, verifyStep } =
+    const { endedSteps, environmentSpec, goOn, imageOf, isTooLow, setUpStep, taskRewards, verifyStep } =
       require('../../environments') as typeof import('../../environments')
+    const ended = endedSteps(at.calls)
+    const { fault } = ended.at(-1) ?? {}
+    if (fault !== undefined) return { reward: null, ...fault }
     const { environment, prepared, from } = await (await environments()).start(at, signal)
     try {
-      const { driver, step, task: harbor } = prepared
-      const separate = async () => {
-        const image = await imageOf(driver, harbor, step.verifierImage, signal)
-        return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+      const { driver, task: harbor } = prepared
+      const results = ended.map(({ name, rewards }) => ({ name, rewards }))
+      let log = ''
+      // The steps that the rollout did not end itself: the one that it was in, and those after it, in which nothing was done.
+      const left = ended.at(-1)?.over === true ? [] : harbor.steps.slice(ended.length)
+      for (const step of left) {
+        const separate = async () => {
+          const image = await imageOf(driver, harbor, step.verifierImage, signal)
+          return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+        }
+        const verified = await verifyStep(harbor, step, environment, separate, allowed)
+        results.push({ name: step.name, rewards: verified.rewards })
+        log = verified.log
+        const next = left[left.indexOf(step) + 1]
+        if (next === undefined || isTooLow(harbor, step, verified.rewards)) break
+        await goOn(environment)
+        await setUpStep(harbor, next, environment)
       }
-      const { rewards, log } = await verifyStep(harbor, step, environment, separate, allowed)
+      const rewards = taskRewards(harbor, results)
       const { reward } = rewards
       if (reward === undefined)
         return {
@@ -40,6 +56,9 @@ export function environmentGrader(
       const others = Object.entries(rewards).filter(([name]) => name !== 'reward')
       const said = [
         ...others.map(([name, value]) => `${name} ${value}`),
+        ...(harbor.steps.length > 1
+          ? results.map(one => `step ${one.name}: ${one.rewards.reward ?? 'no reward'}`)
+          : []),
         ...(from === 'other-files' ? ['the files were made again by running the calls again, and differ'] : []),
         log.trim().slice(-shownChars),
       ].filter(text => text !== '')

@@ -4,7 +4,7 @@
  *
  * in   a task as a fact names it        out  the specification and the snapshot that its environments start from
  * Invariant: a directory whose digest is not that of the rollout's request is refused, so a rollout and its verifier
- * see the same task. Tasks of several steps are refused too.
+ * see the same task.
  */
 import { createHash } from 'node:crypto'
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
@@ -19,7 +19,8 @@ import { buildImage } from '../images/buildImage'
 import { waitUntilHealthy } from '../tasks/healthcheck'
 import { rolloutRefusals } from '../tasks/requirements'
 import { environmentSpec } from '../tasks/runTask'
-import { type ImageSource, loadTask, type Task, type TaskStep } from '../tasks/task'
+import { setUpStep } from '../tasks/steps'
+import { type ImageSource, loadTask, type Task } from '../tasks/task'
 import type { AllowedVariables } from '../tasks/variables'
 import { prepareLogs } from '../tasks/verify'
 import { withoutNetwork } from '../tasks/withoutNetwork'
@@ -29,7 +30,6 @@ export type RolloutDriver = KeptDriver | DockerDriver
 
 export interface PreparedTask {
   readonly task: Task
-  readonly step: TaskStep
   readonly driver: RolloutDriver
   readonly spec: EnvironmentSpec
   /** Snapshot of the environment before the first call. */
@@ -57,15 +57,15 @@ export async function prepareTask(
     })
   const task = network === undefined ? loadTask(directory) : withoutNetwork(loadTask(directory))
   await refuseUnmet(task, driver)
-  const step = task.steps[0]!
   const image = await imageOf(driver, task, task.image, signal)
   const spec = environmentSpec(task.config.environment, image, allowed)
   const environment = await driver.start(spec, signal)
   try {
     await prepareLogs(environment)
     await waitUntilHealthy(environment, task.config.environment.healthcheck)
+    await setUpStep(task, task.steps[0]!, environment)
     const { digest: base } = await environment.snapshot()
-    return { task, step, driver, spec, base }
+    return { task, driver, spec, base }
   } finally {
     await environment.stop()
   }
@@ -73,7 +73,7 @@ export async function prepareTask(
 
 /**
  * Refuses a task that rollouts cannot run. @throws TroupeError environment.refused if the driver cannot give what the
- * task needs, or if the task has several steps
+ * task needs
  */
 async function refuseUnmet(task: Task, driver: Pick<EnvironmentDriver, 'capabilities'>): Promise<void> {
   const refused = rolloutRefusals(task, await driver.capabilities())

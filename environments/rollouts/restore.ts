@@ -10,8 +10,9 @@ import type { EnvironmentAt, PastCall, RestoredFrom } from '../../messages/facts
 import { TroupeError } from '../../runtime/errors'
 import type { Environment } from '../drivers/driver'
 import { waitUntilHealthy } from '../tasks/healthcheck'
-import { runEnvironmentTool } from '../tools/runTool'
+import type { AllowedVariables } from '../tasks/variables'
 import type { PreparedTask, RolloutDriver } from './prepareTask'
+import { runCall } from './runCall'
 
 export interface Restored {
   readonly environment: Environment
@@ -28,11 +29,12 @@ const tries = 3
 export async function restore(
   prepare: () => Promise<PreparedTask>,
   { calls, timeoutMs }: Pick<EnvironmentAt, 'calls' | 'timeoutMs'>,
+  allowed: AllowedVariables,
   signal?: AbortSignal,
 ): Promise<Restored> {
   for (let attempt = 1; ; attempt++) {
     const prepared = await prepare()
-    const { driver, spec, base, step, task } = prepared
+    const { driver, spec, base, task } = prepared
     const wanted = calls.findLast(({ snapshot }) => snapshot !== null)?.snapshot ?? base
     // Index of the last call whose snapshot the store has; -1: the task's own files.
     const last = await lastKept(calls, driver)
@@ -48,9 +50,8 @@ export async function restore(
       await waitUntilHealthy(environment, task.config.environment.healthcheck)
       if (snapshot === wanted)
         return { environment, snapshot, ...(snapshot === base ? {} : { from: 'snapshot' as const }) }
-      const { user } = step.agent
-      const use = { timeoutMs, ...(user === undefined ? {} : { user }), ...(signal === undefined ? {} : { signal }) }
-      for (const call of calls.slice(last + 1)) await runEnvironmentTool(environment, call.tool, call.arguments, use)
+      for (let at = last + 1; at < calls.length; at++)
+        await runCall(prepared, calls.slice(0, at), environment, { ...calls[at]!, timeoutMs }, allowed, signal)
       const { digest } = await environment.snapshot()
       return { environment, snapshot: digest, from: digest === wanted ? 'calls' : 'other-files' }
     } catch (thrown) {

@@ -19,9 +19,9 @@ import { ociDriver } from '../drivers/oci'
 import { SnapshotBound, touchSnapshot } from '../snapshots/bound'
 import { changesBetween, readManifest } from '../snapshots/manifest'
 import type { AllowedVariables } from '../tasks/variables'
-import { runEnvironmentTool } from '../tools/runTool'
 import { type PreparedTask, prepareTask, type RolloutDriver } from './prepareTask'
 import { type Restored, restore } from './restore'
+import { runCall } from './runCall'
 
 export interface RolloutEnvironmentsOptions {
   /** Run and epoch that own the environments. */
@@ -88,13 +88,8 @@ export class RolloutEnvironments {
       const { live, from } = await this.liveAt(rollout, at, signal)
       live.dirty = true
       const prepared = await this.prepare(at.task)
-      const { user } = prepared.step.agent
-      const use = {
-        timeoutMs: call.timeoutMs,
-        ...(user === undefined ? {} : { user }),
-        ...(signal === undefined ? {} : { signal }),
-      }
-      const outcome = await runEnvironmentTool(live.environment, call.tool, call.arguments, use)
+      const { allowed = {} } = this.options
+      const outcome = await runCall(prepared, at.calls, live.environment, call, allowed, signal)
       const files = await this.filesAfter(live, prepared, from).catch(thrown => {
         if (outcome.status !== 'killed' || signal?.aborted) throw thrown
         return 'ended' as const
@@ -110,7 +105,7 @@ export class RolloutEnvironments {
 
   /** Starts an environment with the files that the rollout left, for its verifier. The caller stops it. */
   async start(at: EnvironmentAt, signal?: AbortSignal): Promise<Restored & { readonly prepared: PreparedTask }> {
-    const restored = await restore(() => this.prepare(at.task), at, signal)
+    const restored = await restore(() => this.prepare(at.task), at, this.options.allowed ?? {}, signal)
     return { ...restored, prepared: await this.prepare(at.task) }
   }
 
@@ -160,7 +155,12 @@ export class RolloutEnvironments {
     if (known !== undefined && !known.dirty && known.position === at.calls.length) return { live: known }
     await this.drop(rollout)
     await this.makeRoom()
-    const { environment, snapshot, from } = await restore(() => this.prepare(at.task), at, signal)
+    const { environment, snapshot, from } = await restore(
+      () => this.prepare(at.task),
+      at,
+      this.options.allowed ?? {},
+      signal,
+    )
     if (this.closed) await environment.stop()
     touchSnapshot((await this.prepare(at.task)).driver.store, snapshot, this.options.fx.now())
     if (from === 'other-files')

@@ -9,6 +9,7 @@
  */
 import { relative } from 'node:path'
 import type { DriverCapabilities } from '../drivers/driver'
+import { isOffered } from '../tools/mcp'
 import type { ImageSource, Task } from './task'
 
 export interface Need {
@@ -48,7 +49,8 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
     add(
       'environment.mcp_servers',
       `the MCP server ${name} (${transport})`,
-      'MCP servers of an environment are not offered to the agent',
+      !isOffered({ transport }) &&
+        'only servers with the transport stdio, which run in the environment, are offered to the agent',
     )
   if (environment.skills_dir !== undefined)
     add('environment.skills_dir', `skills in ${environment.skills_dir}`, 'skills are not offered to the agent')
@@ -134,10 +136,9 @@ const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
 
-/** Returns the reasons why a driver cannot run a rollout of the task. A task of several steps is always refused. */
+/** Returns the reasons why a driver cannot run a rollout of the task. */
 export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {
-  const refused = needsOf(task, driver)
+  return needsOf(task, driver)
     .filter(({ refused }) => refused !== undefined)
     .map(({ what, refused }) => `${what}: ${refused}`)
-  return task.steps.length > 1 ? [...refused, `${task.steps.length} steps: rollouts run tasks of one step`] : refused
 }

@@ -4,14 +4,14 @@
  * in   a Task, a driver        out  the rewards of each step, and of the task
  * Invariant: an environment is stopped whatever happens. A step whose reward is below `min_reward` ends the task.
  */
-import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Environment, EnvironmentDriver, EnvironmentSpec, ExecResult } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import { collectArtifacts } from './artifacts'
 import { waitUntilHealthy } from './healthcheck'
 import type { Rewards } from './reward'
-import { type ImageSource, ofStep, type Task, type TaskStep } from './task'
+import { goOn, isTooLow, setUpStep, taskRewards } from './steps'
+import type { ImageSource, Task, TaskStep } from './task'
 import type { EnvironmentToml } from './taskToml'
 import { type AllowedVariables, resolveVariables } from './variables'
 import { mustRun, prepareLogs, verifyStep } from './verify'
@@ -57,7 +57,6 @@ export async function runTask(task: Task, options: RunTaskOptions): Promise<Task
     for (const step of task.steps) {
       signal?.throwIfAborted()
       await setUpStep(task, step, environment)
-      await waitUntilHealthy(environment, ofStep(task, step)?.healthcheck)
       const agent = options.agent === 'oracle' ? await solve(step, environment, task, allowed, signal) : undefined
       const separate = () => open(step.verifierImage, step.verifierEnvironment)
       const { rewards, log } = await verifyStep(task, step, environment, separate, allowed)
@@ -101,16 +100,6 @@ export function environmentSpec(
   }
 }
 
-/** Puts the step's own files into the working directory and runs its setup.sh. */
-async function setUpStep(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {
-  const files = join(task.directory, 'steps', name, 'workdir')
-  if (name === '' || !existsSync(files)) return
-  const { stdout } = await environment.exec({ command: 'pwd', timeoutMs: 60_000 })
-  await environment.upload(files, stdout.toString().trim() || '/')
-  const setup = join(files, 'setup.sh')
-  if (existsSync(setup)) await mustRun(environment, { command: 'bash ./setup.sh', timeoutMs: 600_000 })
-}
-
 async function solve(
   step: TaskStep,
   environment: Environment,
@@ -137,25 +126,4 @@ async function solve(
     ...(user === undefined ? {} : { user }),
   }
   return environment.exec(request, signal)
-}
-
-/** Prepares the environment for the next step: removes the verifier's and the oracle's files. */
-async function goOn(environment: Environment): Promise<void> {
-  await environment.restart()
-  await mustRun(environment, { command: 'rm -rf /tests /solution', user: 'root', cwd: '/', timeoutMs: 60_000 })
-}
-
-function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean {
-  const least = ofStep(task, step)?.min_reward
-  if (least === undefined) return false
-  const bounds = typeof least === 'number' ? { reward: least } : least
-  return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)
-}
-
-/** Mean over the steps that ran (a reward that a step lacks counts 0), or the last step's, as task.toml says. */
-function taskRewards(task: Task, steps: readonly StepResult[]): Rewards {
-  if (steps.length <= 1 || task.config.multi_step_reward_strategy === 'final') return steps.at(-1)?.rewards ?? {}
-  const names = [...new Set(steps.flatMap(({ rewards }) => Object.keys(rewards)))]
-  const mean = (name: string) => steps.reduce((sum, { rewards }) => sum + (rewards[name] ?? 0), 0) / steps.length
-  return Object.fromEntries(names.map(name => [name, mean(name)]))
 }

@@ -201,4 +201,5 @@ export const taskToml = z
 
 export type TaskToml = z.output<typeof taskToml>
 export type EnvironmentToml = TaskToml['environment']
+export type McpServerToml = z.output<typeof mcpServer>
 export type HealthcheckToml = z.output<typeof healthcheck>

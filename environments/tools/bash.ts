@@ -10,6 +10,7 @@
 import { constants } from 'node:os'
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { Environment, ExecRequest, ExecResult } from '../drivers/driver'
+import type { McpServerToml } from '../tasks/taskToml'
 
 /** Prefix of the paths of shell states in the environment; each user has one state for each shell. */
 export const shellState = '/tmp/.troupe-shell-'
@@ -60,6 +61,8 @@ export interface ToolUse {
   /** Agent's user in the environment. Default: the image's. */
   readonly user?: string | number
   readonly signal?: AbortSignal
+  /** MCP servers of the task, for the tool `mcp`. */
+  readonly servers?: readonly McpServerToml[]
 }
 
 export async function runBash(environment: Environment, command: unknown, use: ToolUse): Promise<ToolOutcome> {

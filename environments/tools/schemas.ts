@@ -2,7 +2,8 @@
  * Tools of an agent that acts on files, as a chat template describes them: name, description, JSON schema of the
  * arguments.
  *
- * Invariant: `bash` and `str_replace_editor` act in the environment of the rollout's task; `submit` ends the rollout.
+ * Invariant: `bash`, `str_replace_editor` and `mcp` act in the environment of the rollout's task; `submit` ends a step of the task, or
+ * the rollout.
  */
 export const bashTool = {
   name: 'bash',
@@ -40,11 +41,27 @@ export const editorTool = {
   },
 } as const
 
+export const mcpTool = {
+  name: 'mcp',
+  description:
+    "Calls a tool of one of the task's MCP servers. Without `tool` it lists the server's tools and their arguments.",
+  parameters: {
+    type: 'object',
+    properties: {
+      server: { type: 'string', description: 'Name of the server.' },
+      tool: { type: 'string', description: "Name of the server's tool." },
+      arguments: { type: 'object', description: 'Arguments of the tool.' },
+    },
+    required: ['server'],
+  },
+} as const
+
 export const submitTool = {
   name: 'submit',
-  description: 'Ends the task: the files are judged as they are.',
+  description:
+    'Ends the task, or a step of it: the files are judged as they are. If a step follows, its instruction comes back.',
   parameters: { type: 'object', properties: {}, required: [] },
 } as const
 
 /** Names of the tools that act in an environment. */
-export const environmentTools: ReadonlySet<string> = new Set([bashTool.name, editorTool.name])
+export const environmentTools: ReadonlySet<string> = new Set([bashTool.name, editorTool.name, mcpTool.name])

@@ -6,7 +6,7 @@
  * The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
  * Invariant: the same result gives the same text. The text leaves out execution time, which differs in every run.
  */
-import type { FilesChanged, ToolStatus } from '../../messages/facts'
+import type { FilesChanged, StepEnd, ToolStatus } from '../../messages/facts'
 
 /** Outcome of a tool call. A result of the sandbox has this form; other tools build theirs with `toolOutcome`. */
 export interface ToolOutcome {
@@ -26,6 +26,8 @@ export interface ToolOutcome {
   readonly reason?: string
   /** Files of the rollout's environment after the call, if it changed them. */
   readonly files?: FilesChanged
+  /** Step of the task that the call ended. */
+  readonly step?: StepEnd
 }
 
 /** Builds the outcome of a call from the known fields. Defaults: no process ran, nothing was printed. */

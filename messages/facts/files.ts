@@ -16,6 +16,26 @@ export interface TaskEnvironment {
   readonly driver: 'local' | 'oci' | 'docker'
   /** The task runs without the network that it asks for. Absent: it has the network that it asks for. */
   readonly network?: 'no-network'
+  /** Steps of a task that has several; absent: it has one. */
+  readonly steps?: TaskSteps
+}
+
+/** Steps of a task: each has an instruction and a verifier; `submit` ends a step, and its answer is the next instruction. */
+export interface TaskSteps {
+  readonly count: number
+  /** Upper bound on the time that `submit` takes, ms: the longest verifier's deadline and the next step's setup. */
+  readonly timeoutMs: number
+}
+
+/** A step of a task ended with a call of `submit`, and its verifier ran. */
+export interface StepEnd {
+  readonly name: string
+  /** Rewards by name, as the verifier wrote them. */
+  readonly rewards: Readonly<Record<string, number>>
+  /** True if no step follows: the reward is below the step's `min_reward`, or there is none. */
+  readonly over: boolean
+  /** Present if the verifier gave no reward: code and message of its error. */
+  readonly fault?: { readonly how: string; readonly why: string }
 }
 
 /** One path that a tool call added, changed or removed. */
@@ -54,6 +74,8 @@ export interface PastCall {
   readonly arguments: Readonly<Record<string, unknown>>
   /** Digest of the snapshot after the call; null: the call left the files as they were. */
   readonly snapshot: string | null
+  /** Step that this call ended; only for calls of `submit` in a task of several steps, but for the last step. */
+  readonly step?: StepEnd
 }
 
 /** State of the files on which a tool call or a verifier works: those of the task's environment after `calls`. */

@@ -9,7 +9,7 @@
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { CurriculumClaimed, PartitionClaimed, SchedulerClaimed } from './claims'
-import type { FilesChanged } from './files'
+import type { FilesChanged, StepEnd } from './files'
 import type { RolloutRequested, RolloutStarted, Sampling } from './request'
 
 /**
@@ -159,6 +159,8 @@ export interface ToolCompleted {
   readonly executor: ExecutorId | null
   /** Files of the rollout's environment after the call; absent if the call left them as they were, or there is none. */
   readonly files?: FilesChanged
+  /** Step of the task that this call of `submit` ended; absent for the last step, and for a task of one step. */
+  readonly step?: StepEnd
 }
 
 /** The tool responses of a turn and the next generation prompt were rendered, once, and appended to the context. */

@@ -1,5 +1,5 @@
 /** Shapes (field tables for checking) that several messages share. */
-import type { EnvironmentAt, FilesChanged, Outcome, Sampling, Task, TaskEnvironment } from '../facts'
+import type { EnvironmentAt, FilesChanged, Outcome, Sampling, StepEnd, Task, TaskEnvironment } from '../facts'
 import type { FieldsOf, ShapeOf } from '../shape'
 import type { Message, MessageType } from '../topics'
 
@@ -22,11 +22,28 @@ const taskEnvironment = {
   digest: 'string',
   driver: { oneOf: { local: true, oci: true, docker: true } },
   network: { optional: { oneOf: { 'no-network': true } } },
+  steps: { optional: { fields: { count: 'int', timeoutMs: 'number' } } },
 } as const satisfies FieldsOf<TaskEnvironment>
+
+export const stepEnd = {
+  name: 'string',
+  rewards: { map: 'number' },
+  over: 'boolean',
+  fault: { optional: { fields: { how: 'string', why: 'string' } } },
+} as const satisfies FieldsOf<StepEnd>
 
 export const environmentAt = {
   task: { fields: taskEnvironment },
-  calls: { each: { fields: { tool: 'string', arguments: { map: 'unknown' }, snapshot: { nullable: 'string' } } } },
+  calls: {
+    each: {
+      fields: {
+        tool: 'string',
+        arguments: { map: 'unknown' },
+        snapshot: { nullable: 'string' },
+        step: { optional: { fields: stepEnd } },
+      },
+    },
+  },
   timeoutMs: 'number',
 } as const satisfies FieldsOf<EnvironmentAt>
 

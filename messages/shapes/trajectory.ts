@@ -1,6 +1,6 @@
 /** Shapes (field tables for checking) of the facts of the `trajectories` topic. */
 import type { TrajectoryFact } from '../facts'
-import { filesChanged, outcome, type ShapesOf, sampling, task } from './parts'
+import { filesChanged, outcome, type ShapesOf, sampling, stepEnd, task } from './parts'
 
 const segments = {
   each: { fields: { policyVersion: 'int', start: 'int', end: 'int' } },
@@ -134,6 +134,7 @@ export const trajectoryShapes = {
       cpuMs: 'number',
       executor: { nullable: 'string' },
       files: { optional: { fields: filesChanged } },
+      step: { optional: { fields: stepEnd } },
     },
   },
   'context.appended': {

@@ -59,18 +59,25 @@ async function demonstration(
   { harbor, environment: task, messages }: TerminalTask,
   environments: RolloutEnvironments,
 ): Promise<readonly ChatMessage[] | undefined> {
-  const { solution } = harbor.steps[0]!
-  if (solution === undefined) return undefined
   const calls: PastCall[] = []
   const said: ChatMessage[] = []
   const add = (tool: string, args: Readonly<Record<string, unknown>>, response: string) =>
     said.push({ role: 'assistant', content: printToolCall(tool, args) }, { role: 'tool', content: response })
-  for (const command of paragraphs(readFileSync(join(solution, 'solve.sh'), 'utf8'))) {
-    const call = { tool: bashTool.name, arguments: { command } }
-    const outcome = await environments.call(harbor.name, { task, calls, timeoutMs }, { ...call, timeoutMs })
-    if (outcome.status !== 'ok') return undefined
-    add(call.tool, call.arguments, toolResultText(outcome))
-    calls.push({ ...call, snapshot: outcome.files?.snapshot ?? null })
+  const run = async (tool: string, args: Readonly<Record<string, unknown>>, limitMs: number) => {
+    const call = { tool, arguments: args }
+    const outcome = await environments.call(harbor.name, { task, calls, timeoutMs }, { ...call, timeoutMs: limitMs })
+    const { step, files } = outcome
+    if (outcome.status !== 'ok' || step?.over === true) return false
+    add(tool, args, toolResultText(outcome))
+    calls.push({ ...call, snapshot: files?.snapshot ?? null, ...(step === undefined ? {} : { step }) })
+    return true
+  }
+  for (const [at, { solution }] of harbor.steps.entries()) {
+    if (solution === undefined) return undefined
+    // A step's first call follows the `submit` of the step before it, whose answer is the step's instruction.
+    if (at > 0 && !(await run(submitTool.name, {}, task.steps?.timeoutMs ?? timeoutMs))) return undefined
+    for (const command of paragraphs(readFileSync(join(solution, 'solve.sh'), 'utf8')))
+      if (!(await run(bashTool.name, { command }, timeoutMs))) return undefined
   }
   // The rollout ends with this call: its response is never shown to the model.
   return [...messages, ...said, { role: 'assistant', content: printToolCall(submitTool.name, {}) }]

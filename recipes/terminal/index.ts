@@ -8,7 +8,7 @@
 import { join } from 'node:path'
 import { z } from 'zod'
 import { defineRecipe, type RecipeConfig } from '../../config'
-import { bashTool, editorTool, submitTool } from '../../environments/tools/schemas'
+import { bashTool, editorTool, mcpTool, submitTool } from '../../environments/tools/schemas'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 
 const call = (name: string, args: object) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`
@@ -67,7 +67,7 @@ export const terminal = defineRecipe({
     evaluation: { problems: 0, samples: 1 },
     environments: {},
   },
-  tools: [bashTool, editorTool, submitTool],
+  tools: [bashTool, editorTool, mcpTool, submitTool],
   data: terminalData,
   async tasks(config) {
     return sources().taskSource(splitOf(config))

@@ -18,6 +18,7 @@ import {
   type ImageSource,
   loadTask,
   localCapabilities,
+  mcpTool,
   ociCapabilities,
   ociMissing,
   openStore,
@@ -26,6 +27,7 @@ import {
 } from '../../environments'
 import { hasImage } from '../../environments/drivers/store'
 import { readDockerfile } from '../../environments/images/dockerfile'
+import { printToolCall } from '../../kernels'
 import type { ChatMessage, Task, TaskEnvironment } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { asError, TroupeError } from '../../runtime/errors'
@@ -52,11 +54,11 @@ export function terminalTasks(
       const harbor = network === 'task' ? loadTask(path) : withoutNetwork(loadTask(path))
       const name = driver === 'auto' ? usualDriver(harbor) : driver
       faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
-      const place = { directory: path, digest: directoryDigest(path), driver: name }
+      const place = { directory: path, digest: directoryDigest(path), driver: name, ...stepsOf(harbor) }
       const environment = network === 'task' ? place : { ...place, network }
-      const { instruction } = harbor.steps[0]!
+      const instruction = `${harbor.steps[0]!.instruction.trim()}${mcpText(harbor)}`
       const said: readonly ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
-      return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction.trim() }] }]
+      return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction }] }]
     } catch (thrown) {
       faults.push(asError(thrown).message)
       return []
@@ -70,6 +72,23 @@ export function terminalTasks(
       hint: `npx troupe tasks check ${directory}`,
     })
   return tasks
+}
+
+/** Time in ms for the next step's setup.sh and health check, beside the verifier's deadline. */
+const setUpMs = 600_000
+
+const stepsOf = ({ steps }: HarborTask): Pick<TaskEnvironment, 'steps'> => {
+  const verifierMs = Math.max(...steps.map(({ verifier }) => verifier.timeout_sec * 1000))
+  return steps.length === 1 ? {} : { steps: { count: steps.length, timeoutMs: verifierMs + setUpMs } }
+}
+
+/** Tells the model the task's MCP servers and how to call them; the recipe's system message leaves them out. */
+function mcpText({ config }: HarborTask): string {
+  const names = config.environment.mcp_servers.map(({ name }) => name)
+  if (names.length === 0) return ''
+  const list = printToolCall(mcpTool.name, { server: names[0] })
+  const call = printToolCall(mcpTool.name, { server: names[0], tool: 'NAME', arguments: {} })
+  return `\n\nMCP servers of this task: ${names.join(', ')}. List the tools of one:\n${list}\nCall one:\n${call}`
 }
 
 export interface Split {

@@ -5,7 +5,7 @@
  * Invariant: everything that a model or a tool wrote is escaped.
  */
 import type { Store } from '../../../environments'
-import type { CallFact, GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
+import type { CallFact, GroupRejected, GroupSelected, StepEnd, TrajectoryFact } from '../../../messages/facts'
 import type { TrajectoryId } from '../../../messages/ids'
 import type { TokenTexts } from '../../../replay/tokens/tokenTexts'
 import { escapeForTerminal, painter } from '../../io/terminal'
@@ -133,6 +133,7 @@ export function trajectoryText(
             `  tool ${escapeForTerminal(fact.tool) || '(unreadable call)'}  ${fact.status}${fact.executor === null ? '' : `, ${fact.wallMs.toFixed(0)} ms`}`,
           ),
           ...indented(fact.text, paint(fact.status === 'ok' ? 'green' : 'red', '  │')),
+          ...(fact.step === undefined ? [] : [stepText(fact.step)]),
           ...(fact.files === undefined ? [] : filesText(fact.files, printing.store, indented)),
         )
         break
@@ -173,4 +174,14 @@ function selectionLines(trajectory: TrajectoryId, decision: GroupSelected | Grou
   return [
     `dropped by ${escapeForTerminal(decision.selection)}${dropped === undefined ? '' : `: penalty ${dropped.penalty.toFixed(3)}`}`,
   ]
+}
+
+/** Says how a step of the task ended; the model was not told. */
+function stepText({ name, rewards, over, fault }: StepEnd): string {
+  const said =
+    fault?.why ??
+    Object.entries(rewards)
+      .map(([key, value]) => `${key} ${value}`)
+      .join(', ')
+  return `  step ${escapeForTerminal(name)}  ${escapeForTerminal(said)}${over ? '; the task is over' : ''}`
 }

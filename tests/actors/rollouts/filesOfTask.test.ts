@@ -100,3 +100,19 @@ function contextOf(w: World) {
   const { trajectory, epoch } = w.takeRequest(0) as RenderRequest
   return { type: 'context.appended', at: 1, trajectory, turn: 0, epoch, text: '', tokens: Int32Array.of(9) } as const
 }
+
+test('`submit` of a task of several steps brings the files, has the deadline of the verifier, and ends the rollout after the last step', () => {
+  const steps = { count: 2, timeoutMs: 900_000 }
+  const w = start({ task: { ...task, environment: { ...environment, steps } } })
+  w.append(completed(generate(w), printToolCall('submit', {})))
+  const first = asks(w).at(-1)!
+  expect(first).toMatchObject({ tool: 'submit', timeoutMs: 900_000, environment: { calls: [] } })
+  const step = { name: 'one', rewards: { reward: 1 }, over: false }
+  w.append({ ...ended(first, 's1'), step })
+  w.append({ ...contextOf(w), turn: 0 })
+  w.append(completed(generate(w), printToolCall('submit', {})))
+  const second = asks(w).at(-1)!
+  expect(second.environment!.calls).toEqual([{ tool: 'submit', arguments: {}, snapshot: 's1', step }])
+  w.append(ended(second))
+  expect(ofType(w.log, 'rollout.finished')).toMatchObject([{ outcome: 'answered', reason: 'submit' }])
+})

@@ -1,0 +1,63 @@
+/**
+ * Ends a step of a task with several: the tool `submit` of such a task.
+ *
+ * in   the rollout's environment, the calls that have run in it        out  the outcome of `submit`
+ * The step's verifier runs, and the environment is set up for the next step, whose instruction is the answer. In the last step
+ * nothing happens: its verifier runs when the rollout has ended.
+ * Invariant: the rewards stand in the outcome's `step`, never in the text that the model reads. A verifier that gives no
+ * reward ends the task, with the reason in `step.fault`.
+ */
+import { type ToolOutcome, toolOutcome } from '../../kernels'
+import type { PastCall, StepEnd } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
+import type { Environment } from '../drivers/driver'
+import { environmentSpec } from '../tasks/runTask'
+import { goOn, isTooLow, setUpStep } from '../tasks/steps'
+import type { Task, TaskStep } from '../tasks/task'
+import type { AllowedVariables } from '../tasks/variables'
+import { verifyStep } from '../tasks/verify'
+import { imageOf, type PreparedTask } from './prepareTask'
+
+/** Returns the steps that the calls have ended, in order. */
+export const endedSteps = (calls: readonly PastCall[]): readonly StepEnd[] =>
+  calls.flatMap(({ step }) => (step === undefined ? [] : [step]))
+
+/** Returns the step that a rollout is in after these calls. */
+export const stepAfter = ({ steps }: Task, calls: readonly PastCall[]): TaskStep =>
+  steps[Math.min(endedSteps(calls).length, steps.length - 1)]!
+
+export async function endStep(
+  { task, driver }: PreparedTask,
+  calls: readonly PastCall[],
+  environment: Environment,
+  allowed: AllowedVariables,
+  signal?: AbortSignal,
+): Promise<ToolOutcome> {
+  const step = stepAfter(task, calls)
+  const at = task.steps.indexOf(step) + 1
+  const next = task.steps[at]
+  if (next === undefined) return toolOutcome({ status: 'ok', exitCode: 0 })
+  const began = performance.now()
+  const ended = (end: Omit<StepEnd, 'name'>, stdout: string) =>
+    toolOutcome({
+      ...{ status: 'ok', exitCode: 0, stdout, wallMs: performance.now() - began, step: { name: step.name, ...end } },
+    })
+  const separate = async () => {
+    const image = await imageOf(driver, task, step.verifierImage, signal)
+    return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+  }
+  try {
+    const { rewards } = await verifyStep(task, step, environment, separate, allowed)
+    if (isTooLow(task, step, rewards)) return ended({ rewards, over: true }, '')
+    await goOn(environment)
+    await setUpStep(task, next, environment)
+    return ended(
+      { rewards, over: false },
+      `Step ${at} of ${task.steps.length} is over. Step ${at + 1}:\n${next.instruction.trim()}\n`,
+    )
+  } catch (thrown) {
+    signal?.throwIfAborted()
+    if (!(thrown instanceof TroupeError) || thrown.retriable) throw thrown
+    return ended({ rewards: {}, over: true, fault: { how: thrown.code, why: thrown.message.slice(0, 500) } }, '')
+  }
+}

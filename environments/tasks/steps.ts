@@ -1,0 +1,57 @@
+/**
+ * The way from one step of a task to the next, as in Harbor: one environment, whose files stay.
+ *
+ * in   a task, the environment after a step's verifier        out  the environment as the next step finds it; the task's rewards
+ * Invariant: the agent of a later step finds neither the tests and the verifier's output of an earlier one, nor the
+ * oracle's solution, and no process of it runs.
+ */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Environment } from '../drivers/driver'
+import { waitUntilHealthy } from './healthcheck'
+import type { Rewards } from './reward'
+import { ofStep, type Task, type TaskStep } from './task'
+import { mustRun, prepareLogs } from './verify'
+
+/** Puts the step's own files into the working directory, runs its setup.sh, and waits for its health check. */
+export async function setUpStep(task: Task, step: TaskStep, environment: Environment): Promise<void> {
+  await putFiles(task, step, environment)
+  await waitUntilHealthy(environment, ofStep(task, step)?.healthcheck)
+}
+
+async function putFiles(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {
+  const files = join(task.directory, 'steps', name, 'workdir')
+  if (name === '' || !existsSync(files)) return
+  const { stdout } = await environment.exec({ command: 'pwd', timeoutMs: 60_000 })
+  await environment.upload(files, stdout.toString().trim() || '/')
+  const setup = join(files, 'setup.sh')
+  if (existsSync(setup)) await mustRun(environment, { command: 'bash ./setup.sh', timeoutMs: 600_000 })
+}
+
+/** Ends a step: kills its processes, and removes the verifier's and the oracle's files. */
+export async function goOn(environment: Environment): Promise<void> {
+  await environment.restart()
+  await mustRun(environment, {
+    command: 'rm -rf /tests /solution /logs/verifier',
+    user: 'root',
+    cwd: '/',
+    timeoutMs: 60_000,
+  })
+  await prepareLogs(environment)
+}
+
+/** Returns true if a reward is below the step's `min_reward`, which ends the task. */
+export function isTooLow(task: Task, step: TaskStep, rewards: Rewards): boolean {
+  const least = ofStep(task, step)?.min_reward
+  if (least === undefined) return false
+  const bounds = typeof least === 'number' ? { reward: least } : least
+  return Object.entries(bounds).some(([name, bound]) => (rewards[name] ?? Number.NEGATIVE_INFINITY) < bound)
+}
+
+/** Mean over the steps that ran (a reward that a step lacks counts 0), or the last step's, as task.toml says. */
+export function taskRewards(task: Task, steps: readonly { readonly rewards: Rewards }[]): Rewards {
+  if (steps.length <= 1 || task.config.multi_step_reward_strategy === 'final') return steps.at(-1)?.rewards ?? {}
+  const names = [...new Set(steps.flatMap(({ rewards }) => Object.keys(rewards)))]
+  const mean = (name: string) => steps.reduce((sum, { rewards }) => sum + (rewards[name] ?? 0), 0) / steps.length
+  return Object.fromEntries(names.map(name => [name, mean(name)]))
+}
