@@ -149,9 +149,7 @@ export interface ToolCompleted {
   readonly stderr: string
   /** Exit code of the executed program; null when a signal ended it, or when it never ran. */
   readonly exitCode: number | null
-  /**
-   * Name of the signal that killed the code; absent when none did, and when the sandbox ended the code at its deadline.
-   */
+  /** Name of the signal that killed the code; absent when none did, and when the sandbox ended it at its deadline. */
   readonly signal?: string
   readonly wallMs: number
   readonly cpuMs: number
