@@ -9,8 +9,8 @@
  */
 import { relative } from 'node:path'
 import type { DriverCapabilities } from '../drivers/driver'
-import { isOffered } from '../tools/mcp'
 import type { ImageSource, Task } from './task'
+import type { McpServerToml } from './taskToml'
 
 export interface Need {
   /** Field of task.toml, or file, that states the need. */
@@ -19,6 +19,9 @@ export interface Need {
   /** Reason why the driver cannot meet the need; absent: it can. */
   readonly refused?: string
 }
+
+/** True for a server that the tool `mcp` can call: one that is a program of the environment. */
+export const isOffered = ({ transport }: Pick<McpServerToml, 'transport'>): boolean => transport === 'stdio'
 
 export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[] {
   const { environment } = task.config

@@ -9,6 +9,7 @@
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import type { Environment } from '../drivers/driver'
+import { isOffered } from '../tasks/requirements'
 import type { McpServerToml } from '../tasks/taskToml'
 import { execAs, outcomeOf, type ToolUse } from './bash'
 
@@ -50,9 +51,6 @@ interface Answer {
     readonly tools?: readonly { readonly name: string; readonly description?: string; readonly inputSchema?: unknown }[]
   }
 }
-
-/** True for a server that the tool `mcp` can call: one that is a program of the environment. */
-export const isOffered = ({ transport }: Pick<McpServerToml, 'transport'>): boolean => transport === 'stdio'
 
 export async function runMcp(
   environment: Environment,
