@@ -30,7 +30,8 @@ beforeAll(() => {
 afterAll(() => rmSync(join(template, '..'), { recursive: true, force: true }))
 
 /** A venv with pip and nothing else, as set-up would make it; to make one takes seconds. */
-const venvIsThere = () => cpSync(template, join(home, '.venv'), { recursive: true, verbatimSymlinks: true })
+const venvIsThere = () =>
+  cpSync(template, join(home, '.venv'), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true })
 
 beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-setup-'))
