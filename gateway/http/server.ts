@@ -68,6 +68,12 @@ const dialects: Readonly<Record<string, DialectAdapter>> = {
 const closeLookMs = 20
 const longestCloseMs = 2000
 
+/**
+ * Connections that may wait to be accepted. Of a thousand agents that begin at once, Node's default of 511 leaves the
+ * others to try again after seconds.
+ */
+const mostConnecting = 4096
+
 const loopback: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
 
 /** @throws TroupeError gateway.no_key off loopback without a key; gateway.cannot_listen */
@@ -106,7 +112,7 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
         }),
       ),
     )
-    server.listen(port, host, resolve)
+    server.listen({ port, host, backlog: mostConnecting }, resolve)
   })
   const bound = (server.address() as AddressInfo).port
   return {

@@ -1,5 +1,7 @@
 /** Agents and clients of others, unchanged, run to their end through the gateway, and no sampled token is lost or doubled. */
 import { execFile } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { callRows } from '../../kernels'
@@ -11,6 +13,8 @@ const { harnesses } = require(join(folder, 'setup.js')) as { harnesses: () => { 
 jest.setTimeout(240_000)
 
 let gateway: TestGateway
+/** Directory in which a coding agent works. */
+let workspace = ''
 beforeAll(async () => {
   if (!harnesses().isDone()) throw new Error(`first run: node ${join(folder, 'setup.js')}`)
 })
@@ -25,6 +29,10 @@ const use = (name: string, args: object) =>
 /** A model that uses each harness's own tools once, and then ends as that harness wants it. */
 function script(context: string): string {
   const isAnsweredBy = (text: RegExp) => text.test(context.slice(context.indexOf('<|im_start|>user')))
+  if (context.includes('"name":"write_file"'))
+    return isAnsweredBy(/Successfully created/)
+      ? 'It is written.'
+      : use('write_file', { file_path: join(workspace, 'answer.txt'), content: '42' })
   if (context.includes('"name":"bash"')) {
     const done = 'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && echo one file'
     return use('bash', { command: isAnsweredBy(/a\.txt\n/) ? done : 'echo a.txt' })
@@ -78,4 +86,23 @@ test('mini-swe-agent, smolagents, pydantic-ai and litellm call their tools and e
   expect([mini, smol]).toEqual([[[0, 1]], [[0], [1]]])
   expect(gateway.gateway.sessions.list()[1]!.calls.tree.nodes.get(1)!.started.branch).toBe('answer-edited')
   expect(others).toEqual([[[0, 1, 2]], [[0, 1, 2]], [[0, 1]], [[0, 1]]])
+})
+
+test('the coding agent qwen-code writes a file with its own tool and ends; its prompt and turns are one row', async () => {
+  workspace = mkdtempSync(join(tmpdir(), 'troupe-qwen-'))
+  try {
+    const env = {
+      ...{ PATH: process.env.PATH, HOME: workspace, NO_PROXY: '127.0.0.1' },
+      ...{ OPENAI_BASE_URL: `${gateway.gateway.url}/v1`, OPENAI_API_KEY: 'qwen', OPENAI_MODEL: 'any' },
+    }
+    const qwen = join(harnesses().venv, 'node/node_modules/.bin/qwen')
+    const args = [qwen, '--auth-type', 'openai', '--approval-mode', 'yolo', '-p', 'Write 42 to answer.txt']
+    const running = promisify(execFile)(process.execPath, args, { cwd: workspace, env, timeout: 200_000 })
+    running.child.stdin?.end()
+    expect((await running).stdout).toContain('It is written.')
+    expect(readFileSync(join(workspace, 'answer.txt'), 'utf8')).toBe('42')
+    expect(rowsOf(gateway)).toEqual([[[0, 1]]])
+  } finally {
+    rmSync(workspace, { recursive: true, force: true })
+  }
 })

@@ -1,4 +1,5 @@
 /** Each fault of an engine, a client or the gateway has the answer that docs/gateway.md names, in its dialect's form. */
+import { execFileSync } from 'node:child_process'
 import { GenerationLost } from '../../backends/engines/engine'
 import { openEnginePool } from '../../gateway/engines/enginePool'
 import { callRows } from '../../kernels'
@@ -155,4 +156,17 @@ test('when as many calls wait as may, the next one is told to come again', async
   answer('second')
   expect((await waits).text).toContain('second')
   await pool.close()
+})
+
+test('a thousand agents that begin while the gateway is busy all get a connection', async () => {
+  const { gateway } = await opened(() => 'ok')
+  const { hostname, port } = new URL(gateway.url)
+  const connects = `
+    let connected = 0
+    for (let i = 0; i < 1000; i++) require('net').connect(${port}, '${hostname}', () => ++connected)
+    setInterval(() => connected === 1000 && end(), 50)
+    setTimeout(end, 900)
+    function end() { process.stdout.write(String(connected)); process.exit() }`
+  // This process accepts nothing before the other one has ended. A refused connection is tried again after 1 s.
+  expect(execFileSync(process.execPath, ['-e', connects], { encoding: 'utf8' })).toBe('1000')
 })

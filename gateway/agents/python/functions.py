@@ -74,7 +74,7 @@ def post_reward(value):
         data=json.dumps({"value": value}).encode(),
         headers={"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
     )
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60).close()
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=600).close()
 
 
 def main():

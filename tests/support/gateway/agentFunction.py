@@ -13,5 +13,5 @@ def run(task):
     body = json.dumps({"model": "any", "messages": [{"role": "user", "content": f"{task['id']} {member}"}]}).encode()
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", data=body)
     request.add_header("authorization", "Bearer " + os.environ["OPENAI_API_KEY"])
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60).read()
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=600).read()  # as the package openai
     return None if member == 1 else member / 10

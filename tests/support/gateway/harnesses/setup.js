@@ -14,7 +14,7 @@ const file = name => path.join(__dirname, name)
 function harnesses(where = places()) {
   const step = ownVenvStep(where, {
     part: 'harnesses',
-    says: 'litellm, mini-swe-agent, pydantic-ai and smolagents; the SDKs of npm (0.9 GB)',
+    says: 'litellm, mini-swe-agent, pydantic-ai and smolagents; qwen-code and the SDKs of npm (1 GB)',
     version: '1',
     files: [file('requirements.txt'), file('package.json')],
     neededMb: 1_500,
