@@ -1,6 +1,6 @@
 /**
- * A real run on a small disk (tmpfs) that fills up: it pauses, says so, can be stopped, and goes on when there is room, with
- * the losses of a run that had room throughout.
+ * A real run on a small disk (tmpfs) that fills up as it starts and later: it pauses, says so, can be stopped, and goes
+ * on when there is room, with the losses of a run that had room throughout.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -71,9 +71,15 @@ whereMountable(
     expect({ code: undisturbed.code, stderr: undisturbed.stderr.slice(-2000) }).toMatchObject({ code: 0 })
 
     const run = onDisk(...train(within), ...smallRun(100), ...settings)
-    await until(() => over(run) || existsSync(path('bus/runs/r/checkpoints/step-000000')), 300_000)
+    // At first before its model is made, then while it trains.
+    await until(() => over(run) || existsSync(path('bus/runs/r/blobs')), 120_000)
     fill(filler())
     await until(() => over(run) || run.said().includes('the run pauses'), 120_000)
+    rmSync(filler())
+    await until(() => over(run) || existsSync(path('bus/runs/r/checkpoints/step-000000')), 300_000)
+    const earlier = run.said().length
+    fill(filler())
+    await until(() => over(run) || run.said().slice(earlier).includes('the run pauses'), 120_000)
     const size = () => statSync(path('bus/runs/r/log/data.mdb')).size
     const before = size()
     await new Promise(resolve => setTimeout(resolve, 3000))
