@@ -97,10 +97,9 @@ const suites = {
 const stages = [
   [['lint']],
   [['unit']],
-  [['sandbox'], ['containers']],
   [
-    ['kafka', 'vllm'],
-    ['pytest', 'environments', 'slice'],
+    ['containers', 'kafka', 'vllm'],
+    ['sandbox', 'pytest', 'environments', 'slice'],
   ],
 ]
 
