@@ -212,7 +212,10 @@ function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly Pr
   return [{ path: path.map(String), why: reason(issue) }]
 }
 
-const reason = ({ message }: z.core.$ZodIssue) => message.replace(/^Invalid (?:input|option): /, '')
+const reason = ({ message }: z.core.$ZodIssue) =>
+  message
+    .replace(/^Invalid (?:input|option): /, '')
+    .replace(/^expected record/, 'expected an object of names and values')
 
 /** Returns what a branch of a union expected in place of the whole value; undefined for a fault within the value. */
 const wholeFault = (issue: z.core.$ZodIssue): string | undefined =>

@@ -37,6 +37,9 @@ test('a recipe with an unknown flag, or with launch for another kind of engine, 
   expect(() => resolved('engine.kind=local')).toThrow(
     /engine\.launch: starts vLLM or SGLang servers, but engine\.kind is local/,
   )
+  expect(() => resolved('engine.launch.flags=[--block-size, 32]')).toThrow(
+    /engine\.launch\.flags: expected an object of names and values, received array/,
+  )
   expect(resolved('engine.launch.flags.enforce-eager=true').engine.launch!.flags).toEqual({ 'enforce-eager': true })
 })
 
