@@ -170,7 +170,7 @@ function writeRows(file: string, rows: readonly unknown[]): { readonly out: stri
   return { out: resolve(file), sha256: digest.digest('hex') }
 }
 
-type Place = Pick<ProblemSet, 'name' | 'hub' | 'split'>
+type Place = Pick<ProblemSet, 'name' | 'split'> & Partial<Pick<ProblemSet, 'hub'>>
 
 async function filesOf(set: Place, options: DataOptions): Promise<readonly string[]> {
   const files: string[] = []
@@ -179,6 +179,8 @@ async function filesOf(set: Place, options: DataOptions): Promise<readonly strin
       files.push(...(await dataFiles(from)))
       continue
     }
+    if (set.hub === undefined)
+      throw wrong(`${set.name} is not on the hub: --from ${from}`, 'give a file or a directory: --from DIR')
     const repo = from === 'hub' ? set.hub.repo : from.slice('hub:'.length)
     if (!/^[\w.-]+\/[\w.-]+$/.test(repo))
       throw wrong(`--from ${from} does not name a data set`, 'write --from hub:OWNER/NAME')

@@ -1,5 +1,5 @@
 /**
- * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content of a file decides which.
+ * Reads rows of published data sets: JSON lines, one JSON array, one JSON object over several lines, or parquet. The content of a file decides which.
  *
  * in   files, or directories of them        out  one row at a time with its position
  * Invariant: only a path that cannot be read, a directory without data files, or a broken parquet file or JSON array
@@ -40,13 +40,21 @@ export async function dataFiles(path: string): Promise<readonly string[]> {
 
 export async function* rowsOfFile(file: string): AsyncGenerator<ReadRow> {
   const name = basename(file)
-  const { magic, first } = await headOf(file)
+  const { magic, first, head } = await headOf(file)
   if (magic === 'PAR1' || /\.parquet$/i.test(file)) yield* parquetRows(file, name)
   else if (first === '[') yield* arrayRows(file, name)
+  else if (isOneObject(file, head)) yield* documentRow(file, name)
   else yield* lineRows(file, name)
 }
 
-async function headOf(file: string): Promise<{ magic: string; first: string }> {
+/** True for a `.json` file of one object over several lines, such as an ATIF trajectory. */
+const isOneObject = (file: string, head: string) => /\.json$/i.test(file) && /^\s*\{\s*\n/.test(head)
+
+async function* documentRow(file: string, name: string): AsyncGenerator<ReadRow> {
+  yield { row: parsed(withoutBom(await readFile(file, 'utf8'))), place: `${name}:1` }
+}
+
+async function headOf(file: string): Promise<{ magic: string; first: string; head: string }> {
   const handle = await open(file).catch(thrown => {
     throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
   })
@@ -55,6 +63,7 @@ async function headOf(file: string): Promise<{ magic: string; first: string }> {
     const text = buffer.toString('latin1', 0, bytesRead)
     return {
       magic: text.slice(0, 4),
+      head: text.replace(/^\xef\xbb\xbf/, ''),
       first: text
         .replace(/^\xef\xbb\xbf/, '')
         .trimStart()

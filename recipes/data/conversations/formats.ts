@@ -9,6 +9,7 @@ import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
 import { pythonTool } from '../../../sandbox/tools/pythonTool'
 import type { HubPlace } from '../sets'
+import { atifParts } from './atif'
 import { jsonValuesIn } from './jsonIn'
 import { pythonCalls } from './pythonCalls'
 
@@ -17,7 +18,8 @@ type Read = { readonly messages: readonly ChatMessage[] } | { readonly broken: s
 export interface ConversationSet {
   readonly name: string
   readonly title: string
-  readonly hub: HubPlace
+  /** Place on the hub; absent: the conversations are files of the user. */
+  readonly hub?: HubPlace
   read(row: Readonly<Record<string, unknown>>): Read
 }
 
@@ -154,6 +156,12 @@ function nemotronChat(row: Row): Read {
   return conversation([...asked.map(partOf), { role: 'assistant', content: answer }])
 }
 
+/** Reads a trajectory of Harbor's Agent Trajectory Interchange Format. */
+function atif(row: Row): Read {
+  const parts = atifParts(row)
+  return parts === undefined ? { broken: 'no ATIF document' } : conversation(parts)
+}
+
 function partOf({ role, content }: Row): Part | undefined {
   const text = textOf(content)
   if (role === 'system') return { role: 'system', content: text ?? '' }
@@ -186,6 +194,7 @@ function conversation(parts: readonly (Part | undefined)[]): Read {
 }
 
 const list: readonly ConversationSet[] = [
+  { name: 'atif', title: 'ATIF trajectories', read: atif },
   {
     ...{ name: 'toolace', title: 'ToolACE', read: toolace },
     hub: { repo: 'Team-ACE/ToolACE', files: { train: /^data\.json$/ } },

@@ -1,0 +1,47 @@
+/**
+ * Reads trajectories of Harbor's Agent Trajectory Interchange Format (ATIF), of Troupe's own export or of another agent.
+ *
+ * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, an answer for each result
+ * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered anew. A call
+ * that stands in the message's text already, as in Troupe's export, is not written twice.
+ */
+import { parseToolCalls, printToolCall } from '../../../kernels/toolCalls/toolCalls'
+
+type Row = Readonly<Record<string, unknown>>
+export type Part = { readonly role: 'system' | 'user' | 'assistant' | 'tool'; readonly content: string }
+
+const isRow = (value: unknown): value is Row => typeof value === 'object' && value !== null && !Array.isArray(value)
+const rowsIn = (value: unknown): readonly Row[] => (Array.isArray(value) ? value.filter(isRow) : [])
+const roles = { system: 'system', user: 'user', agent: 'assistant' } as const
+
+/** Returns the messages of an ATIF document; undefined if it is none. A step that cannot be read is undefined. */
+export function atifParts({ schema_version, steps }: Row): readonly (Part | undefined)[] | undefined {
+  if (typeof schema_version !== 'string' || !schema_version.startsWith('ATIF-') || !Array.isArray(steps))
+    return undefined
+  return steps.flatMap((step: unknown): readonly (Part | undefined)[] => {
+    if (!isRow(step) || !isRole(step.source)) return [undefined]
+    const role = roles[step.source]
+    const text = textIn(step.message)
+    if (role !== 'assistant') return [{ role, content: text }]
+    const calls = rowsIn(step.tool_calls).map(({ function_name: name, arguments: args }) =>
+      typeof name === 'string' && isRow(args) ? printToolCall(name, args) : undefined,
+    )
+    if (calls.includes(undefined)) return [undefined]
+    const written = parseToolCalls(text).calls.length > 0 ? [] : calls
+    const content = [text, ...written].filter(line => line !== '').join('\n')
+    const results = rowsIn(isRow(step.observation) ? step.observation.results : undefined)
+    const said: readonly Part[] = content === '' ? [] : [{ role, content }]
+    return [...said, ...results.map((one): Part => ({ role: 'tool', content: textIn(one.content) }))]
+  })
+}
+
+const isRole = (source: unknown): source is keyof typeof roles =>
+  typeof source === 'string' && Object.hasOwn(roles, source)
+
+/** Text of a message: a string, or the text parts of a list. */
+const textIn = (value: unknown): string =>
+  typeof value === 'string'
+    ? value.trim()
+    : rowsIn(value)
+        .flatMap(({ type, text }) => (type === 'text' && typeof text === 'string' ? [text.trim()] : []))
+        .join('\n')
