@@ -1,6 +1,6 @@
 /**
  * SandboxError: thrown when the sandbox cannot be opened as asked, is broken, full or closed, when a call was aborted,
- * or when a judge cannot be opened. How the code of a call ends, however badly, is a result and not an error. The
+ * and when a session cannot be opened or forked, or a judge cannot be opened. How the code of a call ends, however badly, is a result and not an error. The
  * fields repeat those of TroupeError, which this layer may not import.
  */
 export type SandboxErrorCode =

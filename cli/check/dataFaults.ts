@@ -35,7 +35,7 @@ export async function dataFaults(config: RecipeConfig, recipe: Recipe): Promise<
       faults.push(
         warning(
           `${resolve(file)}:${line}`,
-          `${reason}; ${rows === 1 ? 'this row is' : `${rows} rows are`} left out`,
+          `${reason}; this row is left out${rows === 1 ? '' : `, and ${rows - 1} others for this or another reason`}`,
           'correct the row: {"problem": …, "answer": …}',
         ),
       )

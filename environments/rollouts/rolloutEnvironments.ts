@@ -5,8 +5,9 @@
  * out  its outcome, and the snapshot after it if files changed
  * Invariant: a call runs on the files that its earlier calls left; if these had to be made again and differ, its
  * outcome says so (`other-files`). An environment in another state (an attempt that was not counted, a fork, a restart
- * of Troupe) is ended, and one with the right files is started. Calls of a rollout run one after the other. More than
- * `live` environments exist only while all of them run calls; else the one that was used longest ago is ended.
+ * of Troupe) is ended, and one with the right files is started. Calls of a rollout run one after the other. Before a
+ * new environment starts while there are `live` or more, the idle one that was used longest ago is ended; if none is
+ * idle, the new one starts nevertheless. An environment without a call for `idleMs` is ended.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { EnvironmentAt, FilesChanged, RestoredFrom, TaskEnvironment } from '../../messages/facts'
@@ -202,7 +203,7 @@ export class RolloutEnvironments {
     while (this.live.size >= this.options.live) {
       const idle = [...this.live].filter(([, { dirty }]) => !dirty).sort(([, a], [, b]) => a.usedAt - b.usedAt)
       const oldest = idle[0]
-      if (oldest === undefined) return // all environments run calls: the number of workers bounds how many there are
+      if (oldest === undefined) return // none is idle: the number of workers bounds how many there are
       await this.drop(oldest[0])
     }
   }

@@ -35,7 +35,7 @@ def value(node):
             return OPERATORS[type(node.op)](value(node.operand))
         case ast.Name():
             raise NameError(f"name '{node.id}' is not defined")
-    raise ValueError(f"not an expression of numbers: {ast.unparse(node)}")
+    raise ValueError(f"cannot evaluate {ast.unparse(node)}: expected integers with +, - and *")
 
 
 def calculate(name, arguments):

@@ -1,6 +1,7 @@
 """Cuts the batch of a step into mini-batches, each of which gets one optimizer update (PPO, arXiv 1707.06347 §5).
 
-In: the group of each sequence, a count, a unit, a seed. Out: lists of indices of sequences.
+In: the group of each sequence, the number of mini-batches, the unit that is drawn (groups: a group stays together;
+sequences: each alone), the seed of the random order. Out: a list of sequence indices for each mini-batch.
 Invariants: every sequence is in exactly one mini-batch, and within it in the batch's order; the cut depends on the
 arguments only, so a replay of the step cuts alike.
 """
