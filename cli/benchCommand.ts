@@ -5,7 +5,7 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { TroupeError } from '../runtime/errors'
+import { asError, TroupeError } from '../runtime/errors'
 
 const folder = join(__dirname, '../bench')
 type Bench = (options: { readonly only?: readonly string[] }) => Promise<import('../bench/report').BenchReport>
@@ -29,14 +29,17 @@ export function registerBench(program: Command): void {
       let code = 0
       const chosen = names.length === 0 ? known : names
       for (const name of chosen) {
-        const { bench } = require(join(folder, name)) as { bench: Bench }
         try {
+          const { bench } = require(join(folder, name)) as { bench: Bench }
           const report = await bench(options.only ? { only: options.only } : {})
           code = Math.max(code, printReport(report, options.json === true))
         } catch (error) {
           if (chosen.length === 1) throw error
           // The benchmarks after it still run.
-          console.error(`troupe: benchmark ${name} failed: ${error instanceof Error ? error.message : String(error)}`)
+          const { message, stack, hint } = asError(error) as Error & { readonly hint?: string }
+          console.error(
+            `troupe: benchmark ${name} failed: ${hint === undefined ? stack : `${message}\n  hint: ${hint}`}`,
+          )
           code = 1
         }
       }

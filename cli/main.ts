@@ -8,6 +8,7 @@ import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
 import { SandboxError } from '../sandbox/errors'
+import { onNpxEnd } from './io/npxParent'
 import { escapeForTerminal } from './io/terminal'
 
 type Register = (program: Command, argv: readonly string[]) => void
@@ -70,6 +71,8 @@ export function commandLine(argv: readonly string[]): Command {
 
 export async function main(argv: readonly string[]): Promise<number> {
   const program = commandLine(argv)
+  // A command that handles SIGTERM watches for this itself; any other ends as by the signal.
+  onNpxEnd(() => process.listenerCount('SIGTERM') === 0 && process.kill(process.pid, 'SIGTERM'))
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

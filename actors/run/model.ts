@@ -64,24 +64,28 @@ async function makeModel(
     const args = ['--out', directory, '--spec', `@${spec}`]
     await retryKilled(() => runPython({ module, args: () => args, python }, initDeadlineMs))
   } catch (thrown) {
-    const why = lastLine(asError(thrown).message)
-    if (diskFullText.test(why)) {
-      throw new TroupeError('config.disk_full', {
-        boundary: 'config',
-        retriable: true,
-        message: `the disk has no space left for the model in ${directory}: ${needText(directory)}`,
-        hint: `free space on the file system of ${directory}, then start the run again`,
-        cause: thrown,
-      })
-    }
-    throw new TroupeError('config.model_not_made', {
+    throw notMade(config.name, directory, thrown)
+  }
+}
+
+/** The error of a model that init_model.py did not make: config.disk_full (retriable) or config.model_not_made. */
+export function notMade(recipe: string, directory: string, thrown: unknown): TroupeError {
+  const why = lastLine(asError(thrown).message)
+  if (diskFullText.test(why))
+    return new TroupeError('config.disk_full', {
       boundary: 'config',
-      retriable: false,
-      message: `cannot make the model of recipe '${config.name}': ${why}`,
-      hint: 'check model.config and model.vocabulary in the recipe',
+      retriable: true,
+      message: `the disk has no space left for the model in ${directory}: ${needText(directory)}`,
+      hint: `free space on the file system of ${directory}, then start the run again`,
       cause: thrown,
     })
-  }
+  return new TroupeError('config.model_not_made', {
+    boundary: 'config',
+    retriable: false,
+    message: `cannot make the model of recipe '${recipe}': ${why}`,
+    hint: 'check model.config and model.vocabulary in the recipe',
+    cause: thrown,
+  })
 }
 
 /**

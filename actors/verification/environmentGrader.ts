@@ -30,7 +30,8 @@ export function environmentGrader(
       const { driver, task: harbor } = prepared
       const results = ended.map(({ name, rewards }) => ({ name, rewards }))
       let log = ''
-      // The steps that the rollout did not end itself: the one that it was in, and those after it, in which nothing was done.
+      // The steps that the rollout did not end itself: the one that it was in, and those after it, in which nothing was
+      // done.
       const left = ended.at(-1)?.over === true ? [] : harbor.steps.slice(ended.length)
       for (const step of left) {
         const separate = async () => {

@@ -48,8 +48,10 @@ function uvSettings(listed) {
   const args = []
   const env = {}
   for (const line of listed.split('\n').filter(Boolean)) {
-    const [, key, value] = /^[^=]*\.([\w-]+)=(?:'(.*)'|"(.*)")$/.exec(line) ?? []
+    const [, key, single, double] = /^[^=]*\.([\w-]+)=(?:'(.*)'|"(.*)")$/.exec(line) ?? []
     if (!uvCanDo.has(key)) return undefined
+    // pip writes a value as Python does: in double quotes if it contains an apostrophe.
+    const value = single ?? double
     // A list of several values is written with \n between them.
     if (key === 'find-links') for (const one of value.split(/\\n|\s+/).filter(Boolean)) args.push('--find-links', one)
     if (key === 'no-index' && !/^(0|false|no|off)$/i.test(value)) args.push('--no-index')
@@ -65,18 +67,23 @@ function uvSettings(listed) {
  */
 const compileAll = `
 import compileall, re, sysconfig
-rare = re.compile(r'/tests/|/transformers/models/(?!auto/|llama/|qwen2/|qwen3/|gemma|mistral/)')
-compileall.compile_dir(sysconfig.get_path('purelib'), quiet=2, workers=0, rx=rare)`
+packages = sysconfig.get_path('purelib')
+models = r'transformers/models/(?!auto/|llama/|qwen2/|qwen3/|gemma|mistral/)'
+rare = re.compile(re.escape(packages) + r'/(.*/)?(tests/|' + models + ')')
+compileall.compile_dir(packages, quiet=2, workers=0, rx=rare)`
 
-/** @returns {Promise<boolean>} whether uv installed the packages */
-async function installedByUv(name, python, args, tool) {
+/**
+ * @returns {Promise<'done' | 'unchanged' | 'broken'>} unchanged: uv installed nothing; broken: it ended while it
+ *   installed, so a package may be half there
+ */
+async function installByUv(name, python, args, tool) {
   const listed = spawnSync(python, ['-m', 'pip', 'config', 'list'], {
     encoding: 'utf8',
     timeout: 60_000,
     env: cleanEnv(),
   })
   const settings = listed.status === 0 ? uvSettings(listed.stdout) : undefined
-  if (settings === undefined) return false
+  if (settings === undefined) return 'unchanged'
   const folder = path.join(tool.where.logs, uvFolder)
   const uv = path.join(folder, 'bin/uv')
   const fetchUv = ['-m', 'pip', 'install', '--no-input', '--only-binary', ':all:', '--target', folder, uvPackage]
@@ -84,11 +91,12 @@ async function installedByUv(name, python, args, tool) {
     if (!fs.existsSync(uv)) await runTool('uv', python, fetchUv, tool)
     const env = { ...tool.env, ...settings.env }
     await runTool(name, uv, ['pip', 'install', '--python', python, ...settings.args, ...args], { ...tool, env })
-    return true
+    return 'done'
   } catch (error) {
     if (error.ended) throw error
     say(`${name}: uv did not install them (${error.message}); pip does`)
-    return false
+    // uv prints this line before it installs any package.
+    return /^Prepared \d+ package/m.test(error.output ?? '') ? 'broken' : 'unchanged'
   }
 }
 
@@ -98,16 +106,16 @@ async function installedByUv(name, python, args, tool) {
  * nothing was installed.
  */
 async function install(name, python, args, pipArgs, tool) {
-  let triedUv = false
-  if (pipArgs.length === 0) {
-    triedUv = true
-    if (await installedByUv(name, python, args, tool)) return compile(name, python, tool)
-  }
+  const uv = pipArgs.length === 0 ? await installByUv(name, python, args, tool) : 'unchanged'
+  if (uv === 'done') return compile(name, python, tool)
+  // pip takes a half-copied package for installed.
+  const again = uv === 'broken' && !args.includes('--force-reinstall') ? ['--force-reinstall'] : []
+  const options = ['--no-input', '--no-compile', ...again]
   try {
-    await runTool(name, python, ['-m', 'pip', 'install', '--no-input', '--no-compile', ...args, ...pipArgs], tool)
+    await runTool(name, python, ['-m', 'pip', 'install', ...options, ...args, ...pipArgs], tool)
   } catch (error) {
     // pip fetches all packages before it prints this line and installs any.
-    error.unchanged = !triedUv && !error.output?.includes('Installing collected packages')
+    error.unchanged = uv === 'unchanged' && !error.output?.includes('Installing collected packages')
     throw error
   }
   await compile(name, python, tool)

@@ -2,15 +2,18 @@
  * Ends a step of a task with several: the tool `submit` of such a task.
  *
  * in   the rollout's environment, the calls that have run in it        out  the outcome of `submit`
- * The step's verifier runs, and the environment is set up for the next step, whose instruction is the answer. In the last step
- * nothing happens: its verifier runs when the rollout has ended.
+ * The step's verifier runs, and the environment is set up for the next step, whose instruction is the answer. In the
+ * last step nothing happens: its verifier runs when the rollout has ended.
  * Invariant: the rewards stand in the outcome's `step`, never in the text that the model reads. A verifier that gives no
- * reward ends the task, with the reason in `step.fault`.
+ * reward, a next step that cannot be set up, and a step that does not end within `timeoutMs` end the task, with the
+ * reason in `step.fault` and the rewards that the verifier gave.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { PastCall, StepEnd } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { Environment } from '../drivers/driver'
+import type { Rewards } from '../tasks/reward'
 import { environmentSpec } from '../tasks/runTask'
 import { goOn, isTooLow, setUpStep } from '../tasks/steps'
 import type { Task, TaskStep } from '../tasks/task'
@@ -31,6 +34,7 @@ export async function endStep(
   calls: readonly PastCall[],
   environment: Environment,
   allowed: AllowedVariables,
+  timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<ToolOutcome> {
   const step = stepAfter(task, calls)
@@ -42,22 +46,34 @@ export async function endStep(
     toolOutcome({
       ...{ status: 'ok', exitCode: 0, stdout, wallMs: performance.now() - began, step: { name: step.name, ...end } },
     })
+  const late = AbortSignal.timeout(timeoutMs)
+  const stop = signal === undefined ? late : AbortSignal.any([signal, late])
   const separate = async () => {
-    const image = await imageOf(driver, task, step.verifierImage, signal)
-    return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+    const image = await imageOf(driver, task, step.verifierImage, stop)
+    return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), stop)
   }
-  try {
-    const { rewards } = await verifyStep(task, step, environment, separate, allowed)
-    if (isTooLow(task, step, rewards)) return ended({ rewards, over: true }, '')
+  let rewards: Rewards = {}
+  const judgeAndSetUp = async () => {
+    rewards = (await verifyStep(task, step, environment, separate, allowed)).rewards
+    if (stop.aborted || isTooLow(task, step, rewards)) return
     await goOn(environment)
     await setUpStep(task, next, environment)
+  }
+  try {
+    await rejectOnAbort(judgeAndSetUp(), stop)
+    if (isTooLow(task, step, rewards)) return ended({ rewards, over: true }, '')
     return ended(
       { rewards, over: false },
       `Step ${at} of ${task.steps.length} is over. Step ${at + 1}:\n${next.instruction.trim()}\n`,
     )
   } catch (thrown) {
     signal?.throwIfAborted()
-    if (!(thrown instanceof TroupeError) || thrown.retriable) throw thrown
-    return ended({ rewards: {}, over: true, fault: { how: thrown.code, why: thrown.message.slice(0, 500) } }, '')
+    const fault = late.aborted
+      ? { how: 'task.step_timeout', why: `the step did not end within ${timeoutMs} ms` }
+      : thrown instanceof TroupeError && !thrown.retriable
+        ? { how: thrown.code, why: thrown.message.slice(0, 500) }
+        : undefined
+    if (fault === undefined) throw thrown
+    return ended({ rewards, over: true, fault }, '')
   }
 }

@@ -1,4 +1,6 @@
-/** Runs one call of a rollout in its environment: `submit` between two steps, or a tool, as the user of the step's agent. */
+/**
+ * Runs one call of a rollout in its environment: `submit` between two steps, or a tool, as the user of the step's agent.
+ */
 import type { ToolOutcome } from '../../kernels'
 import type { PastCall } from '../../messages/facts'
 import type { Environment } from '../drivers/driver'
@@ -23,7 +25,7 @@ export async function runCall(
   allowed: AllowedVariables,
   signal?: AbortSignal,
 ): Promise<ToolOutcome> {
-  if (tool === submitTool.name) return endStep(prepared, past, environment, allowed, signal)
+  if (tool === submitTool.name) return endStep(prepared, past, environment, allowed, timeoutMs, signal)
   const { user } = stepAfter(prepared.task, past).agent
   return runEnvironmentTool(environment, tool, args, {
     timeoutMs,

@@ -1,9 +1,11 @@
 /**
- * The way from one step of a task to the next, as in Harbor: one environment, whose files stay.
+ * Moves a task's environment from one step to the next, as in Harbor: one environment, whose files stay.
  *
- * in   a task, the environment after a step's verifier        out  the environment as the next step finds it; the task's rewards
- * Invariant: the agent of a later step finds neither the tests and the verifier's output of an earlier one, nor the
- * oracle's solution, and no process of it runs.
+ * in   a task, the environment after a step's verifier
+ * out  the environment as the next step finds it; the task's rewards
+ * Invariant: tests, verifier's output and oracle's solution are removed before the next step, and no process of an
+ * earlier one runs. What a program that an agent replaced copied while the verifier ran it stays: only a separate
+ * verifier keeps its files from an agent that is root.
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -22,7 +24,11 @@ export async function setUpStep(task: Task, step: TaskStep, environment: Environ
 async function putFiles(task: Task, { name }: TaskStep, environment: Environment): Promise<void> {
   const files = join(task.directory, 'steps', name, 'workdir')
   if (name === '' || !existsSync(files)) return
-  const { stdout } = await environment.exec({ command: 'pwd', timeoutMs: 60_000 })
+  const { workdir } = environment
+  // The agent may have removed it.
+  if (workdir !== undefined)
+    await mustRun(environment, { command: ['mkdir', '-p', workdir], user: 'root', cwd: '/', timeoutMs: 60_000 })
+  const { stdout } = await mustRun(environment, { command: 'pwd', timeoutMs: 60_000 })
   await environment.upload(files, stdout.toString().trim() || '/')
   const setup = join(files, 'setup.sh')
   if (existsSync(setup)) await mustRun(environment, { command: 'bash ./setup.sh', timeoutMs: 600_000 })

@@ -9,7 +9,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Environment, ExecRequest } from '../drivers/driver'
+import type { Environment, ExecRequest, ExecResult } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import { moveArtifacts } from './artifacts'
 import { type Rewards, readRewards } from './reward'
@@ -98,9 +98,10 @@ async function judge(step: TaskStep, environment: Environment, allowed: AllowedV
 const late = (seconds: number, log: string) =>
   environmentError('environment.refused', `the verifier did not end in ${seconds} s; it wrote: ${log.slice(-300)}`)
 
-export async function mustRun(environment: Environment, request: ExecRequest): Promise<void> {
-  const { status, stdout, stderr, reason } = await environment.exec(request)
-  if (status === 'ok') return
+export async function mustRun(environment: Environment, request: ExecRequest): Promise<ExecResult> {
+  const result = await environment.exec(request)
+  const { status, stdout, stderr, reason } = result
+  if (status === 'ok') return result
   const said = reason ?? (`${stderr}${stdout}`.trim() || status)
   throw environmentError(
     'environment.refused',

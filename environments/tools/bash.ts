@@ -16,7 +16,7 @@ import type { McpServerToml } from '../tasks/taskToml'
 export const shellState = '/tmp/.troupe-shell-'
 
 /** Upper bound on a command: Linux passes arguments of less than 128 KiB to a program. */
-const mostCommandBytes = 120 * 1024
+export const mostCommandBytes = 120 * 1024
 
 /** Variables that bash sets itself, or that differ in every process. */
 const own =

@@ -20,10 +20,12 @@ export interface TaskEnvironment {
   readonly steps?: TaskSteps
 }
 
-/** Steps of a task: each has an instruction and a verifier; `submit` ends a step, and its answer is the next instruction. */
+/**
+ * Steps of a task: each has an instruction and a verifier; `submit` ends a step, and its answer is the next instruction.
+ */
 export interface TaskSteps {
   readonly count: number
-  /** Upper bound on the time that `submit` takes, ms: the longest verifier's deadline and the next step's setup. */
+  /** Upper bound on the time that `submit` takes, ms: the longest verifier's deadline and 600 s for the next set-up. */
   readonly timeoutMs: number
 }
 

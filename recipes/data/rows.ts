@@ -1,5 +1,6 @@
 /**
- * Reads rows of published data sets: JSON lines, one JSON array, one JSON object over several lines, or parquet. The content of a file decides which.
+ * Reads rows of published data sets: JSON lines, one JSON array, one JSON object over several lines, or parquet. The
+ * content of a file decides which.
  *
  * in   files, or directories of them        out  one row at a time with its position
  * Invariant: only a path that cannot be read, a directory without data files, or a broken parquet file or JSON array

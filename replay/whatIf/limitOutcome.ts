@@ -11,6 +11,7 @@
  * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone.
  */
 import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'
+import { submitTool } from '../../environments/tools/schemas'
 import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { RolloutFinished, RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { epoch } from '../../messages/ids'
@@ -53,7 +54,7 @@ export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, to
     if (rollout.phase === 'ended' || fact.type === 'rollout.finished') break
     const shown = fact.type === 'turn.completed' ? cutTo(fact, tokensLeft(rollout), tokens) : undefined
     if (shown !== undefined && !shown.textKnown) textKnown = false
-    const other = fact.type === 'tool.completed' ? otherAnswer(fact, was, limits) : undefined
+    const other = fact.type === 'tool.completed' ? otherAnswer(fact, request, was, limits) : undefined
     if (other !== undefined) return { kind: 'generate', fromTurn: rollout.turn + 1, why: other }
     if (fact.type === 'turn.interrupted' && fact.tokens.length > tokensLeft(rollout)) {
       // The interrupted turn sampled more than the new budget allows; the text of these tokens was never decoded.
@@ -149,13 +150,15 @@ const endedByTokens = (rollout: Rollout, sampled: number): Rollout => ({
 })
 
 /** Returns the reason why the model would have been shown another tool result; undefined when it would be the same. */
-function otherAnswer(fact: ToolCompleted, was: Limits, now: Limits): string | undefined {
+function otherAnswer(fact: ToolCompleted, { task }: RolloutRequested, was: Limits, now: Limits): string | undefined {
   const length = [...fact.text].length
   const wasCut = length > was.toolResponseChars
   if (now.toolResponseChars < was.toolResponseChars && length > now.toolResponseChars) {
     return `a tool's answer of ${wasCut ? `over ${was.toolResponseChars}` : length} characters would be cut`
   }
   if (now.toolResponseChars > was.toolResponseChars && wasCut) return "a tool's answer was cut"
+  // The end of a step has a deadline of its own (TaskSteps.timeoutMs).
+  if (fact.tool === submitTool.name && task.environment?.steps !== undefined) return undefined
   if (fact.executor === null || now.toolTimeoutMs === was.toolTimeoutMs) return undefined
   if (fact.status === 'timeout')
     return now.toolTimeoutMs > was.toolTimeoutMs

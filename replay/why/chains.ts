@@ -8,6 +8,7 @@
  */
 import type { Led } from '../../actors/rollouts/led'
 import { awaitsReward } from '../../actors/rollouts/nextActions'
+import { callTimeoutMs } from '../../actors/rollouts/rollout'
 import type { TrajectoryId } from '../../messages/ids'
 import { type AnswererState, type Answerers, type Link, seconds } from './answerers'
 import { type Evidence, type LastEvent, type RolloutEvidence, turnKey } from './evidence'
@@ -178,13 +179,13 @@ function unassigned(evidence: Evidence, who: Answerers, minVersion: number): rea
 
 function toolCall(evidence: Evidence, who: Answerers, one: RolloutEvidence, index: number): Wait {
   const { rollout } = one
-  const { trajectory, limits } = rollout.request
+  const { trajectory } = rollout.request
   const call = rollout.calls[index]!
   const id = `${trajectory}#${rollout.turn}#${index}`
   const key = `${id}#${call.attempt}`
   const asked = one.calls.get(index) ?? one.last
   const attempt = call.attempt === 0 ? '' : `attempt ${call.attempt}; `
-  const chain: Link[] = [factLink(asked, `${attempt}${call.tool}, deadline ${seconds(limits.toolTimeoutMs)}`)]
+  const chain: Link[] = [factLink(asked, `${attempt}${call.tool}, deadline ${seconds(callTimeoutMs(rollout, call))}`)]
   const command = evidence.executed.get(key) ?? null
   chain.push(commandLink('tool.execute', command === null ? 'no request for this attempt is in the log' : '', command))
   const given = evidence.dispatched.get(key)

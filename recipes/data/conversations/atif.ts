@@ -2,8 +2,9 @@
  * Reads trajectories of Harbor's Agent Trajectory Interchange Format (ATIF), of Troupe's own export or of another agent.
  *
  * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, an answer for each result
- * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered anew. A call
- * that stands in the message's text already, as in Troupe's export, is not written twice.
+ * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered
+ * anew. A call that stands in the message's text already, as in Troupe's export, is not written twice. Steps that a
+ * trajectory copied from an earlier one (`is_copied_context`) are left out, or they would be trained on twice.
  */
 import { parseToolCalls, printToolCall } from '../../../kernels/toolCalls/toolCalls'
 
@@ -20,6 +21,7 @@ export function atifParts({ schema_version, steps }: Row): readonly (Part | unde
     return undefined
   return steps.flatMap((step: unknown): readonly (Part | undefined)[] => {
     if (!isRow(step) || !isRole(step.source)) return [undefined]
+    if (step.is_copied_context === true) return []
     const role = roles[step.source]
     const text = textIn(step.message)
     if (role !== 'assistant') return [{ role, content: text }]

@@ -1,8 +1,8 @@
 /** A model that is given as a directory: a recipe whose contexts it does not reach is refused before anything is started. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { modelOf, modelThere } from '../../../actors/run/model'
+import { modelOf, modelThere, notMade } from '../../../actors/run/model'
 import { positionsOf, type RecipeConfig, recipeSchema } from '../../../config'
 import { diskPause } from '../../../runtime/disk/diskPause'
 import { manualEffects } from '../../../runtime/effects'
@@ -102,4 +102,13 @@ test('a model whose files find the disk full is made again once there is room', 
   const demonstrations = () => Promise.reject(failures.shift())
   const made = modelOf(config, join(folder, 'random'), demonstrations, pause)
   await expect(made).rejects.toThrow('the second attempt')
+})
+
+test('the text with which the program that makes models ends on a full disk is told from other failures', () => {
+  const program = readFileSync(join(__dirname, '../../../policy/troupe_policy/model/disk_full.py'), 'utf8')
+  const [said] = /the disk has no space left[^"{]*/.exec(program) ?? []
+  const full = notMade('t', folder, new Error(`init_model ended with 1\nCheckpointError: ${said}/x`))
+  expect(full).toMatchObject({ code: 'config.disk_full', retriable: true })
+  const other = notMade('t', folder, new Error('init_model ended with 1\nValueError: no such model_type'))
+  expect(other).toMatchObject({ code: 'config.model_not_made', retriable: false })
 })

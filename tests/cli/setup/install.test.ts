@@ -13,6 +13,7 @@ jest.setTimeout(120_000)
 test.each([
   ['', { args: [], env: {} }],
   ["global.cert='/ca.pem'\n:env:.default-timeout='180'\n", { args: [], env: { SSL_CERT_FILE: '/ca.pem' } }],
+  ['global.cert="/o\'b/ca.pem"\n', { args: [], env: { SSL_CERT_FILE: "/o'b/ca.pem" } }],
   [":env:.find-links='/one /two'\n", { args: ['--find-links', '/one', '--find-links', '/two'], env: {} }],
   [":env:.no-index='1'\n", { args: ['--no-index'], env: {} }],
   [":env:.no-index='false'\n", { args: [], env: {} }],

@@ -1,4 +1,7 @@
-/** Tasks of several steps, and MCP servers of a task, in the environment of a rollout: what `submit` does between two steps. */
+/**
+ * Tasks of several steps, and MCP servers of a task, in the environment of a rollout: what `submit` does between two
+ * steps.
+ */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -106,9 +109,9 @@ inEnvironment('a task of two steps', () => {
     expect(between).toMatchObject({ status: 'ok', step: { name: 'write', rewards: { reward: 1 }, over: false } })
     expect(between.stdout).toBe('Step 1 of 2 is over. Step 2:\nAppend two to /app/a.\n')
     const seen = await rollout.call('bash', {
-      command: 'cat a given.txt; ls -A /tests /logs/verifier; pgrep -f "[s]leep 1000"',
+      command: 'cat a given.txt; ls -A /tests /logs/verifier; pgrep -f "[s]leep 1000" || echo none:$?',
     })
-    expect(seen.stdout).toBe('one\nfor step 2\n/logs/verifier:\n')
+    expect(seen.stdout).toBe('one\nfor step 2\n/logs/verifier:\nnone:1\n')
     expect(await rollout.grade()).toMatchObject({
       reward: 0.5,
       why: expect.stringContaining('step write: 1; step append: 0'),
@@ -163,6 +166,15 @@ inEnvironment('an MCP server of a task', () => {
     const ended = await rolloutOf(broken.environment, 'm/1').call('mcp', { server: 'counter' })
     expect(ended).toMatchObject({ status: 'error', reason: 'the MCP server counter ended without an answer' })
     expect(ended.stderr).toContain('no licence')
+    const absent = '[[environment.mcp_servers]]\nname = "counter"\ntransport = "stdio"\ncommand = "no-such-program"\n'
+    const missing = rolloutOf(taskOf({}, absent).environment, 'm/2')
+    for (let n = 0; n < 5; n++)
+      expect(await missing.call('mcp', { server: 'counter' })).toMatchObject({
+        reason: 'the MCP server counter ended without an answer',
+        stderr: expect.stringMatching(/no-such-program.*not found/),
+      })
+    const left = await missing.call('bash', { command: 'ls -d /tmp/tmp.* 2>/dev/null; true' })
+    expect(left.stdout).toBe('')
     const http = '[[environment.mcp_servers]]\nname = "far"\ntransport = "http"\nurl = "http://far/mcp"\n'
     expect(() => taskOf({}, http)).toThrow(/MCP server far \(streamable-http\): only servers with the transport stdio/)
   })

@@ -1,4 +1,7 @@
-/** Trajectories in Harbor's ATIF become conversations of a cold start: rows that this test writes, and files through `troupe data`. */
+/**
+ * Trajectories in Harbor's ATIF become conversations of a cold start: rows that this test writes, and files through
+ * `troupe data`.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
