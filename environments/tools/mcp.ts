@@ -49,15 +49,15 @@ kill "$server" 2> /dev/null
 
 /** Answer of a server to tools/list or tools/call; servers also write null for a field that they leave out. */
 const answerSchema = z.object({
-  id: z.unknown(),
+  id: z.unknown().optional(),
   error: z.object({ message: z.string().nullish() }).nullish(),
   result: z
     .object({
       isError: z.boolean().nullish(),
       content: z.array(z.object({ type: z.string(), text: z.string().nullish() })).nullish(),
-      structuredContent: z.unknown(),
+      structuredContent: z.unknown().optional(),
       tools: z
-        .array(z.object({ name: z.string(), description: z.string().nullish(), inputSchema: z.unknown() }))
+        .array(z.object({ name: z.string(), description: z.string().nullish(), inputSchema: z.unknown().optional() }))
         .nullish(),
     })
     .nullish(),

@@ -33,7 +33,7 @@ afterAll(async () => {
   rmSync(root, { recursive: true, force: true })
 })
 
-/** An MCP server that counts its calls in a file, in the SDK's line protocol. */
+/** An MCP server that counts its calls in a file, in the SDK's line protocol; like some, it writes `error: null`. */
 const counter = `import json, os, sys
 for line in sys.stdin:
     ask = json.loads(line)
@@ -50,7 +50,7 @@ for line in sys.stdin:
         count = (int(open('/app/count').read()) if os.path.exists('/app/count') else 0) + ask['params']['arguments']['by']
         open('/app/count', 'w').write(str(count))
         result = {'content': [{'type': 'text', 'text': 'it\\'s ' + str(count)}]}
-    print(json.dumps({'jsonrpc': '2.0', 'id': ask['id'], 'result': result}), flush=True)
+    print(json.dumps({'jsonrpc': '2.0', 'id': ask['id'], 'result': result, 'error': None}), flush=True)
 `
 const judge = (test: string) => `#!/bin/sh\nif ${test}; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n`
 const server =
@@ -151,7 +151,10 @@ inEnvironment('an MCP server of a task', () => {
     const { environment: task, messages } = taskOf({}, server)
     expect(messages.at(-1)?.content).toContain('MCP servers of this task: counter.')
     const rollout = rolloutOf(task, 'm/0')
-    expect((await rollout.call('mcp', { server: 'counter' })).stdout).toContain('add: Adds to the count.')
+    expect(await rollout.call('mcp', { server: 'counter' })).toMatchObject({
+      status: 'ok',
+      stdout: expect.stringContaining('add: Adds to the count.'),
+    })
     const add = { server: 'counter', tool: 'add', arguments: { by: 2 } }
     expect(await rollout.call('mcp', add)).toMatchObject({ status: 'ok', stdout: "it's 2", files: { changes: 1 } })
     expect(await rollout.call('mcp', add)).toMatchObject({ stdout: "it's 4" })
