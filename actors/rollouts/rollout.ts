@@ -6,7 +6,7 @@
  * epoch (offset of the latest claim of the partition). A fact that does not count returns the same state object.
  */
 
-import { environmentTools, submitTool } from '../../environments/tools/schemas'
+import { deadlineOf, environmentTools, submitTool } from '../../environments/tools/schemas'
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, Outcome, PastCall, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import type { EngineId, Epoch } from '../../messages/ids'
@@ -278,9 +278,9 @@ export const actsOnFiles = ({ request }: Pick<Rollout, 'request'>, { tool, refus
   refused === null &&
   (environmentTools.has(tool) || (tool === submitTool.name && request.task.environment.steps !== undefined))
 
-/** Deadline of the call, ms. A `submit` that ends a step runs the step's verifier, which has a deadline of its own. */
+/** Deadline of the call, ms. */
 export const callTimeoutMs = ({ request: { limits, task } }: Pick<Rollout, 'request'>, { tool }: Call): number =>
-  (tool === submitTool.name && task.environment?.steps?.timeoutMs) || limits.toolTimeoutMs
+  deadlineOf(task.environment, tool, limits.toolTimeoutMs)
 
 const pastCall = ({ tool, arguments: args }: Call, { files, step }: ToolCompleted): PastCall => ({
   tool,

@@ -11,6 +11,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { Environment } from '../drivers/driver'
 import { waitUntilHealthy } from '../tasks/healthcheck'
 import type { AllowedVariables } from '../tasks/variables'
+import { deadlineOf } from '../tools/schemas'
 import type { PreparedTask, RolloutDriver } from './prepareTask'
 import { runCall } from './runCall'
 
@@ -28,7 +29,7 @@ const tries = 3
 /** Starts the environment with the files after the last of the calls. @throws TroupeError environment.* */
 export async function restore(
   prepare: () => Promise<PreparedTask>,
-  { calls, timeoutMs }: Pick<EnvironmentAt, 'calls' | 'timeoutMs'>,
+  { task: of, calls, timeoutMs }: EnvironmentAt,
   allowed: AllowedVariables,
   signal?: AbortSignal,
 ): Promise<Restored> {
@@ -50,8 +51,11 @@ export async function restore(
       await waitUntilHealthy(environment, task.config.environment.healthcheck)
       if (snapshot === wanted)
         return { environment, snapshot, ...(snapshot === base ? {} : { from: 'snapshot' as const }) }
-      for (let at = last + 1; at < calls.length; at++)
-        await runCall(prepared, calls.slice(0, at), environment, { ...calls[at]!, timeoutMs }, allowed, signal)
+      for (let at = last + 1; at < calls.length; at++) {
+        const call = calls[at]!
+        const again = { ...call, timeoutMs: deadlineOf(of, call.tool, timeoutMs) }
+        await runCall(prepared, calls.slice(0, at), environment, again, allowed, signal)
+      }
       const { digest } = await environment.snapshot()
       return { environment, snapshot: digest, from: digest === wanted ? 'calls' : 'other-files' }
     } catch (thrown) {

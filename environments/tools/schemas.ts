@@ -5,6 +5,8 @@
  * Invariant: `bash`, `str_replace_editor` and `mcp` act in the environment of the rollout's task; `submit` ends a step of
  * the task, or the rollout.
  */
+import type { TaskEnvironment } from '../../messages/facts'
+
 export const bashTool = {
   name: 'bash',
   description:
@@ -62,6 +64,16 @@ export const submitTool = {
     'Ends the task, or a step of it: the files are judged as they are. If a step follows, its instruction comes back.',
   parameters: { type: 'object', properties: {}, required: [] },
 } as const
+
+/**
+ * Deadline of a call, ms: `toolTimeoutMs`, the recipe's, but for `submit` in a task of several steps, which runs the
+ * step's verifier and has the task's own.
+ */
+export const deadlineOf = (
+  task: Pick<TaskEnvironment, 'steps'> | undefined,
+  tool: string,
+  toolTimeoutMs: number,
+): number => (tool === submitTool.name ? task?.steps?.timeoutMs : undefined) ?? toolTimeoutMs
 
 /** Names of the tools that act in an environment. */
 export const environmentTools: ReadonlySet<string> = new Set([bashTool.name, editorTool.name, mcpTool.name])

@@ -85,6 +85,6 @@ export interface EnvironmentAt {
   readonly task: TaskEnvironment
   /** All calls that have run in the environment, oldest first. */
   readonly calls: readonly PastCall[]
-  /** Deadline of each of these calls if it is run again, ms. */
+  /** Deadline of each of these calls if it is run again, ms; `submit` between two steps has the task's own. */
   readonly timeoutMs: number
 }

@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type EnvironmentSettings, environmentSettings } from '../../config'
 import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
+import { deadlineOf } from '../../environments/tools/schemas'
 import { printToolCall, toolResultText } from '../../kernels'
 import type { ChatMessage, PastCall } from '../../messages/facts'
 import { systemEffects } from '../../runtime/effects'
@@ -63,9 +64,13 @@ async function demonstration(
   const said: ChatMessage[] = []
   const add = (tool: string, args: Readonly<Record<string, unknown>>, response: string) =>
     said.push({ role: 'assistant', content: printToolCall(tool, args) }, { role: 'tool', content: response })
-  const run = async (tool: string, args: Readonly<Record<string, unknown>>, limitMs: number) => {
+  const run = async (tool: string, args: Readonly<Record<string, unknown>>) => {
     const call = { tool, arguments: args }
-    const outcome = await environments.call(harbor.name, { task, calls, timeoutMs }, { ...call, timeoutMs: limitMs })
+    const outcome = await environments.call(
+      harbor.name,
+      { task, calls, timeoutMs },
+      { ...call, timeoutMs: deadlineOf(task, tool, timeoutMs) },
+    )
     const { step, files } = outcome
     if (outcome.status !== 'ok' || step?.over === true) return false
     add(tool, args, toolResultText(outcome))
@@ -75,9 +80,9 @@ async function demonstration(
   for (const [at, { solution }] of harbor.steps.entries()) {
     if (solution === undefined) return undefined
     // A step's first call follows the `submit` of the step before it, whose answer is the step's instruction.
-    if (at > 0 && !(await run(submitTool.name, {}, task.steps?.timeoutMs ?? timeoutMs))) return undefined
+    if (at > 0 && !(await run(submitTool.name, {}))) return undefined
     for (const command of paragraphs(readFileSync(join(solution, 'solve.sh'), 'utf8')))
-      if (!(await run(bashTool.name, { command }, timeoutMs))) return undefined
+      if (!(await run(bashTool.name, { command }))) return undefined
   }
   // The rollout ends with this call: its response is never shown to the model.
   return [...messages, ...said, { role: 'assistant', content: printToolCall(submitTool.name, {}) }]

@@ -11,7 +11,7 @@
  * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone.
  */
 import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'
-import { submitTool } from '../../environments/tools/schemas'
+import { deadlineOf } from '../../environments/tools/schemas'
 import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { RolloutFinished, RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { epoch } from '../../messages/ids'
@@ -157,16 +157,14 @@ function otherAnswer(fact: ToolCompleted, { task }: RolloutRequested, was: Limit
     return `a tool's answer of ${wasCut ? `over ${was.toolResponseChars}` : length} characters would be cut`
   }
   if (now.toolResponseChars > was.toolResponseChars && wasCut) return "a tool's answer was cut"
-  // The end of a step has a deadline of its own (TaskSteps.timeoutMs).
-  if (fact.tool === submitTool.name && task.environment?.steps !== undefined) return undefined
-  if (fact.executor === null || now.toolTimeoutMs === was.toolTimeoutMs) return undefined
+  const [wasMs, nowMs] = [was, now].map(limits => deadlineOf(task.environment, fact.tool, limits.toolTimeoutMs)) as [
+    number,
+    number,
+  ]
+  if (fact.executor === null || nowMs === wasMs) return undefined
   if (fact.status === 'timeout')
-    return now.toolTimeoutMs > was.toolTimeoutMs
-      ? 'a call ran into its deadline'
-      : 'the model would be told the new deadline'
-  return fact.wallMs > now.toolTimeoutMs
-    ? `a call took ${Math.round(fact.wallMs)} ms, over the new deadline`
-    : undefined
+    return nowMs > wasMs ? 'a call ran into its deadline' : 'the model would be told the new deadline'
+  return fact.wallMs > nowMs ? `a call took ${Math.round(fact.wallMs)} ms, over the new deadline` : undefined
 }
 
 /** True when the turn would make a different number of tool calls under the new limits. */

@@ -77,12 +77,12 @@ function taskOf(change: Readonly<Record<string, string>> = {}, toml = '') {
 }
 
 /** A rollout that is driven by hand: each call finds the calls before it, as the coordinator sends them. */
-function rolloutOf(task: TaskEnvironment, name: string, past: readonly PastCall[] = []) {
+function rolloutOf(task: TaskEnvironment, name: string, past: readonly PastCall[] = [], againMs = timeoutMs) {
   const calls = [...past]
   return {
     calls,
     async call(tool: string, args: Readonly<Record<string, unknown>> = {}) {
-      const at = { task, calls: [...calls], timeoutMs }
+      const at = { task, calls: [...calls], timeoutMs: againMs }
       const run = environmentTool(tool, async () => environments)
       const limits = { timeoutMs, trajectory: name as TrajectoryId, environment: at }
       const outcome = await run(args, limits, new AbortController().signal)
@@ -122,6 +122,17 @@ inEnvironment('a task of two steps', () => {
     // Another process goes on from the recorded calls, without the snapshots of this one.
     const calls = rollout.calls.slice(0, 2).map(call => ({ ...call, snapshot: call.snapshot && 'f'.repeat(64) }))
     const again = rolloutOf(task, 'g/1', calls)
+    expect((await again.call('bash', { command: 'cat a given.txt' })).stdout).toBe('one\nfor step 2\n')
+  })
+
+  test('a step that is ended again after a loss of snapshots has the time of its verifier, not that of a tool', async () => {
+    const slow = { 'steps/write/tests/test.sh': judge('sleep 2 && [ "$(cat /app/a)" = one ]') }
+    const task = taskOf(slow).environment
+    const rollout = rolloutOf(task, 'g/5')
+    await rollout.call('bash', { command: 'echo one > a' })
+    await rollout.call('submit')
+    const calls = rollout.calls.map(call => ({ ...call, snapshot: call.snapshot && 'f'.repeat(64) }))
+    const again = rolloutOf(task, 'g/6', calls, 1000)
     expect((await again.call('bash', { command: 'cat a given.txt' })).stdout).toBe('one\nfor step 2\n')
   })
 
