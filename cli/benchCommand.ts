@@ -5,7 +5,8 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { asError, TroupeError } from '../runtime/errors'
+import { TroupeError } from '../runtime/errors'
+import { reportError } from './io/reportError'
 
 const folder = join(__dirname, '../bench')
 type Bench = (options: { readonly only?: readonly string[] }) => Promise<import('../bench/report').BenchReport>
@@ -36,10 +37,8 @@ export function registerBench(program: Command): void {
         } catch (error) {
           if (chosen.length === 1) throw error
           // The benchmarks after it still run.
-          const { message, stack, hint } = asError(error) as Error & { readonly hint?: string }
-          console.error(
-            `troupe: benchmark ${name} failed: ${hint === undefined ? stack : `${message}\n  hint: ${hint}`}`,
-          )
+          console.error(`benchmark ${name} failed`)
+          reportError(error)
           code = 1
         }
       }

@@ -5,11 +5,8 @@
  */
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
-import { asError, TroupeError } from '../runtime/errors'
-import { redactSecrets } from '../runtime/knownSecrets'
-import { SandboxError } from '../sandbox/errors'
 import { onNpxEnd } from './io/npxParent'
-import { escapeForTerminal } from './io/terminal'
+import { reportError } from './io/reportError'
 
 type Register = (program: Command, argv: readonly string[]) => void
 
@@ -79,20 +76,6 @@ export async function main(argv: readonly string[]): Promise<number> {
     return Number(process.exitCode ?? 0)
   } catch (thrown) {
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2
-    const error = asError(thrown)
-    process.stderr.write(`troupe: ${escapeForTerminal(redactSecrets(error.message))}\n`)
-    // A SandboxError has the same fields; the sandbox does not know TroupeError.
-    if (error instanceof TroupeError || error instanceof SandboxError) {
-      if (error.hint !== undefined) process.stderr.write(`  hint: ${redactSecrets(error.hint)}\n`)
-      process.stderr.write(`  code: ${error.code}\n`)
-      return ['config', 'cli', 'replay'].includes(error.boundary) ? 2 : 1
-    }
-    // The message of a failed file operation names the file, so the stack is not printed.
-    const { syscall, path, code } = error as NodeJS.ErrnoException
-    if (syscall !== undefined && path !== undefined) {
-      const cure = ['EACCES', 'EPERM', 'EROFS'].includes(code ?? '') ? 'give a directory that you may write' : undefined
-      process.stderr.write(`${cure === undefined ? '' : `  hint: ${cure}\n`}  code: ${code}\n`)
-    } else process.stderr.write(`${redactSecrets(error.stack ?? '')}\n`)
-    return 1
+    return reportError(thrown)
   }
 }

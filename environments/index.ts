@@ -20,7 +20,7 @@ export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
 export { hasSnapshot, openStore, type Store, snapshotsRoot } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'
-export { endedSteps } from './rollouts/endStep'
+export { endedSteps, judgeStep } from './rollouts/endStep'
 export { directoryDigest, imageOf, type PreparedTask } from './rollouts/prepareTask'
 export { RolloutEnvironments, type RolloutEnvironmentsOptions } from './rollouts/rolloutEnvironments'
 export { boundSnapshots } from './snapshots/bound'
@@ -34,7 +34,7 @@ export {
   type StepResult,
   type TaskResult,
 } from './tasks/runTask'
-export { goOn, isTooLow, setUpStep, taskRewards } from './tasks/steps'
+export { goOn, isTooLow, taskRewards } from './tasks/steps'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
 export { verifyStep } from './tasks/verify'
 export { withoutNetwork } from './tasks/withoutNetwork'

@@ -20,31 +20,26 @@ export function environmentGrader(
     if (at === undefined)
       return { reward: null, how: 'no-environment', why: `task ${task.id} has no environment to verify` }
     // Loads the environments module on the first use, because most runs have no environments.
-    const { endedSteps, environmentSpec, goOn, imageOf, isTooLow, setUpStep, taskRewards, verifyStep } =
+    const { endedSteps, goOn, isTooLow, judgeStep, taskRewards } =
       require('../../environments') as typeof import('../../environments')
     const ended = endedSteps(at.calls)
     const { fault } = ended.at(-1) ?? {}
     if (fault !== undefined) return { reward: null, ...fault }
     const { environment, prepared, from } = await (await environments()).start(at, signal)
     try {
-      const { driver, task: harbor } = prepared
+      const { task: harbor } = prepared
       const results = ended.map(({ name, rewards }) => ({ name, rewards }))
       let log = ''
       // The steps that the rollout did not end itself: the one that it was in, and those after it, in which nothing was
       // done.
       const left = ended.at(-1)?.over === true ? [] : harbor.steps.slice(ended.length)
       for (const step of left) {
-        const separate = async () => {
-          const image = await imageOf(driver, harbor, step.verifierImage, signal)
-          return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
-        }
-        const verified = await verifyStep(harbor, step, environment, separate, allowed)
+        const verified = await judgeStep(prepared, step, environment, allowed, signal)
         results.push({ name: step.name, rewards: verified.rewards })
         log = verified.log
         const next = left[left.indexOf(step) + 1]
         if (next === undefined || isTooLow(harbor, step, verified.rewards)) break
-        await goOn(environment)
-        await setUpStep(harbor, next, environment)
+        await goOn(harbor, next, environment)
       }
       const rewards = taskRewards(harbor, results)
       const { reward } = rewards

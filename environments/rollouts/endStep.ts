@@ -15,10 +15,10 @@ import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { Environment } from '../drivers/driver'
 import type { Rewards } from '../tasks/reward'
 import { environmentSpec } from '../tasks/runTask'
-import { goOn, isTooLow, setUpStep } from '../tasks/steps'
+import { goOn, isTooLow } from '../tasks/steps'
 import type { Task, TaskStep } from '../tasks/task'
 import type { AllowedVariables } from '../tasks/variables'
-import { verifyStep } from '../tasks/verify'
+import { type Verified, verifyStep } from '../tasks/verify'
 import { imageOf, type PreparedTask } from './prepareTask'
 
 /** Returns the steps that the calls have ended, in order. */
@@ -29,14 +29,30 @@ export const endedSteps = (calls: readonly PastCall[]): readonly StepEnd[] =>
 export const stepAfter = ({ steps }: Task, calls: readonly PastCall[]): TaskStep =>
   steps[Math.min(endedSteps(calls).length, steps.length - 1)]!
 
-export async function endStep(
+/** Runs the step's verifier on the files of a rollout's environment. */
+export const judgeStep = (
   { task, driver }: PreparedTask,
+  step: TaskStep,
+  environment: Environment,
+  allowed: AllowedVariables,
+  signal?: AbortSignal,
+): Promise<Verified> => {
+  const openSeparate = async () => {
+    const image = await imageOf(driver, task, step.verifierImage, signal)
+    return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), signal)
+  }
+  return verifyStep(task, step, environment, openSeparate, allowed)
+}
+
+export async function endStep(
+  prepared: PreparedTask,
   calls: readonly PastCall[],
   environment: Environment,
   allowed: AllowedVariables,
   timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<ToolOutcome> {
+  const { task } = prepared
   const step = stepAfter(task, calls)
   const at = task.steps.indexOf(step) + 1
   const next = task.steps[at]
@@ -48,16 +64,10 @@ export async function endStep(
     })
   const late = AbortSignal.timeout(timeoutMs)
   const stop = signal === undefined ? late : AbortSignal.any([signal, late])
-  const separate = async () => {
-    const image = await imageOf(driver, task, step.verifierImage, stop)
-    return driver.start(environmentSpec(step.verifierEnvironment, image, allowed), stop)
-  }
   let rewards: Rewards = {}
   const judgeAndSetUp = async () => {
-    rewards = (await verifyStep(task, step, environment, separate, allowed)).rewards
-    if (stop.aborted || isTooLow(task, step, rewards)) return
-    await goOn(environment)
-    await setUpStep(task, next, environment)
+    rewards = (await judgeStep(prepared, step, environment, allowed, stop)).rewards
+    if (!stop.aborted && !isTooLow(task, step, rewards)) await goOn(task, next, environment)
   }
   try {
     await rejectOnAbort(judgeAndSetUp(), stop)

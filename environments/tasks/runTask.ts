@@ -54,9 +54,9 @@ export async function runTask(task: Task, options: RunTaskOptions): Promise<Task
   try {
     await prepareLogs(environment)
     await waitUntilHealthy(environment, task.config.environment.healthcheck)
-    for (const step of task.steps) {
+    for (const [at, step] of task.steps.entries()) {
       signal?.throwIfAborted()
-      await setUpStep(task, step, environment)
+      await (at === 0 ? setUpStep : goOn)(task, step, environment)
       const agent = options.agent === 'oracle' ? await solve(step, environment, task, allowed, signal) : undefined
       const separate = () => open(step.verifierImage, step.verifierEnvironment)
       const { rewards, log } = await verifyStep(task, step, environment, separate, allowed)
@@ -64,7 +64,6 @@ export async function runTask(task: Task, options: RunTaskOptions): Promise<Task
       if (options.artifacts !== undefined)
         await collectArtifacts(task, step, environment, join(options.artifacts, step.name))
       if (isTooLow(task, step, rewards)) break
-      if (step !== task.steps.at(-1)) await goOn(environment)
     }
   } finally {
     await environment.stop()

@@ -34,8 +34,11 @@ async function putFiles(task: Task, { name }: TaskStep, environment: Environment
   if (existsSync(setup)) await mustRun(environment, { command: 'bash ./setup.sh', timeoutMs: 600_000 })
 }
 
-/** Ends a step: kills its processes, and removes the verifier's and the oracle's files. */
-export async function goOn(environment: Environment): Promise<void> {
+/**
+ * Goes on to the step `next`: kills the processes of the step before, removes the verifier's and the oracle's files, and
+ * sets `next` up.
+ */
+export async function goOn(task: Task, next: TaskStep, environment: Environment): Promise<void> {
   await environment.restart()
   await mustRun(environment, {
     command: 'rm -rf /tests /solution /logs/verifier',
@@ -44,6 +47,7 @@ export async function goOn(environment: Environment): Promise<void> {
     timeoutMs: 60_000,
   })
   await prepareLogs(environment)
+  await setUpStep(task, next, environment)
 }
 
 /** Returns true if a reward is below the step's `min_reward`, which ends the task. */

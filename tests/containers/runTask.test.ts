@@ -263,13 +263,11 @@ describeOci('the driver oci', () => {
     const task = loadTask(
       taskOf({
         'environment/Dockerfile':
-          'FROM minimal\nENV COLOUR=red\nWORKDIR /work/place\nRUN echo built > made && rm /etc/group\nCOPY data in/\nUSER agent\n',
+          'FROM minimal\nENV COLOUR=red\nWORKDIR /srv/place\nRUN echo built > made && rm /etc/group\nCOPY data in/\nUSER agent\n',
         'environment/data/one.txt': 'one',
-        'tests/test.sh': judge(
-          '[ "$(cat /work/place/out)" = "built one red 1000 /work/place" ] && ! [ -e /etc/group ]',
-        ),
+        'tests/test.sh': judge('[ "$(cat /srv/place/out)" = "built one red 1000 /srv/place" ] && ! [ -e /etc/group ]'),
         'solution/solve.sh':
-          '#!/bin/sh\necho $(cat made in/one.txt) $COLOUR $(id -u) $(pwd) > /tmp/out; cp /tmp/out /work/place/out || exit 3\n',
+          '#!/bin/sh\necho $(cat made in/one.txt) $COLOUR $(id -u) $(pwd) > /tmp/out; cp /tmp/out /srv/place/out || exit 3\n',
         'task.toml': '[agent]\nuser = "root"\n',
       }),
     )

@@ -6,20 +6,11 @@ import { callRows } from '../../kernels'
 import { groupId, policyVersion, trajectoryId } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { charRenderer, decodeChars, encodeChars } from '../support/gateway/charRenderer'
-import { eventsOf, openTestGateway, type TestGateway } from '../support/gateway/openTestGateway'
+import { eventsOf, openTestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { scriptedEngine } from '../support/gateway/scriptedEngine'
 import { until } from '../support/until'
 
-let open: TestGateway[] = []
-const opened = async (...args: Parameters<typeof openTestGateway>) => {
-  const one = await openTestGateway(...args)
-  open.push(one)
-  return one
-}
-afterEach(async () => {
-  for (const one of open.reverse()) await one.close()
-  open = []
-})
+const opened = testGateways()
 
 const messages = [{ role: 'user', content: 'go' }]
 const body = { model: 'm', messages }

@@ -4,7 +4,7 @@ import { callRows, callTree } from '../../kernels'
 import { factKey } from '../../messages'
 import type { CallStarted, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
-import { eventsOf, openTestGateway, type TestGateway } from '../support/gateway/openTestGateway'
+import { eventsOf, openTestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { refused } from '../support/refusal'
 import { until } from '../support/until'
 
@@ -25,16 +25,7 @@ type Chat = {
 }
 const user = (content: string): Chat => ({ role: 'user', content })
 
-let open: TestGateway[] = []
-const opened = async (...args: Parameters<typeof openTestGateway>) => {
-  const one = await openTestGateway(...args)
-  open.push(one)
-  return one
-}
-afterEach(async () => {
-  for (const one of open.reverse()) await one.close()
-  open = []
-})
+const opened = testGateways()
 
 async function said(response: Response): Promise<Chat> {
   const body = (await response.json()) as { choices?: { message: Chat }[]; error?: { message: string } }

@@ -10,19 +10,10 @@ import type { CallStarted } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
 import { openTroupe } from '../../runtime/embed'
 import { encodeChars } from '../support/gateway/charRenderer'
-import { openTestGateway, type TestGateway } from '../support/gateway/openTestGateway'
+import { type TestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { refused } from '../support/refusal'
 
-let open: TestGateway[] = []
-const opened = async (...args: Parameters<typeof openTestGateway>) => {
-  const one = await openTestGateway(...args)
-  open.push(one)
-  return one
-}
-afterEach(async () => {
-  for (const one of open.reverse()) await one.close()
-  open = []
-})
+const opened = testGateways()
 
 const messages = [{ role: 'user', content: 'go' }]
 const startedIn = async ({ facts }: TestGateway) =>

@@ -154,7 +154,7 @@ test('a large run on Kafka is listed by its index, which takes in what came sinc
   expect(anew.stdout.trim().split('\n')).toHaveLength(1760)
 })
 
-/** What a page asks of a run, by path; every list is asked for page by page. */
+/** Fetches all that a page of the dashboard shows of a run, by path; a list is fetched page by page, to its end. */
 async function answersOf(url: string, run: string): Promise<Readonly<Record<string, unknown>>> {
   const answers: Record<string, unknown> = {}
   const ask = async <T>(path: string): Promise<T> => {

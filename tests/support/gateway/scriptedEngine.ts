@@ -49,7 +49,7 @@ export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSeq
     })
     aborted.catch(() => {})
     const text = await Promise.race([answer, aborted]).catch(thrown => {
-      // What an engine sampled before it was lost has been streamed.
+      // An engine streams tokens as it samples them, so those before its loss have reached the client.
       if (thrown instanceof GenerationLost) for (const token of thrown.partial.tokens) onTokens?.(Int32Array.of(token))
       throw thrown
     })
