@@ -98,10 +98,15 @@ async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | unde
   return last
 }
 
-/** Reads the run's first fact; undefined if it was not written yet. */
+/**
+ * Reads the run's `run.started`; undefined if it was not written yet. The alarm of a disk that was full while the
+ * model was made may stand before it.
+ */
 export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
-  const [first] = await journal.read('runs', 0, 0, 1)
-  return first?.message.type === 'run.started' ? first.message : undefined
+  const { oldest, next } = await journal.offsets('runs', 0)
+  for await (const entries of journal.readTo('runs', 0, oldest, next))
+    for (const { message } of entries) if (message.type === 'run.started') return message
+  return undefined
 }
 
 /**

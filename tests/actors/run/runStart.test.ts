@@ -34,6 +34,22 @@ test('the reduction that auto stands for is recorded, so that a resume keeps it 
   }
 })
 
+test('an alarm of a disk that was full before the run began does not hide its run.started', async () => {
+  const bus = openMemoryBus()
+  try {
+    const journal = openJournal(bus, memoryBlobs(), runId('r'))
+    await journal.create(1)
+    await journal.append([{ type: 'alarm.raised', at: 1, alarm: 'disk-full', message: 'the run pauses' }])
+    expect(await startOf(journal)).toBeUndefined()
+    const common = { run: runId('r'), config: of('quickstart'), fx: systemEffects, acceptCode: false, versions: {} }
+    await recordRunStart(journal, { ...common, resume: false, partitions: 1, tokenizerDigest: '' })
+    await recordRunStart(journal, { ...common, resume: true, partitions: 1, tokenizerDigest: '' })
+    expect(await startOf(journal)).toMatchObject({ type: 'run.started', run: 'r' })
+  } finally {
+    await bus.close()
+  }
+})
+
 test('a process joins a run whose auto it resolves alike, and is refused where its own is another one', async () => {
   const fact = await started(of('rstar2'))
   expect(() => checkRecipe(fact, of('rstar2'))).not.toThrow()
