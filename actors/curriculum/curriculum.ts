@@ -2,7 +2,7 @@
  * Curriculum: decides which groups of rollouts make up a step or an evaluation, and when the run is over.
  *
  * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected,
- *      evaluation.completed, curriculum.advanced, and the facts that stages.ts, tally.ts and alarms.ts fold
+ *      evaluation.completed, curriculum.advanced, run.*, control.obeyed; what stages.ts, tally.ts and alarms.ts read
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed,
  *      tasks.measured, step.tallied, alarm.raised, run.finished
  * Invariant: a draw (a batch of new groups) names its groups, first task and first start order, so a repeated draw asks

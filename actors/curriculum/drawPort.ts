@@ -92,7 +92,8 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
         const { tokens } = await renderer.prompt(task.messages, options.shownTools)
         const most = Math.min(options.promptTokens ?? limits.contextTokens, limits.contextTokens - 1)
         if (purpose !== 'train' || tokens.length <= most) return { task, tokens }
-        if (passed >= Math.min(source.size ?? mostPassed, mostPassed)) throw promptTooLong(task.id, tokens.length, most)
+        if (passed >= Math.min(source.size ?? mostPassed, mostPassed))
+          throw promptTooLong(passed + 1, task.id, tokens.length, most)
       }
     }
     for (const group of groups) {
@@ -129,11 +130,11 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
   }
 }
 
-function promptTooLong(task: string, tokens: number, most: number): TroupeError {
+function promptTooLong(tasks: number, task: string, tokens: number, most: number): TroupeError {
   return new TroupeError('config.prompt_too_long', {
     boundary: 'config',
     retriable: false,
-    message: `no task's prompt fits: the prompt of task ${task} has ${tokens} tokens, at most ${most} are allowed`,
+    message: `the prompts of ${tasks} tasks in a row are too long: that of task ${task} has ${tokens} tokens, at most ${most} are allowed`,
     hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten the text that precedes every problem: tools.inPrompt, data.system',
   })
 }

@@ -2,7 +2,7 @@
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
  * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed,
- *      weights.published
+ *      weights.published, evaluation.completed
  * out  evaluation.completed
  * Invariant: pass@1 is the mean over problems of the mean reward of their judged samples (those with a reward). Every
  * requested sample counts as judged, as failed (also if it had not finished when the last group closed), or as unjudged

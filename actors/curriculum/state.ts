@@ -2,7 +2,7 @@
  * State of the curriculum: the groups drawn for each step, whether each was selected or rejected, and the steps done so
  * far.
  *
- * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps
+ * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps, orders of a person
  * out  the state after them
  * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. The groups of a step
  * are forgotten when that step or a later one ends.

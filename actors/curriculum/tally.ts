@@ -1,7 +1,8 @@
 /**
  * Tallies of steps: computes the metrics of each step from its rollouts, for stages and alarm rules.
  *
- * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
+ * in   curriculum.advanced, rollout.requested | finished, turn.asked | completed | interrupted, reward.assigned,
+ *      group.selected | rejected, step.completed | rejected | tallied, evaluation.completed, record.refused
  * out  the metrics of a step that is over
  * Invariant: pure. A step is tallied once it is over and all of its groups are selected or rejected, so the result does
  * not depend on the order in which topics are read. Each rollout counts once.

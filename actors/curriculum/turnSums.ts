@@ -1,7 +1,7 @@
 /**
  * Sums over a step's turns: recomputed context tokens, preemptions, and the age of the policy that sampled the tokens.
  *
- * in   turn.asked, turn.completed | interrupted of one step        out  sums, and metrics made from them
+ * in   turn.asked | completed | interrupted of one step, ends of its rollouts    out  sums, and metrics made from them
  * Invariant: pure. An answer counts once, and only if it answers the latest attempt of the trajectory's latest turn.
  * A finished trajectory stays in the sums, and its entry in `open` is dropped.
  */

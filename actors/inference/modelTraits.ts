@@ -21,7 +21,7 @@ export async function modelTraits(modelDirectory: string): Promise<{ vocabulary:
   throw new TroupeError('config.no_vocabulary', {
     boundary: 'config',
     retriable: false,
-    message: `${file} has no field vocab_size`,
+    message: `${file} has no field vocab_size with a positive whole number`,
     hint: 'set model.path to the directory of a causal language model',
   })
 }

@@ -39,8 +39,8 @@ export async function* renderedDemonstrations(options: DemonstrationsOptions): A
     throw new TroupeError('config.no_data', {
       boundary: 'config',
       retriable: false,
-      message: `none of the ${conversations.length} conversations for the cold start fits a context of ${contextTokens} tokens`,
-      hint: 'raise limits.contextTokens, or give shorter conversations',
+      message: `the cold start has no conversation that fits a context of ${contextTokens} tokens; the recipe gives ${conversations.length}`,
+      hint: 'raise limits.contextTokens, give conversations that fit it, or leave out the section coldStart',
     })
   }
   if (left > 0)

@@ -2,7 +2,7 @@
  * Learner: trains on the selected groups of one step after the other, and publishes the weights.
  *
  * in   learner.claimed, rollout.requested, curriculum.advanced, group.selected | rejected, stage.changed, step.*,
- *      weights.published, checkpoint.saved | removed, run.finished | resumed
+ *      weights.published, checkpoint.saved | removed, run.finished | resumed, control.obeyed
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected) and
  *      to remove checkpoints (answered by checkpoint.removed)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step

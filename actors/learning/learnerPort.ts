@@ -9,7 +9,8 @@
  *      a checkpoint that is no longer kept: checkpoint.removed
  * Invariant: a step is computed from the state that the earlier steps left (trainerSteps.ts). `step.completed` is
  * written after the weights are durable.
- * The third failure in a row of one kind of call (step, save, …) is final: the run ends with it.
+ * The third failure in a row of one kind of call (step, save, …) is final: the run ends with it. A busy trainer and a
+ * full disk do not count.
  */
 
 import { join } from 'node:path'

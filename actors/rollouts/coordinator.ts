@@ -4,8 +4,9 @@
  * in   partition.claimed, scheduler.claimed, curriculum.claimed, rollout.requested | started,
  *      turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned | failed, ticks;
  *      session.opened, call.started | finished of rollouts that agents drive
- * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render, to
- *      start an agent and to end it
+ * out  turn.asked + turn.generate, tool.asked + tool.execute, tool.completed of a call that cannot run,
+ *      rollout.finished + trajectory.release, tool.cancel and answer.verify; requests to render, to start and end an
+ *      agent
  * Invariant: an answer counts only for the attempt asked last. The next action of a rollout follows from its state
  * alone, so after a refold (the state is rebuilt from the log) `pending` asks again exactly for what has no answer:
  * turns and tool calls, under new attempts; renderings; rewards, until their group is closed.

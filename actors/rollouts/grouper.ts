@@ -1,5 +1,5 @@
 /**
- * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
+ * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC, resampling on correct).
  *
  * in   partition.claimed, curriculum.claimed, rollout.requested | started | finished, reward.assigned | failed, ticks
  * out  group.closed, group.selected | group.rejected

@@ -1,5 +1,6 @@
 /**
- * Makes the facts with which a grouper selects (RoC) from rollouts and rewards that a user's own program made.
+ * Makes, from rollouts and rewards of a user's own program, the facts by which a grouper selects (it keeps G of a
+ * task's 2G rollouts).
  *
  * in   a finished rollout's place in its group, its reward, its counts
  * out  rollout.requested, rollout.finished and, unless the rollout failed, reward.assigned

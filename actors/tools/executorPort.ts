@@ -85,7 +85,7 @@ const otherEnvironment = (reason: string) =>
   new TroupeError('config.other_environment', {
     boundary: 'config',
     retriable: false,
-    message: `this executor was refused; its code would run in another environment than the others': ${reason}`,
+    message: `this executor was refused: ${reason}`,
     hint: 'give all executors the same --python, --packages and set-up; to change it, end all of them first',
   })
 

@@ -278,6 +278,6 @@ const failed = (name: string, error: Error) =>
     boundary: 'config',
     retriable: false,
     message: `the MCP server '${name}' cannot be used: ${error.message}`,
-    hint: 'give tools.mcp.NAME {command, args} of a program that speaks MCP on stdin and stdout, or {url} of an HTTP server',
+    hint: 'give tools.mcp.NAME {command, args} of a program that speaks MCP on stdin and stdout, or {url} of an HTTP server; list in its `tools` only tools that the server offers',
     cause: error,
   })

@@ -142,7 +142,8 @@ function all(
   const twice = names.find((name, at) => names.indexOf(name) < at)
   if (twice === undefined) return schemas
   const from = servers.flatMap(({ name, server }) => (server.schemas.some(one => one.name === twice) ? [name] : []))
-  throw bad('config.tool_twice', `two tools are named '${twice}'${from.length > 0 ? ` (MCP: ${from.join(', ')})` : ''}`)
+  const message = `two tools are named '${twice}'${from.length > 0 ? ` (MCP: ${from.join(', ')})` : ''}`
+  throw bad('config.tool_twice', message, 'rename one of them, or leave it out: tools.names, tools.mcp.NAME.tools')
 }
 
 /**
@@ -189,6 +190,7 @@ function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
     throw bad(
       'sandbox.level_unmet',
       `the tool '${notebookTool.name}' needs sandbox sessions, which are not available: ${sandbox.noSessions}`,
+      `see \`troupe doctor\`, or leave ${notebookTool.name} out of tools.names`,
     )
   return async ({ code }, { timeoutMs, trajectory = 'alone', cells = [] }, signal) => {
     if (typeof code !== 'string') {
@@ -201,13 +203,12 @@ function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
 }
 
 const noEnvironments = async (): Promise<never> => {
-  throw bad('config.no_environments', 'this process opens no environments for the tools of tasks on files')
+  const message = 'this process opens no environments for the tools of tasks on files'
+  throw bad('config.no_environments', message, 'run these tasks with `troupe train` or `troupe rollout`')
 }
 
-const bad = (code: string, message: string) =>
-  new TroupeError(code, {
-    boundary: 'config',
-    retriable: false,
-    message,
-    hint: `built-in tools: ${builtIn.map(({ name }) => name).join(' and ')}; a recipe defines others with \`tools\` and \`toolFunctions\``,
-  })
+const knownTools = () =>
+  `built-in tools: ${builtIn.map(({ name }) => name).join(', ')}; a recipe defines others with \`tools\` and \`toolFunctions\``
+
+const bad = (code: string, message: string, hint = knownTools()) =>
+  new TroupeError(code, { boundary: 'config', retriable: false, message, hint })

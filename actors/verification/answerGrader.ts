@@ -7,8 +7,8 @@
  * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group
  * often give the same answers.
  * Invariant: the work on an answer is bounded in time and memory; an answer that cannot be decided is wrong, and the
- * verdict says so. A call rejects only if math-verify is broken, its queue is full, the machine has no memory for it,
- * or the call itself is aborted.
+ * verdict says so. A call rejects only if math-verify is broken, its sandbox fails or cannot be opened, its queue is
+ * full, the machine has no memory for it, or the call itself is aborted.
  */
 import {
   compareWords,

@@ -6,7 +6,8 @@
  * batch is given to math-verify again, alone, under its own deadline.
  * Invariant: the processes that decide a pair have a deadline and a memory limit each (math-verify hangs on towers of
  * powers, and eats memory); a pair that cannot be decided is wrong and the verdict says so. A call rejects only if
- * math-verify is broken, the machine has no memory for it, or the call is aborted; it throws if the queue is full.
+ * math-verify is broken, its sandbox fails or cannot be opened, the machine has no memory for it, or the call is
+ * aborted; it throws if the queue is full.
  */
 import { TroupeError } from '../../runtime/errors'
 import { isOutOfMemory, type RunResult, type Sandbox } from '../../sandbox/sandbox'

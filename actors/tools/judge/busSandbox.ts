@@ -82,7 +82,7 @@ export async function openBusSandbox(troupe: Embedded, options: BusSandboxOption
     if (request.session !== undefined) return rejected(id, noSessions)
     const chars = request.code.length + (request.stdin?.length ?? 0)
     if (chars > MAX_CALL_CHARS)
-      return rejected(id, `code and input have ${chars} characters; a judge over a bus takes ${MAX_CALL_CHARS}`)
+      return rejected(id, `code and input have ${chars} characters; a judge over a bus takes at most ${MAX_CALL_CHARS}`)
     const trajectory = trajectoryId(group, asked++)
     const ask = (attempt: number) =>
       journal.append([

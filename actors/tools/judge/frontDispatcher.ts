@@ -50,7 +50,8 @@ function whyRefused({ sandboxes }: FrontState, { sandbox, executor, incarnation 
   const first = others[0]?.[1]
   if (first === undefined) return undefined
   const changes = environmentChanges(first, sandbox)
-  return changes.length === 0 ? undefined : changes.join(', ')
+  if (changes.length === 0) return undefined
+  return `its code would run in another environment than that of the others: ${changes.join(', ')}`
 }
 
 /** Returns commands that end, at their executors, the assigned calls whose keys begin with `prefix`. */
