@@ -1,6 +1,6 @@
 /**
  * `troupe bench [NAMES]`: runs the named benchmarks, or all of them, one after the other, and prints each figure beside
- * its budget. Exit code 1 when a figure misses its budget or a benchmark fails.
+ * its budget. Exit code 1 when a figure misses its budget or a benchmark fails. An installed package has no benchmarks.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -57,6 +57,9 @@ function noBench(name: string, known: readonly string[]): TroupeError {
     boundary: 'cli',
     retriable: false,
     message: `unknown benchmark '${name}'`,
-    hint: `benchmarks: ${known.join(', ')}`,
+    hint:
+      known.length === 0
+        ? 'an installed package has no benchmarks; run the command in a checkout'
+        : `benchmarks: ${known.join(', ')}`,
   })
 }

@@ -4,7 +4,8 @@
  * beside them (Python, C, templates, the proto), the dashboard's page, and ES module wrappers for each entry of the
  * exports map.
  *
- * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
+ * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both, except for
+ * JavaScript files of cli/: the package has them in cli/ itself, not in dist.
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')

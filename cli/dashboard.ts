@@ -1,7 +1,8 @@
 /**
- * `troupe dashboard`: serves the page over the runs of a bus until a signal ends it.
+ * `troupe dashboard`: serves the page over the runs of a bus until a signal ends it, or with --until-stdin-ends the end
+ * of stdin.
  *
- * in   a bus, an address        out  on stderr: the page's address
+ * in   a bus, an address        out  on stderr: the page's address; with --open, the page in a browser
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'

@@ -1,6 +1,7 @@
 /**
- * `troupe judge`: serves Code Judge's HTTP API over the sandbox until a signal ends it. With `--bus` it is
- * the judge's front, which runs nothing itself: executors that `troupe execute` joined on any host run the submissions.
+ * `troupe judge`: serves the HTTP API of Code Judge (a service that runs and judges programs) over the sandbox until a
+ * signal ends it. With `--bus` it is the judge's front, which runs nothing itself: executors that `troupe execute`
+ * joined on any host run the submissions; an error of the front on the bus then ends it too.
  *
  * in   HTTP requests      out  on stderr: the server's address, and how it ended
  * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;

@@ -56,9 +56,13 @@ async function runRanks(config: RecipeConfig, options: RanksOptions): Promise<nu
   const { train, model } = config
   const { node } = options
   const modelDirectory = options.model ?? (model.from === 'directory' ? model.path : undefined)
-  if (train.nodes === 1) throw invalid('train.nodes is 1: the learner starts all ranks itself', 'set train.nodes')
+  if (train.nodes === 1)
+    throw invalid('train.nodes is 1: the learner starts all ranks itself', 'set train.nodes to the number of hosts')
   if (node >= train.nodes)
-    throw invalid(`--node is ${node}, but the hosts of train.nodes ${train.nodes} are 0 to ${train.nodes - 1}`)
+    throw invalid(
+      `--node is ${node}, but the hosts of train.nodes ${train.nodes} are 0 to ${train.nodes - 1}`,
+      `give --node from 1 to ${train.nodes - 1}`,
+    )
   refuseWithoutRendezvous(config)
   if (modelDirectory === undefined)
     throw invalid('the recipe begins with random weights, which the learner makes', 'name their directory with --model')
@@ -106,10 +110,5 @@ async function runRanks(config: RecipeConfig, options: RanksOptions): Promise<nu
 
 const firstLine = (text: string) => text.split('\n')[0]!
 
-const invalid = (message: string, hint?: string) =>
-  new TroupeError('config.invalid', {
-    boundary: 'config',
-    retriable: false,
-    message,
-    ...(hint === undefined ? {} : { hint }),
-  })
+const invalid = (message: string, hint: string) =>
+  new TroupeError('config.invalid', { boundary: 'config', retriable: false, message, hint })

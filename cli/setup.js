@@ -1,9 +1,11 @@
 #!/usr/bin/env node
 /**
  * Set-up: npm packages, a Python venv with torch and with what sandboxed programs import, the code generated from
- * policy.proto, the bundle of the dashboard's page, and the sandbox's C shim.
+ * policy.proto, the bundle of the dashboard's page, compiled TypeScript, and the sandbox's C shim; or, with a part's
+ * flag (--kafka, --vllm, …), that part alone. An installed package needs only the venv and the shim.
  *
- * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
+ * in   package-lock.json, policy/requirements*.txt, policy.proto
+ * out  node_modules, .venv, troupe_policy/generated, the page's bundle, the shim; logs and caches in .cache
  * It runs before any package is installed, so it uses Node alone. What Node needs and what Python needs are installed
  * at the same time. Every step but the shim, the page and the sources leaves a stamp with the digest of its inputs, and
  * is skipped while the digest is the same. An interrupted step leaves no new stamp and is done again.
@@ -37,7 +39,7 @@ const parts = new Map([
 const usage = `usage: node cli/setup.js [--test] [--python-only] [--without-torch] | --kafka | --vllm | --sglang | --environments |
                            --wandb | --packages NAME==VERSION …
   --test          also what only tests need (pytest, a Kafka broker)
-  --python-only   leave node_modules alone
+  --python-only   only the venv, the generated code and the sandbox's C shim
   --without-torch no torch: for judge, exec, grade, replay, simulate, dashboard and demo, which run no model
   --kafka         a Kafka broker, and nothing else
   --vllm          a vLLM server for CPUs, and nothing else

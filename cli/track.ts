@@ -4,8 +4,9 @@
  *
  * in   a run's log
  * out  the tracker's files or requests to it; stderr: the run and tracker, the tracker's failures, the run's end
- * A later call continues after the points that the tracker has, so the tracker gets every point once. Exit codes: 0 the
- * tracker has all points of the log; 1 the tracker failed; 2 wrong usage; 130 and 143 on signals.
+ * A later call continues after the points that the tracker has, so the tracker gets every point once; a receiver of
+ * OpenTelemetry gets the same spans, with the same ids, again. Exit codes: 0 the tracker has all points of the log; 1
+ * the tracker failed; 2 wrong usage; 130 and 143 on signals.
  */
 import type { Command } from 'commander'
 import { type TrackerAddress, trackerAddress, trackerForms } from '../config/trackerAddress'

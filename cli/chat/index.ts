@@ -16,7 +16,7 @@ import { collectedVersions } from '../../runtime/collectedVersions'
 import { deriveSeed, systemEffects } from '../../runtime/effects'
 import { createLog } from '../../runtime/log'
 import { openRun } from '../../runtime/openRun'
-import { withBus } from '../options/busOptions'
+import { placeOptions, withBus } from '../options/busOptions'
 import { numberFrom, wholeNumber } from '../options/readers'
 import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train/runName'
@@ -148,7 +148,8 @@ async function chat(options: ChatOptions): Promise<number> {
     const code = one === undefined ? await talking(answer) : await answering(one, answer)
     const ended = { outcome: 'done' as const, reason: 'the chat has ended', steps: 0, summary: {} }
     await journal.append([{ type: 'run.finished', at: fx.now(), run: context.run, ...ended }])
-    if (options.json !== true) process.stderr.write(`look at it  npx troupe replay show chat.0000/0 --run ${run}\n`)
+    if (options.json !== true)
+      process.stderr.write(`look at it  npx troupe replay show chat.0000/0 --run ${run}${placeOptions(options)}\n`)
     return code
   } finally {
     for (const close of closers.reverse())
@@ -183,7 +184,7 @@ function requestOf(
 function refuseTooLong(tokens: number, contextTokens: number): void {
   if (tokens < contextTokens) return
   throw wrong(
-    `the conversation has ${tokens} tokens, but the model's context holds ${contextTokens} (limits.contextTokens)`,
+    `the conversation has ${tokens} tokens, but the model's context holds ${contextTokens} (limits.contextTokens), the answer included`,
     'raise it with --set limits.contextTokens=N, up to what the model allows, or write shorter messages',
   )
 }

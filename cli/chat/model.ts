@@ -1,7 +1,7 @@
 /**
  * Resolves the model of a chat: its directory, the length of its context, and the engine that answers.
  *
- * in   --model, --engine        out  a recipe's configuration for a chat
+ * in   the options of the command line (`ChatModelOptions`)        out  a recipe's configuration for a chat
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -34,7 +34,7 @@ const longestContext = 32_768
 /**
  * Builds a chat's configuration. --set overrides the defaults and --engine; the other options override --set. The
  * chat's temperature is `evaluation.temperature`, because that field may be 0 and a rollout's may not.
- * @throws TroupeError cli.wrong_usage, config.invalid
+ * @throws TroupeError cli.wrong_usage, config.invalid, config.bad_engine
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
   const served = await servedModel(options.engine)
@@ -128,8 +128,8 @@ const noModel = (engine: string | undefined) =>
   engine === undefined || engine === 'local'
     ? wrong('the chat has no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
     : wrong(
-        `${engine} does not name a model directory that exists on this machine`,
-        'give --model DIR, for its tokenizer and chat template',
+        `no model directory is known for --engine ${engine}: it did not answer with one that exists on this machine`,
+        'give --model DIR, for the tokenizer and the chat template of the model that the engine serves',
       )
 
 export const wrong = (message: string, hint: string) =>

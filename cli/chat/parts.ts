@@ -36,7 +36,8 @@ export async function startParts(
   log: Log,
   closers: (() => Promise<unknown>)[],
 ) {
-  if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
+  if (config.model.from !== 'directory')
+    throw wrong('a chat needs a model in a directory, not a random one', 'leave out --set model.from=random')
   const { path: modelDirectory, template } = config.model
   const recipe = toolsOf(options)
   // The parts start in parallel, since each takes seconds.
@@ -100,7 +101,10 @@ function toolsOf({ tools, toolsFrom }: ToolChoice): Pick<Recipe, 'tools' | 'tool
     const { recipe } = require(resolve(toolsFrom)) as { recipe?: Recipe }
     if (recipe !== undefined) return recipe
   } catch (thrown) {
-    throw wrong(`--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`, 'give a .ts or .js file')
+    throw wrong(
+      `--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`,
+      'correct the file, or give another .ts or .js file',
+    )
   }
   throw wrong(`${toolsFrom} does not export 'recipe'`, 'add: export const recipe = defineRecipe({…})')
 }

@@ -1,10 +1,11 @@
 /**
  * Checks all parts of a recipe before a run, and reports all faults at once.
  *
- * in   the recipe's name or file, `--set`, where the run would write
+ * in   the recipe's name or file, `--set`, where the run would write, whether it trains
  * out  the faults, errors first; a summary of what was checked (`said`)
- * Invariant: starts no model, engine, trainer, sandbox or server, and writes nothing. A check that depends on a faulty
- * part is left out: without Python or a readable model no prompt is rendered, and `said` has `no prompts`.
+ * Invariant: starts no model, engine, trainer, sandbox or server, and writes no file itself; the recipe's own code
+ * (tasks, tool functions) is loaded, as in a run. A check that depends on a faulty part is left out: without Python or
+ * a readable model no prompt is rendered, and `said` has `no prompts`.
  */
 import { existsSync } from 'node:fs'
 import { relative, resolve } from 'node:path'

@@ -2,8 +2,8 @@
  * Checks the recipe's data: makes its tasks, and says which rows of its files cannot be used.
  *
  * in   a recipe        out  the faults; the first tasks for training and for evaluation, at most `most` of each
- * Invariant: it does not wait for tasks that another program makes, nor longer than `tasksMs` for other tasks. Then it
- * returns no tasks, and `said` gives the reason.
+ * Files of problems are read whole. Tasks that another program makes are not made. The recipe's function `tasks` gets
+ * `tasksMs`; after that, no tasks are returned. In both cases `said` gives the reason.
  */
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,6 +1,6 @@
 /**
  * Checks what this machine must have for the run: a Python with torch, permission and free disk space where the run
- * writes, the engines' programs and API keys.
+ * writes, the engines' programs and API keys, the model file of simulated engines.
  *
  * in   a recipe, the directory of the runs        out  the faults
  * Invariant: nothing is written or started.
@@ -46,7 +46,7 @@ function engineFaults({ engine }: RecipeConfig): readonly Fault[] {
       error(
         'engine.no_program',
         'engine.launch',
-        `no program '${program}' on PATH`,
+        program.includes('/') ? `the program ${program} does not exist` : `no program '${program}' on PATH`,
         `npx troupe setup ${kind}, or give engine.launch.command, or servers of yours: --engine ${kind}:URL`,
       ),
     )
@@ -69,7 +69,7 @@ function placeFaults(directory: string, config: RecipeConfig, learns: boolean): 
         'config.not_writable',
         directory,
         `${code ?? 'error'}: ${place} cannot be written`,
-        'give a directory that you may write: --bus lmdb:DIR',
+        'give a directory that you may write: --bus lmdb:DIR; with a Kafka bus --dir DIR',
       ),
     ]
   }
@@ -89,7 +89,7 @@ function diskFaults(place: string, config: RecipeConfig): readonly Fault[] {
       'config.disk_too_small',
       place,
       `the run keeps ${(bytes / gib).toFixed(1)} GiB, but the file system has room for ${(room / gib).toFixed(1)} GiB: ${sum}`,
-      'lower train.keepCheckpoints or train.keepVersions, set train.publishedDtype=bfloat16, or give --dir a larger disk',
+      'lower train.keepCheckpoints or train.keepVersions, set train.publishedDtype=bfloat16, or name a directory on a larger disk: --bus lmdb:DIR; with a Kafka bus --dir DIR',
     ),
   ]
 }

@@ -61,7 +61,7 @@ function weightFaults(directory: string): readonly Fault[] {
   const index = files.find(name => /\.(safetensors|bin)\.index\.json$/.test(name))
   if (index === undefined) {
     if (files.some(name => /\.(safetensors|bin)$/.test(name))) return []
-    return refuse(`${directory} holds no weights (*.safetensors)`)
+    return refuse(`${directory} holds no weights (*.safetensors or *.bin)`)
   }
   try {
     const { weight_map: map = {} } = JSON.parse(readFileSync(join(directory, index), 'utf8')) as {

@@ -67,13 +67,14 @@ export async function promptFaults(
   const trained = tokens.slice(0, ends(train).length)
   const evaluated = tokens.slice(trained.length)
   const about = isExact ? '' : 'about '
-  const cure =
-    'raise limits.contextTokens, or shorten what precedes every problem: tools.inPrompt, data.system, data.prefix'
+  const cureBy = (raised: string) =>
+    `raise ${raised}, or shorten what precedes every problem: tools.inPrompt, data.system, data.prefix`
   const faults: Fault[] = []
   const bound = (own: number, promptTokens: number | undefined) => Math.min(promptTokens ?? own, own - 1)
   const allowed = bound(limits.contextTokens, limits.promptTokens)
   const long = trained.filter(n => n > allowed)
   const field = limits.promptTokens === undefined ? 'limits.contextTokens' : 'limits.promptTokens'
+  const cure = cureBy(limits.promptTokens === undefined ? field : `${field} (below limits.contextTokens)`)
   if (trained.length > 0 && long.length === trained.length) {
     const what = `no prompt fits: the shortest has ${about}${Math.min(...trained)} tokens, at most ${allowed} are allowed`
     faults.push(isExact ? error('config.prompt_too_long', field, what, cure) : warning(field, what, cure))
@@ -85,22 +86,20 @@ export async function promptFaults(
         cure,
       ),
     )
-  const context = config.evaluation.limits?.contextTokens ?? limits.contextTokens
+  const ownContext = config.evaluation.limits?.contextTokens
+  const context = ownContext ?? limits.contextTokens
   if (evaluated.some(n => n >= context))
     faults.push(
       warning(
         'evaluation',
         `a prompt of ${about}${Math.max(...evaluated)} tokens leaves no room in a context of ${context}; it counts as not solved`,
-        cure,
+        cureBy(ownContext === undefined ? 'limits.contextTokens' : 'evaluation.limits.contextTokens'),
       ),
     )
   if (shortest.length > 0 && least > limits.contextTokens) {
-    const what = `no conversation of the cold start fits: the shortest has ${about}${least} tokens`
-    faults.push(
-      isExact
-        ? error('config.no_data', 'limits.contextTokens', what, cure)
-        : warning('limits.contextTokens', what, cure),
-    )
+    const what = `no conversation of the cold start fits: the shortest has ${about}${least} tokens, the context ${limits.contextTokens}`
+    const [place, raise] = ['limits.contextTokens', cureBy('limits.contextTokens')]
+    faults.push(isExact ? error('config.no_data', place, what, raise) : warning(place, what, raise))
   }
   const range =
     tokens.length === 0
@@ -141,6 +140,8 @@ async function measure(
   child.stdin.end(JSON.stringify(asked))
   const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)])
   if (out === '')
-    return { fault: `the prompt could not be rendered: ${err.trim().split('\n').at(-1) ?? 'Python did not start'}` }
+    return {
+      fault: `the prompt could not be rendered: ${err.trim().split('\n').at(-1) || `Python did not start, or did not answer within ${measureMs / 1000} s`}`,
+    }
   return JSON.parse(out)
 }

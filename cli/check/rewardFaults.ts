@@ -42,14 +42,10 @@ function unloaded(name: string, task: Task, { file, module, weights }: RecipeCon
   const lacks =
     name === 'python' ? file === undefined && module === undefined : name === 'weighted' && weights === undefined
   if (!lacks) return []
-  const field = name === 'python' ? 'reward.file' : 'reward.weights'
+  const field = name === 'python' ? 'reward.file or reward.module' : 'reward.weights'
+  const missing = name === 'python' ? 'neither reward.file nor reward.module is set' : `${field} is not set`
   return [
-    error(
-      'config.unknown_reward',
-      `task ${task.id}`,
-      `asks for the reward '${name}', but ${field} is not set`,
-      `set ${field}`,
-    ),
+    error('config.unknown_reward', `task ${task.id}`, `asks for the reward '${name}', but ${missing}`, `set ${field}`),
   ]
 }
 

@@ -1,5 +1,7 @@
 /**
- * Checks what a run would do over time: corrections, deadlines, stages that never begin, warm-ups that never end.
+ * Checks fields that do not fit each other: corrections of the policy loss, plans of GPUs and hosts, deadlines, sizes
+ * that exceed the hardware, stages that never begin, warm-ups that never end, evaluation intervals beyond the last
+ * step.
  *
  * in   a recipe        out  the faults
  * Invariant: it reads no file but the model's config.json, for the estimated durations.

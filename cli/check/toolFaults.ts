@@ -1,5 +1,6 @@
 /**
- * Checks the recipe's tools: names, functions, schemas, the interpreter of the model's code, programs of MCP servers.
+ * Checks the recipe's tools: names, functions, schemas, the interpreter and packages of the model's code, programs and
+ * secrets of MCP servers.
  *
  * in   a recipe        out  the faults; the schemas that a prompt shows, those of MCP servers excepted
  * Invariant: starts no sandbox and no server. The file of `tools.functions` is imported, as a run does.
@@ -103,7 +104,7 @@ function mcpFaults({ tools }: RecipeConfig): readonly Fault[] {
       error(
         'engine.no_program',
         `${place}.command`,
-        `no program '${server.command}' on PATH`,
+        server.command.includes('/') ? `${server.command} does not exist` : `no program '${server.command}' on PATH`,
         'install the server, or give the path of its program',
       ),
     ]

@@ -1,7 +1,8 @@
 /**
  * `troupe data NAME`: converts a published set of problems or conversations into the JSONL file that a recipe reads.
  *
- * in   files, directories, or data sets of the Hugging Face hub
+ * in   files, directories, or data sets of the Hugging Face hub; as filters, evaluation problems (--against) and a
+ *      model's sampled answers (--answers)
  * out  JSONL, for problems of {id, problem, answer, source}; a report on stdout
  * Invariant: if --out is a regular file or does not exist, it is written whole or not at all. The report accounts for
  * every row that was read.
@@ -83,7 +84,12 @@ export function registerData(program: Command): void {
       `seed of the shuffle (default ${defaultSeed} if rows are shuffled)`,
       wholeNumber(0, 2 ** 31 - 1),
     )
-    .addOption(new Option('--order <order>', 'order of the written rows').choices(['shuffled', 'published']))
+    .addOption(
+      new Option(
+        '--order <order>',
+        'order of the written rows (default: published for evaluation sets, else shuffled)',
+      ).choices(['shuffled', 'published']),
+    )
     .option('--limit <n>', 'write at most N rows', wholeNumber(1, 1e9))
     .option(
       '--largest-bad-share <share>',
@@ -210,7 +216,10 @@ async function against(set: ProblemSet, places: readonly string[]): Promise<Deco
       if (typeof text === 'string') evaluation.add(text)
     }
     if (evaluation.problems === before) {
-      throw noData(`--against ${file} holds no problems`, 'rows must be {"problem": …} or {"question": …}')
+      throw noData(
+        `--against ${file} holds no problems`,
+        `rows must have a text in one of the fields ${fields.join(', ')}`,
+      )
     }
   }
   return evaluation
@@ -239,14 +248,14 @@ function refuseBad({ rows, broken, brokenAt }: RowCounts, files: readonly string
 }
 
 function refuseEmpty(
-  { problems, rows, dropped }: RowCounts & { readonly problems: readonly unknown[] },
+  { problems, rows, broken, dropped }: RowCounts & { readonly problems: readonly unknown[] },
   set: { readonly title: string },
 ): void {
   if (problems.length > 0) return
-  const why = Object.entries(dropped).map(([reason, n]) => `${n} ${reason}`)
+  const why = Object.entries({ ...broken, ...dropped }).map(([reason, n]) => `${n} ${reason}`)
   const hint =
     dropped['no sampled answers'] === undefined
-      ? 'loosen the filter that the reasons name; --no-integer keeps other answers'
+      ? 'loosen the filter that the reasons name; for problems, --no-integer keeps other answers than integers'
       : 'give sampled answers (--answers FILE of {problem, answers: […]}), or keep problems without sampled answers (--agreement 0)'
   throw noData(`none of ${rows} rows of ${set.title} is left: ${why.join(', ')}`, hint)
 }
@@ -260,7 +269,10 @@ function agreementOf(text: string): { least: number; of: number } {
   const found = /^(\d+)(?:\/(\d+))?$/.exec(text)
   const [least, of] = [Number(found?.[1]), Number(found?.[2] ?? 16)]
   if (found === null || least > of)
-    throw wrong(`--agreement ${text} is not valid; it must be n/m with n ≤ m`, 'for example --agreement 2/16')
+    throw wrong(
+      `--agreement ${text} is not valid; it must be n/m, or n alone for n/16, with n ≤ m`,
+      'for example --agreement 2/16',
+    )
   return { least, of }
 }
 

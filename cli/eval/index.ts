@@ -116,7 +116,10 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     if (one.code >= 128) break // A signal stopped the evaluation.
   }
   if (all.length === 0 && code === 0)
-    throw wrong(`${resolve(data)} holds no file of a known benchmark`, 'docs/evaluation.md lists the file names')
+    throw wrong(
+      `no benchmark was evaluated with the files of ${resolve(data)}: the lines above say what each lacks`,
+      'docs/evaluation.md lists the file names',
+    )
   report(options.report, all, options.model)
   return code
 }

@@ -2,7 +2,8 @@
  * Refuses options that contradict the resumed evaluation: it keeps its benchmark, model and numbers to the end.
  *
  * in   the run as it was started, the options of this command line        out  nothing, or an error
- * Invariant: no option is ignored silently.
+ * --set and --engine are not checked here: the resumed run obeys them, and an evaluation that is over, which is only
+ * printed, ignores them.
  */
 
 import { recipeSchema } from '../../config'

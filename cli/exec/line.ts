@@ -2,7 +2,7 @@
  * Parses and prints the lines of `exec --jsonl`.
  *
  * in   a line of text, or a result of the sandbox    out  a request, or the reason why it is rejected; a line to print
- * Invariant: every line gets an answer, whatever the line holds; the answer has the line's id if that is valid, else
+ * Invariant: parsing never throws: any text gives a request or a reason, with the line's id if that is valid, else
  * null.
  */
 import { didYouMean } from '../../runtime/settings/nearestName'

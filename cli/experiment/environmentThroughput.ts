@@ -3,7 +3,8 @@
  * (arXiv 2508.20722 §3.1, Fig. 6).
  *
  * It measures the calls per second that the machine can answer, then about 45,000 calls that arrive independently at 70
- * % of that rate, then 45,000 calls at once. Each call prints a different number, so a swapped answer would be noticed.
+ * % of that rate, then 45,000 calls at once. In each of the last two, every call prints another number, so a swapped
+ * answer is noticed.
  */
 import { quantile } from '../../kernels'
 import { openSandbox } from '../../sandbox'

@@ -1,5 +1,5 @@
 /**
- * Writes the report of an experiment: its question, method, findings and machine.
+ * Writes the report of an experiment: its question, method, pictures, tables, findings and machine.
  *
  * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture, in a directory
  * Invariant: nothing is written before the last measurement has ended and all pictures are drawn.

@@ -1,7 +1,8 @@
 /**
  * Experiment scheduler-sweep: simulates the scheduling policies on loads from scarce to plentiful KV cache.
  *
- * in   the loads of kernels/simulator/loads.ts      out  each policy's makespan, relative to least-requests
+ * in   the loads of kernels/simulator/loads.ts
+ * out  each policy's makespan, beside that of least-requests and a lower bound; its share of recomputed tokens
  */
 import { lowerBoundMs, type PolicyName, policies, type SimulationResult, simulate, sweepLoads } from '../../kernels'
 import type { Experiment } from './experiment'

@@ -27,8 +27,8 @@ const tailChars = 2000
 
 /**
  * Trains an arm, or reads the result of its earlier run.
- * @throws TroupeError cli.arm_failed if its process failed (the error has the end of the process's stderr), or if its
- * directory holds a run of another recipe
+ * @throws TroupeError cli.arm_failed if its process failed (the error has the end of the process's stderr), if its
+ * directory holds a run of another recipe, or if its log does not say that the resumed run is over
  */
 export async function trainedRun(name: string, recipe: object, directory: string): Promise<TrainedRun> {
   mkdirSync(directory, { recursive: true })
@@ -47,7 +47,8 @@ export async function trainedRun(name: string, recipe: object, directory: string
   else {
     if (before.state === 'begun') await trained(name, directory, ['train', yaml, '--resume', name, '--bus', bus])
     const arm = before.state === 'over' ? before : await recordedArm(bus, name)
-    if (arm.state !== 'over') throw failed(name, 'its process ended, but its log has no run.finished', directory)
+    if (arm.state !== 'over')
+      throw failed(name, 'its process ended, but by its log the run is not over, or failed', directory)
     lines = [...arm.steps, arm.summary].map(line => `${JSON.stringify(line)}\n`).join('')
   }
   writeFileSync(kept, lines)

@@ -2,7 +2,8 @@
  * Resolves what a gateway serves: the recipe's sampling, limits, model and engines; options of the command line
  * override.
  *
- * in   a recipe's name, or none; --model, --engine, --set        out  the resolved recipe, whose model is a directory
+ * in   a recipe's name, or none; the options (`GatewayModelOptions`)
+ * out  the resolved recipe, whose model is a directory
  * Without a recipe, the defaults are temperature 1 and sampling from the whole distribution (no top-p, no top-k), as
  * training needs it.
  */
@@ -29,7 +30,7 @@ export interface GatewayModelOptions {
 const localSequences = 8
 const localContexts = 4
 
-/** @throws TroupeError cli.wrong_usage, config.invalid, config.no_recipe */
+/** @throws TroupeError cli.wrong_usage, config.bad_engine, config.invalid, config.no_recipe */
 export async function gatewayConfig(name: string | undefined, options: GatewayModelOptions): Promise<RecipeConfig> {
   if (name === undefined) {
     const config = await chatConfig({ temperature: 1, ...options })

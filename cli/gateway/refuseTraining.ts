@@ -1,6 +1,6 @@
 /**
- * Refuses a stand-alone gateway over the log of a run of `troupe train` or `troupe rollout`: the gateway's claim of the
- * partition would fence the run's own owner off, whose decisions would then no longer count.
+ * Refuses a stand-alone gateway over the log of a run of `troupe train`, `rollout` or `eval`: by claiming the
+ * partition, the gateway would take it from the run's own coordinator, whose decisions would then no longer count.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
@@ -13,7 +13,7 @@ export async function refuseTraining(journal: Pick<Journal, 'offsets'>, run: str
   throw new TroupeError('gateway.run_in_training', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' belongs to troupe train or troupe rollout; a second gateway would take its partition over, and its own decisions would no longer count`,
+    message: `run '${run}' is one of troupe train, rollout or eval; a gateway would take its partition over, and the run's own decisions would no longer count`,
     hint: 'give another --run; for agents that the run itself starts, use the section `agent` of its recipe (docs/gateway.md)',
   })
 }

@@ -2,8 +2,8 @@
  * `troupe grade`: runs the math grader alone, one answer on each line. line.ts has the format of the lines.
  *
  * in   {id?, answer, truth} on stdin
- * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also {second, differ}: the verdict
- * of arithmetic alone, null if undecidable
+ * out  {id?, correct, how, why} on stdout, in the order of the lines; with --second, for each answer that was graded,
+ * also {second, differ}: the verdict of arithmetic alone (null if undecidable), and whether it contradicts the grader
  * Invariant: every line that was read and is not blank gets an answer, unless the reader of stdout goes away or a
  * second signal comes. Backpressure: stdin is read only while fewer than `maxOpen` answers are open and their lines
  * have at most `maxOpenBytes`. Answers that need no math-verify start no Python.

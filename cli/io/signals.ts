@@ -1,6 +1,6 @@
 /**
- * Stop signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once. The end of
- * the npx that started this process counts as SIGTERM, unless a signal came before.
+ * Stop signals: the first SIGINT or SIGTERM asks a command to stop gently, the second ends the process at once. The
+ * end of the npx that started this process counts as SIGTERM, unless a signal came before.
  */
 import { onNpxEnd } from './npxParent'
 
@@ -28,7 +28,7 @@ export function stopSignals(): StopSignals {
     code = name === 'SIGINT' ? 130 : 143
     // Child processes end by themselves, because their standard input closes.
     if (second) process.exit(code)
-    process.stderr.write(`\n${name}: ending the run; a second signal ends the process at once\n`)
+    process.stderr.write(`\n${name}: stopping; a second signal ends the process at once\n`)
     resolveStopped(name)
   }
   const onInt = on('SIGINT')

@@ -34,7 +34,7 @@ export function registerMcp(program: Command): void {
   const command = program
     .command('mcp')
     .description(
-      'serve a log to coding agents: an MCP server on stdin and stdout (list_runs, steps, show, why, diff, fork)',
+      'serve a log to coding agents: an MCP server on stdin and stdout (list_runs, steps, list_trajectories, show, why, diff, fork)',
     )
     .option('--allow-fork', 'let clients continue trajectories, which loads a model and makes a new run')
   withDirectory(withBus(command)).action(async (options: McpOptions) => {

@@ -1,6 +1,7 @@
 /** The options --python, --packages and --preload of `exec`, `judge` and `execute`; a recipe has them in `tools`. */
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { codeOptions } from '../../actors/tools/codeEnvironment'
+import { TroupeError } from '../../runtime/errors'
 import type { SandboxOptions } from '../../sandbox'
 
 export interface CodeChoice {
@@ -22,10 +23,15 @@ export const withCode = (command: Command): Command =>
       groups,
     )
 
-/** Returns options of openSandbox. @throws TroupeError process.no_packages, InvalidArgumentError */
+/** Returns options of openSandbox. @throws TroupeError cli.wrong_usage, process.no_packages */
 export function chosenCode(choice: CodeChoice): Partial<SandboxOptions> {
   if (choice.python !== undefined && choice.packages !== undefined)
-    throw new InvalidArgumentError('--packages makes an interpreter of its own: leave out --python.')
+    throw new TroupeError('cli.wrong_usage', {
+      boundary: 'cli',
+      retriable: false,
+      message: '--python and --packages exclude each other: packages have an interpreter of their own',
+      hint: 'leave out --python',
+    })
   return codeOptions(choice)
 }
 

@@ -1,4 +1,4 @@
-/** Opens the Kafka bus that a judge and its executors share. An embedded bus belongs to one process, and is refused. */
+/** Opens the Kafka bus that a judge and its executors share. Any other bus belongs to one process, and is refused. */
 import type { Bus } from '../../runtime/bus/bus'
 import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
 import { TroupeError } from '../../runtime/errors'
@@ -9,7 +9,7 @@ export async function kafkaBus(address: string): Promise<Bus> {
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `--bus ${address}: one process writes to such a bus; a judge with executors needs kafka://HOST:PORT[,…]`,
+    message: `--bus ${address} is not an address of Kafka; a judge and its executors need kafka://HOST:PORT[,…]`,
     hint: 'without --bus, `troupe judge` runs submissions on this host',
   })
 }

@@ -4,8 +4,8 @@
  * in   the rehearsed recipe, an engine model, limits of speed and of the trainer
  * out  what happened, how long it took, memory and bytes
  * Invariant: everything between the engines' tokens and the trainer's sequences is what a run has: bus, journal,
- * scheduler, coordinators, dispatcher, verifier, curriculum, learner, checkpoints. When it returns or throws, its
- * processes have ended.
+ * scheduler, coordinators, dispatcher, verifier, curriculum, learner, checkpoints. When it returns, its processes have
+ * ended.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -3,10 +3,10 @@
  *
  * in   a resolved recipe, its model's architecture, the engines of its hardware, how many steps to rehearse
  * out  the recipe to run; the list of fields that differ
- * Invariant: groups, rollouts, contexts, turns, selection, staleness, deadlines, evaluations, loss, retention and
- * alarms are the recipe's. Every other field that differs is in the list, except the engine's kind, file, addresses and
- * `entropies`, and switches of a run on a CPU (device, dtype, threads, alarms that stop). Problems, demonstrations and
- * the reward (`math`) are the rehearsal's own.
+ * Invariant: groups, rollouts, contexts, turns, selection, staleness, deadlines, loss, retention and the rules of
+ * alarms are the recipe's. Every other field that differs is in the list, except the trackers (none), the model's
+ * vocabulary and template, the engine's kind, file, addresses, start and `entropies`, and switches of a run on a CPU
+ * (device, dtype, threads, alarms that stop). Problems, demonstrations and the reward (`math`) are the rehearsal's own.
  */
 import { longestContext, type Recipe, type RecipeConfig, type RecipeInput, withoutUsual } from '../../config'
 import type { ChatMessage, Task } from '../../messages/facts'

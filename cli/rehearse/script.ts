@@ -77,7 +77,10 @@ export async function openScript(
     return parts.join('')
   }
   for (const [name, text] of Object.entries(texts)) {
-    if (decode(encoded.get(name)!) !== text) throw new Error(`the tokenizer does not keep the text '${name}'`)
+    if (decode(encoded.get(name)!) !== text)
+      throw new Error(
+        `the tokenizer of the rehearsal's model does not decode the script's text '${name}' as it was encoded`,
+      )
   }
   const plans = new Map<GroupId, readonly TracedTrajectory[]>()
   const ofProse = encoded.get('prose')!

@@ -55,7 +55,7 @@ function alarmOf(text: string): Alarm {
     usageError(
       'bad_alarm',
       `--alarm '${text}': ${message}`,
-      `write {name: …, metric: …, above: …, for: …}, or the name of a built-in alarm: ${knownAlarms.join(', ')}`,
+      `write {name: …, metric: …, above: …, for: …}, or the name of a built-in alarm: ${knownAlarms.filter(name => name !== stalled.name).join(', ')}`,
     )
   let value: unknown
   try {
@@ -67,6 +67,6 @@ function alarmOf(text: string): Alarm {
   if (!parsed.success) {
     throw refuse(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '))
   }
-  if (parsed.data.name === stalled.name) throw refuse('it is raised by a clock, in a live run only')
+  if (parsed.data.name === stalled.name) throw refuse('a clock raises it, in a live run only; steps do not')
   return completeAlarm(parsed.data)
 }

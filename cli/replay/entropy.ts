@@ -40,7 +40,7 @@ export function registerEntropy(replay: Command): void {
       "compute entropies by a forward pass of this model (without DIR: of the run's own weights on disk)",
     )
     .option('--device <device>', 'torch device for --with-model (default: cuda when available, else cpu)')
-    .option('--html <file>', 'write an HTML page of the one trajectory with its least sure tokens marked')
+    .option('--html <file>', 'write an HTML page of the one selected trajectory, with its least sure tokens marked')
     .option('--json', 'print one JSON object')
   withRun(command).action(entropy)
 }
@@ -48,7 +48,7 @@ export function registerEntropy(replay: Command): void {
 async function entropy(target: string | undefined, options: EntropyOptions): Promise<void> {
   const { top, html, withModel: model, device } = options
   if (target === undefined && options.all !== true) {
-    throw badEntropy('no trajectory and no group was named', 'name one: troupe replay entropy T, or take all: --all')
+    throw badEntropy('no trajectory, group or step was named', 'name one: troupe replay entropy T, or take all: --all')
   }
   await withLog(options, async recorded => {
     const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))

@@ -1,6 +1,7 @@
 /**
- * `troupe replay export`: writes trajectories for other programs: JSON lines, tables, HTML pages, a fixture, or
- * fine-tuning data. The output goes to stdout or to --out; pages of several trajectories go to a directory.
+ * `troupe replay export`: writes trajectories for other programs: JSON lines (Troupe's own or ATIF), tables, HTML
+ * pages, a fixture, or fine-tuning data. The output goes to stdout or to --out; pages of several trajectories go to a
+ * directory, or as one page to FILE.html.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -81,7 +82,7 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
   if (target === undefined && options.all !== true) {
     throw usageError(
       'no_target',
-      'no trajectory and no group was named',
+      'no trajectory, group or step was named',
       'name one: troupe replay export T, or take all: --all',
     )
   }
@@ -103,7 +104,7 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
     if (all.length === 0) {
       throw usageError(
         'nothing_to_export',
-        'no trajectory matches the target and --kept',
+        options.kept ? 'no selected trajectory was trained on (--kept)' : 'the run has no trajectory',
         '`troupe replay ls` lists the trajectories of a run',
       )
     }

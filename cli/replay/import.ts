@@ -1,5 +1,5 @@
 /**
- * `troupe replay import F`: imports a file of trajectories as a new run, and prints the run's name.
+ * `troupe replay import F`: imports a file or directory of trajectories as a new run, and prints the run's name.
  */
 import type { Command } from 'commander'
 import { maxImportBytes } from '../../replay/exchange/fixture'

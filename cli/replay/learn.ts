@@ -44,7 +44,7 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
   if (options.all !== true && (asked === undefined || !/^\d{1,9}$/.test(asked))) {
     throw usageError(
       'no_step',
-      'no step was named; expected a number, or --all',
+      `${asked === undefined ? 'no step was named' : `'${asked}' is not the number of a step`}; expected a number, or --all`,
       '`troupe replay steps` lists the steps of a run',
     )
   }

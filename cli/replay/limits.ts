@@ -1,5 +1,6 @@
 /**
- * `troupe replay limits G|T|--all --turns 5`: prints how trajectories would have ended under other limits.
+ * `troupe replay limits TARGET|--all --turns 5` (a trajectory, a group or a step): prints how trajectories would have
+ * ended under other limits.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Limits } from '../../replay/whatIf/limitOutcome'
@@ -44,7 +45,7 @@ async function limits(target: string | undefined, options: LimitsOptions): Promi
   if (target === undefined && options.all !== true) {
     throw usageError(
       'bad_limits',
-      'no trajectory and no group was named',
+      'no trajectory, group or step was named',
       'name one: troupe replay limits G --turns 5, or take all: --all',
     )
   }

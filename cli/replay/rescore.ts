@@ -1,6 +1,6 @@
 /**
- * `troupe replay rescore G|T|--all`: grades recorded responses again, by another rule or several times, and prints the
- * rewards.
+ * `troupe replay rescore TARGET|--all` (a trajectory, a group or a step): grades recorded responses again, by another
+ * rule or several times, and prints the rewards.
  */
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -63,7 +63,7 @@ export function registerRescore(replay: Command): void {
 
 async function rescore(target: string | undefined, options: RescoreOptions): Promise<void> {
   if (target === undefined && options.all !== true)
-    throw cannotRescore('no trajectory and no group was named; expected one, or --all')
+    throw cannotRescore('no trajectory, group or step was named; expected one, or --all')
   const { grader, second, ...rest } = options
   await withLog(options, async recorded => {
     const results = await rescoreTrajectories(recorded, {

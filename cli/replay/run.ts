@@ -1,6 +1,6 @@
 /**
- * `troupe replay run T|G|--all`: compares the decisions of today's code with the recorded ones, and prints the first
- * that differs; exits with 1 when one differs or a record cannot be read.
+ * `troupe replay run TARGET|--all` (a trajectory, a group or a step): compares the decisions of today's code with the
+ * recorded ones, and prints the first that differs; exits with 1 when one differs or a record cannot be read.
  */
 import type { Command } from 'commander'
 import type { RecordedRun } from '../../replay/log/recordedRun'
@@ -37,7 +37,7 @@ async function run(target: string | undefined, options: RunOptions): Promise<voi
   if (target === undefined && options.all !== true) {
     throw usageError(
       'no_target',
-      'no trajectory and no group was named',
+      'no trajectory, group or step was named',
       'name one: troupe replay run T, or take all: --all',
     )
   }

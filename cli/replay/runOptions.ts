@@ -44,6 +44,6 @@ function reportFaults(recorded: RecordedRun): void {
   if (more > 0) process.stderr.write(`${more} more unreadable records; \`troupe replay verify\` lists all\n`)
 }
 
-/** Creates the error for an incomplete command line. `code` has no prefix: `no_target` becomes `cli.no_target`. */
+/** Creates the error for a command line that cannot be obeyed. `code` has no prefix: `no_target` → `cli.no_target`. */
 export const usageError = (code: string, message: string, hint: string): TroupeError =>
   new TroupeError(`cli.${code}`, { boundary: 'cli', retriable: false, message, hint })

@@ -34,7 +34,8 @@ async function runs({ bus, dir, json, run: only }: RunsOptions): Promise<void> {
   })
   try {
     const lines = await open.list()
-    if (lines.length === 0) process.stderr.write(`no run on ${bus}\n`)
+    if (lines.length === 0)
+      process.stderr.write(`no run${only === undefined ? '' : ` '${escapeForTerminal(only)}'`} on ${bus}\n`)
     if (json) return void process.stdout.write(lines.map(line => `${jsonText(line)}\n`).join(''))
     const rows = [
       titles,

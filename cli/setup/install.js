@@ -4,7 +4,8 @@
  * in   a venv's interpreter, pip's arguments     out  installed packages
  * uv fetches and unpacks on all cores, pip on one, so uv installs torch in about half the time. But uv reads none of
  * pip's configuration, so pip does the work where TROUPE_PIP_ARGS is set, or where pip is configured with more than
- * uvCanDo lists. If uv fails or cannot run here, pip installs too, and its message is the one that the user sees.
+ * uvCanDo lists. If uv fails or cannot run here, a line says so and pip installs instead; its error is the one
+ * reported.
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')

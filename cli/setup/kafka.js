@@ -42,7 +42,8 @@ function checkMaven() {
   if (!reply.error && reply.status === 0) return
   const hint =
     'install it (Debian, Ubuntu: apt install maven), or unpack an Apache Kafka and name its libs folder in TROUPE_KAFKA_LIBS'
-  throw new SetupError('fetching the jars of Kafka needs Maven, but mvn is not on PATH', hint)
+  const why = reply.error ? 'mvn is not on PATH' : '`mvn --version` fails'
+  throw new SetupError(`fetching the jars of Kafka needs Maven, but ${why}`, hint, reply.stderr ?? '')
 }
 
 function step(where) {

@@ -3,8 +3,9 @@
  * are neither fetched, unpacked nor stored a second time. pip then finds them installed.
  *
  * in   both venvs, the part's requirements     out  hard links in the part's venv
- * Invariant: only the version that the requirements pin is linked, for the same Python; everything else is left to pip.
- * pip replaces files and never writes into one, so a change of one venv leaves the other as it is.
+ * Invariant: torch is linked only in the version that the requirements pin, for the same Python, with its libraries;
+ * pip installs everything else. pip replaces files and never writes into one, so a change of one venv leaves the other
+ * as it is.
  */
 const fs = require('node:fs')
 const path = require('node:path')

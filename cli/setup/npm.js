@@ -1,4 +1,7 @@
-/** Installs the npm packages of a checkout: runs `npm ci` when node_modules does not match package-lock.json. */
+/**
+ * Installs the npm packages of a checkout: runs `npm ci` when node_modules does not match package-lock.json (`npm
+ * install` if there is no package-lock.json).
+ */
 const fs = require('node:fs')
 const path = require('node:path')
 const { digestOf, readStamp, writeStamp } = require('./say')

@@ -41,7 +41,10 @@ function pythonFor({ part }) {
   const found = findPython()
   if (Number(found.version.split('.')[1]) >= 11) return found.executable
   const hint = 'install Python 3.11, 3.12 or 3.13, or name one with TROUPE_PYTHON=/path/to/python3.11'
-  throw new SetupError(`Python ${found.version} (${found.executable}) is too old for ${part}, which needs 3.11`, hint)
+  throw new SetupError(
+    `Python ${found.version} (${found.executable}) is too old for ${part}, which needs 3.11 or newer`,
+    hint,
+  )
 }
 
 /**

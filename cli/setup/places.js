@@ -1,7 +1,7 @@
 /**
  * Paths that set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory
- * of the user's, since node_modules may be read-only or shared. runtime/python.ts uses the same paths (a test compares
- * the two).
+ * of the user's (TROUPE_HOME), since node_modules may be read-only or shared. TROUPE_VENV names another venv for both.
+ * runtime/python.ts uses the same paths (a test compares the two).
  */
 const fs = require('node:fs')
 const os = require('node:os')

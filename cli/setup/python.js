@@ -2,8 +2,8 @@
  * Makes the Python venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
  *
  * During the installation a marker file lies in the venv. A marker that is still there shows that the installation was
- * killed half-way. pip takes a half-copied package for installed, so the venv is then made again (the downloads are
- * cached).
+ * killed or failed half-way. pip takes a half-copied package for installed, so the next set-up then makes the venv
+ * again (the downloads are cached).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
@@ -77,6 +77,8 @@ function shellWords(text) {
   return words
 }
 
+const smallBuild = "take torch's small build: TROUPE_PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'"
+
 /**
  * Checks the free disk space. On Linux torch from PyPI brings CUDA (6 GB unpacked); a CPU-only build takes a tenth of
  * that.
@@ -91,8 +93,7 @@ function checkDisk(where, pipArgs, withoutTorch) {
   if (freeMb < neededMb) {
     throw new SetupError(
       `${freeMb} MB are free on the disk of ${folder}, but the venv ${withoutTorch ? 'without' : 'with'} torch needs ${neededMb} MB`,
-      "free some space, put the venv elsewhere with TROUPE_VENV, or without a GPU take torch's small build: " +
-        "TROUPE_PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu' (TROUPE_DISK_MB overrides this check)",
+      `free some space, or put the venv elsewhere with TROUPE_VENV${withoutTorch ? '' : `; without a GPU, ${smallBuild}`} (TROUPE_DISK_MB overrides this check)`,
     )
   }
 }

@@ -2,10 +2,10 @@
  * Installs what programs may import in the sandbox into the venv of the Python step: numpy, scipy, sympy and others,
  * pinned in policy/requirements-sandbox.txt.
  *
- * in   the venv with torch, the pinned requirements     out  the packages; their digest in the venv's stamp
- * It is a step of its own, so that a change of these requirements does not make pip check torch's again. While pip
- * works, a marker file lies in the venv. pip takes a half-copied package for installed, so if the marker is still
- * there, an earlier pip was interrupted and all packages are installed again.
+ * in   the venv, the pinned requirements     out  the packages; their digest in the venv's stamp
+ * It is a step of its own, so that a change of these requirements does not make pip check torch's again. While uv or
+ * pip installs, a marker file lies in the venv. pip takes a half-copied package for installed, so if the marker is
+ * still there, an earlier installation was interrupted or failed, and all packages are installed again.
  */
 const fs = require('node:fs')
 const path = require('node:path')

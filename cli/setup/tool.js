@@ -1,7 +1,7 @@
 /**
- * Runs npm, pip, uv, protoc or Maven: output goes to a log file, the latest line to a terminal (or every 20 s to a
- * pipe), and a failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process
- * group.
+ * Runs a tool of the set-up, such as npm, pip, uv, python, protoc or Maven: output goes to a log file, the latest line
+ * to a terminal (or every 20 s to a pipe), and a failure becomes an error that names the log and, if the output shows
+ * it, the cause and a remedy. A signal to set-up ends the tool's whole process group.
  */
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
@@ -36,7 +36,7 @@ const faults = [
     'the package index has no build of a pinned package for this Python and machine',
     () => 'check in TROUPE_PIP_ARGS that the index has the pinned version, or take another Python with TROUPE_PYTHON',
   ],
-  [/EACCES|EPERM|Permission denied/, 'no permission to write', () => 'check who owns the checkout and its .venv'],
+  [/EACCES|EPERM|Permission denied/, 'no permission to write', () => 'check who owns the folder that the output names'],
 ]
 
 function explain(name, output, log) {

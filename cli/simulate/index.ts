@@ -82,7 +82,10 @@ export function registerSimulate(program: Command): void {
     .option('--weights-every-ms <ms>', 'interval between weight updates of the engines', numberFrom(0))
     .option('--weights-pause-ms <ms>', 'how long a weight update pauses every engine', numberFrom(0), 0)
     .option('--json', 'print a JSON line for each policy')
-    .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
+    .option(
+      '--calibrate <run>',
+      'write the engine model that fits a recorded run to the file of --engine-model (default: to stdout)',
+    )
     .option('--write-trace <file>', "with --calibrate: write the run's load to this file, as a trace")
     .option(
       '--max-batch-tokens <n>',
@@ -170,7 +173,9 @@ const saidOf = (recorded: Recorded | undefined): string =>
 
 function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
   if (engineModel === undefined || traceFile === undefined)
-    throw usage('the simulation has no load: give --engine-model F.json and --trace F.jsonl, or --run RUN')
+    throw usage(
+      'the simulation lacks an engine model or a load: give --engine-model F.json and --trace F.jsonl, or --run RUN',
+    )
   const model = readEngineModel(engineModel)
   const { trace, empty } = readTrace(traceFile, model)
   if (empty > 0) process.stderr.write(`${empty} requests of the trace generated no tokens and are left out\n`)
@@ -197,7 +202,7 @@ async function loadOf({ bus }: SimulateOptions, name: string): Promise<RecordedL
 /** Fits the engine model to a run's turns. */
 function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: string) {
   const [joined] = load.joined
-  if (joined === undefined) throw usage(`run '${name}' cannot be calibrated: its log has no engine`)
+  if (joined === undefined) throw usage(`no engine model can be fitted to run '${name}': no engine joined it`)
   const fit = refusing(() => calibrate(load.measured, maxBatchTokens))
   const model: EngineModel = {
     name: `${name}-${joined.engine}`,

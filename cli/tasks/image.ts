@@ -20,6 +20,7 @@ export function registerImage(tasks: Command): void {
           boundary: 'environment',
           retriable: false,
           message: 'only root can unpack an image, since its files belong to several users',
+          hint: 'run the command as root',
         })
       const began = performance.now()
       await importImage(openStore(store), file, name)

@@ -1,9 +1,10 @@
 /**
- * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own.
+ * Serves a run's metrics for Prometheus: engines, turns, tools, rollouts, groups, steps, evaluations, alarms, training,
+ * and those of the actors and of this process.
  *
  * in   a run's facts, KV telemetry of engines and scheduler        out  `GET /metrics` in the text exposition format
- * Invariant: it listens on loopback unless another host is named. It serves counts and names of engines and tools, no
- * texts, so beyond loopback it asks for no token.
+ * Invariant: it listens on loopback unless another host is named. It serves numbers and names (of engines, tools,
+ * actors), no text of a model or tool, so beyond loopback it asks for no token.
  */
 import { createServer } from 'node:http'
 import { knownAlarms } from '../../config'

@@ -1,4 +1,7 @@
-/** Reads a run's topics before the run is joined or resumed: its recipe, its partitions, and whether it exists. */
+/**
+ * Reads a run's topics before the run is joined or resumed: its recipe, its partitions, and whether it exists. Waits
+ * for the bus and for the learner, and refuses a run that the command line does not fit.
+ */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -102,7 +105,7 @@ export async function refuseTaken(context: RunContext): Promise<void> {
     boundary: 'cli',
     retriable: false,
     message: `run '${context.run}' exists already`,
-    hint: `resume it with --resume ${context.run}, or give another name with --run`,
+    hint: `give another name with --run; \`troupe train\` and \`troupe eval\` resume a run with --resume ${context.run}`,
   })
 }
 
@@ -189,8 +192,8 @@ export function joinedConfig(
   if (dataDigest(mine) === dataDigest(config)) return config
   throw new TroupeError('config.other_recipe', {
     ...common,
-    message: `--set differs from the values that run '${started.run}' was started with: ${overrides.join(', ')}`,
-    hint: 'a joining process takes the recipe from the run: omit --set, or give it to the learner that starts the run',
+    message: `options differ from the values that run '${started.run}' was started with: ${overrides.join(', ')}`,
+    hint: 'a joining process takes the recipe from the run: omit --set, --engine and --steps, or give them to the learner that starts the run',
   })
 }
 

@@ -4,9 +4,9 @@
  *
  * in   the run's bus and name, addresses of trackers
  * out  the run's figures in the trackers; on stderr what fails
- * Invariant: a tracker never delays or ends a run. A process that dies is started again, at most `mostRestarts` times,
- * and continues after the points that the tracker has. At the run's end the processes get `endMs` for the last points,
- * all at the same time; one that still runs then is killed.
+ * Invariant: a tracker never ends a run, and delays only its end. A process that fails is started again, at most
+ * `mostRestarts` times, and continues after the points that the tracker has. At the run's end the processes get `endMs`
+ * for the last points, all at the same time; one that still runs then is killed.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { setPriority } from 'node:os'
@@ -91,7 +91,8 @@ function startTracker(
       latest = code
       settle(code)
       if (isEnding || code === 0) return
-      if (restarts === mostRestarts) return say(`tracker ${to}: given up; \`${again}\` goes on behind what it has`)
+      if (restarts === mostRestarts)
+        return say(`tracker ${to}: given up; \`${again}\` continues after the points that it has`)
       const afterMs = restartMs * 2 ** restarts++
       say(`tracker ${to}: its process ended; starting it again in ${afterMs / 1000} s`)
       timer = setTimeout(start, afterMs)

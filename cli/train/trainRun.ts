@@ -1,9 +1,9 @@
 /**
- * Runs a recipe to its end, or takes one role of a run, for `troupe train` and `troupe rollout`.
+ * Runs a recipe to its end, or takes one role of a run, for `troupe train`, `troupe rollout` and `troupe eval`.
  *
  * in   a loaded recipe, the command's options and overrides        out  the exit code; what the view prints
- * Invariant: this file and what it imports are loaded only once a run begins, so that refusals and estimates come at
- * once.
+ * Invariant: this file is loaded only once a run begins, so that estimates and the refusals of train/index.ts, which
+ * come before it, do not wait for what it imports.
  */
 import { checkFileEngine } from '../../actors/inference/fileEngine'
 import { joinRun } from '../../actors/run/joinRun'

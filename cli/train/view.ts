@@ -1,4 +1,7 @@
-/** Prints the output of `train`: one moving line on a terminal, plain lines elsewhere, JSON lines with --json. */
+/**
+ * Prints the output of `train` and `rollout`: a line for each step and a summary at the end, or JSON lines with
+ * --json; on a terminal also a moving line with the progress. `eval` uses parts of it.
+ */
 
 import type { RecipeConfig } from '../../config'
 import type {

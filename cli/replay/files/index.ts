@@ -59,7 +59,7 @@ const files = (asked: string, options: FilesOptions): Promise<void> =>
         throw replayError(
           'no_files',
           `the snapshot has no regular file ${options.print}`,
-          'paths are as this command lists them',
+          '`troupe replay files T` lists the paths',
         )
       process.stdout.write(bytes)
       return

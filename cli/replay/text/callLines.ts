@@ -1,5 +1,5 @@
 /**
- * Formats the calls of a captured session for people: what each call added to the conversation, and its answer.
+ * Formats the calls of a session of the gateway for people: what each call added to the conversation, and its answer.
  *
  * in   facts of calls, in the log's order        out  lines of text
  * Invariant: everything that an agent or a model wrote is escaped by `indented`, or here.
