@@ -1,7 +1,9 @@
 /**
  * Parses the engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
+ * Addresses of recorded and simulated engines are parsed by fileAddress.ts.
  *
- * in   the values of --engine, one for each engine        out  assignments of recipe fields
+ * in   the values of --engine; one value may name several URLs, separated by commas
+ * out  assignments of recipe fields
  * Invariant: a URL with a user name, password, query or fragment is refused, so the run's first fact, which records the
  * URLs, holds no credentials; the error does not repeat them either. A resume may use other engines.
  */

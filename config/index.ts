@@ -1,4 +1,7 @@
-/** The recipe's configuration: its schema section by section, and the sources of its tasks. */
+/**
+ * Exports what other modules use of the recipe's configuration: the schema and its sections, recipes and their tools,
+ * rewards and task sources, flags of the paper's release, checks before a run starts.
+ */
 
 export { defineRecipe, type ExtendingRecipe, extendRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export { contextFaults, positionsOf } from './positions'

@@ -3,8 +3,8 @@
  *
  * in   the recipe of `run.started`
  * out  the same recipe; new fields whose default differs from what older versions did get the older versions' values
- * Invariant: a run that is resumed under newer code does what it did before. A recipe that has the fields is not
- * changed.
+ * Invariant: in these fields, a run that is resumed under newer code does what it did before. A recipe that has the
+ * fields is not changed.
  */
 type Recorded = Readonly<Record<string, unknown>>
 

@@ -2,9 +2,10 @@
  * Maps flags of the paper's released scripts to Troupe's recipe fields, for users who come from those scripts.
  *
  * in   plain data or a path that may use such flags        out  fields, and the flag that each of them came from
- * Invariant: no flag has the name of a field that Troupe itself defines. `-1`, by which the release disables a numeric
- * setting, becomes the value that disables Troupe's field. Data that sets one field twice, by a flag and by its own
- * name or by two flags, to different values, is refused.
+ * Some flags have `-1` for "off": it becomes the value that disables Troupe's field, except that `down_sample_to_n: -1`
+ * leaves `selection.keep` as it is.
+ * Invariant: no flag has the name of a field that Troupe itself defines. Data that sets one field twice, by a flag and
+ * by its own name or by two flags, to different values, is refused.
  */
 
 import { TroupeError } from '../runtime/errors'

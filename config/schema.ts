@@ -1,8 +1,8 @@
 /**
- * The schema of a recipe's data: one file for each section, and here the checks between sections.
+ * The schema of a recipe's data: the sections are in sections/, the checks between sections are here.
  *
  * Units are part of the names (`contextTokens`, `deadlineMs`); a number without a unit is a count or a plain number.
- * Defaults are the paper's if the paper states them (arXiv 2508.20722 §4.3, §5.1).
+ * Most defaults for sampling, selection and training are the paper's (arXiv 2508.20722 §4.3, §5.1).
  */
 import { z } from 'zod'
 import { namedTwice, urlFault } from './engineAddress'

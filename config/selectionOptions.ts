@@ -1,7 +1,7 @@
 /**
  * Maps a recipe to the options of a group's selection.
  *
- * in   a resolved recipe        out  how the grouper selects and weights the members of a group
+ * in   a resolved recipe        out  how a group's rollouts are selected, and how their advantages are computed
  * Invariant: a live run and a replay both take their options from here, so both select the same members.
  */
 import type { SelectionOptions } from '../kernels'

@@ -27,12 +27,14 @@ export function trackerAddress(text: string): TrackerAddress | string {
   if (kind === 'tensorboard') return { kind, directory: place }
   if (kind === 'wandb') {
     const [, entity, project] = /^(?:([\w.-]+)\/)?([\w.-]{1,128})$/.exec(place) ?? []
-    if (project === undefined) return 'expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, - _ and .'
+    if (project === undefined)
+      return 'expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, - _ and ., PROJECT of at most 128'
     return { kind, project, ...(entity === undefined ? {} : { entity }) }
   }
   if (kind !== 'mlflow' && kind !== 'trackio' && kind !== 'otlp') return `expected ${trackerForms}`
   const url = URL.canParse(place) ? new URL(place) : undefined
-  if (url === undefined || !/^https?:$/.test(url.protocol)) return `expected ${kind}:http://HOST:PORT`
+  if (url === undefined || !/^https?:$/.test(url.protocol))
+    return `expected ${kind}: and an http or https URL, as in ${kind}:http://HOST:PORT`
   if (url.username !== '' || url.password !== '' || url.searchParams.has('write_token'))
     return `a URL with a password or token would be recorded; set ${credentials[kind]}`
   const named = decodeURIComponent(url.hash.slice(1))

@@ -3,9 +3,9 @@
  *
  * in   a resolved recipe        out  its faults by the estimate, each with the sum that shows it
  * Invariant: a recipe without a `hardware` section, or whose model's transformers config cannot be read, has none: an
- * estimate for default hardware says nothing about the machine of the run. Memory is added up only if engines and
- * trainer run on GPUs, and the run starts its engines or has a plan that says where they are: the GPUs of other servers
- * are unknown.
+ * estimate for default hardware says nothing about the machine of the run. GPUs and memory are counted only if engines
+ * and trainer run on GPUs, and the run starts its engines or has a plan that says where they are: the GPUs of other
+ * servers are unknown.
  */
 import { TroupeError } from '../runtime/errors'
 import { deviceNeeds } from './devicePlan'

@@ -35,7 +35,8 @@ type Piece = TurnCompleted | TurnInterrupted
  * types, and repeated facts: a second answer to one attempt, a second append to one turn. If the facts include
  * `turn.asked`, also ignores an answer to another attempt than the one asked last before it, and checks the asked
  * context length. The caller must leave out decisions of a former owner of the partition.
- * @throws RangeError that names the trajectory, the turn and the lengths
+ * @throws RangeError that names the trajectory, the turn and the fault: lengths that do not add up, or facts out of
+ * order; also if there is no `rollout.requested`
  */
 export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequence {
   let builder: Builder | undefined

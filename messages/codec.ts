@@ -66,7 +66,7 @@ const packr = new Packr({ useRecords: false })
 
 /**
  * Encodes a message. @throws MessageError codec.unknown_type for an unknown type, codec.bad_shape when a field does not
- * fit the type, codec.too_large above `maxBytes`
+ * fit the type, codec.too_large above `maxBytes`; RangeError for a trajectory id that is not `group/member`
  */
 export function encode(message: Message, context: EncodeContext): EncodedRecord {
   const entry = own.get(message.type)

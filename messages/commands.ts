@@ -1,8 +1,9 @@
 /**
  * Commands: requests of one actor to another, and the telemetry of engines, executors and actors. The coordinator's and
- * the scheduler's requests follow from facts, so the bus may drop them after 24 h: when an actor rebuilds its state
- * from the facts (a refold), it sends each request that has no answer again. A request for a turn, a tool call or a
- * reward carries an attempt, which its answer repeats. Each interface names sender, receiver and topic.
+ * the scheduler's requests follow from facts, so the bus may drop them after a while (`log.commandRetentionMs`, 24 h by
+ * default): when an actor rebuilds its state from the facts, it sends each request that has no answer again. A request
+ * for a turn, a tool call or a reward carries an attempt, which its answer repeats. Each interface names sender,
+ * receiver and topic.
  */
 import type { EnvironmentAt } from './facts/files'
 import type { Sampling, Task } from './facts/request'

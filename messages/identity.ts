@@ -1,7 +1,8 @@
 /**
  * Identity of facts, and comparison of messages between runs.
  *
- * in   facts of one or several runs          out  a derived key for each fact; messages without their measured times
+ * in   facts of one or several runs
+ * out  a derived key for each fact; messages without their measured times; decisions without fields added later
  * Invariant: two facts with the same key are one fact that was delivered or written twice. An epoch is not part of a
  * key: if a new owner takes a decision again, it is the same decision.
  */

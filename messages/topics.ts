@@ -25,7 +25,10 @@ export type TopicName =
 export interface TopicSpec {
   readonly name: TopicName
   readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
-  /** Milliseconds after which the bus may drop a record; null: never. */
+  /**
+   * Milliseconds after which the bus may drop a record; null: never. For topics of commands, the recipe's
+   * `log.commandRetentionMs` replaces it.
+   */
   readonly retentionMs: number | null
   /** True: one partition, so all readers see one order. False: as many partitions as the run was started with. */
   readonly single: boolean

@@ -2,10 +2,9 @@
  * Disk that a run's checkpoints and published weights take.
  *
  * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
- * Invariant: the sum is an upper bound for a run that trains one step at a time. Beside the `keepCheckpoints` newest
- * checkpoints it counts an older one that a step began from, and one that is being written. A checkpoint also holds its
- * version's published weights. The caller gives the resolved `train.innerCheckpointEvery`; undefined counts as 0
- * (none).
+ * Beside the `keepCheckpoints` newest checkpoints the sum counts an older one that a step began from, and one that is
+ * being written. A checkpoint also holds its version's published weights. The caller gives the resolved
+ * `train.innerCheckpointEvery`; undefined counts as 0 (none).
  */
 import type { RecipeConfig } from '../schema'
 import { billions, type Figure, figure, gib } from './figure'

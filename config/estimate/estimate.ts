@@ -1,10 +1,11 @@
 /**
- * Estimates what a recipe needs on its hardware: memory of a GPU and its host, disk, tokens and time of a step.
+ * Estimates what a recipe needs on its hardware: memory of a GPU and its host, disk, tokens and time of a step and of
+ * the run, durations that deadlines and timeouts must exceed.
  *
- * in   a resolved recipe, its model's transformers config        out  figures, each with its formula
- * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. Each figure states its
- * assumptions (utilization, mean share of the response budget that a rollout uses). A file for each subject: memory,
- * disk, tokens, time, durations.
+ * in   a resolved recipe, its model's transformers config, the hardware
+ * out  figures, each with its formula; reasons why the recipe does not fit
+ * Nothing is measured: the figures follow from the recipe, the hardware's data sheet and assumptions. Each subject
+ * (memory, disk, tokens, time, durations) has a file, whose header states its assumptions.
  */
 import type { RecipeConfig } from '../schema'
 import type { HardwareConfig } from '../sections/hardware'
@@ -59,7 +60,7 @@ export function sizeFaults({ limits, train }: RecipeConfig, { sizes, trainer, en
     ...gpuSums(sizes, trainer, engine).faults,
     ...(engine.kvTokens < limits.contextTokens
       ? [
-          `an engine's KV cache holds ${count(engine.kvTokens)} tokens, but a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
+          `an engine's KV cache holds ${count(engine.kvTokens)} tokens, but a context has ${limits.contextTokens}: raise ${sizes.config.engine.kind === 'local' ? 'engine.kvTokens' : 'hardware.tensorParallel or hardware.engineMemoryShare'}`,
         ]
       : []),
     ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),

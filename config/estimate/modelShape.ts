@@ -17,7 +17,8 @@ export interface ModelShape {
 }
 
 /**
- * Reads the shape from the transformers config of a dense decoder. A missing field gets a default of the Llama family.
+ * Reads the shape from the transformers config of a dense decoder. A missing field gets a default, as of a Llama of 7
+ * billion parameters; `intermediate_size` is then four times the hidden size.
  */
 export function shapeOf(config: Readonly<Record<string, unknown>>): ModelShape {
   const number = (name: string, otherwise: number) =>

@@ -1,8 +1,9 @@
 /**
- * Adds up the memory of each kind of GPU in the device plan (it generates, trains, or does both), and of a host.
+ * Adds up the memory of each kind of GPU in the device plan (it generates, trains, or does both) and, for a colocated
+ * plan, of a host.
  *
  * in   the sizes of a recipe, memory of trainer and engine
- * out  sums; a fault for each sum that exceeds the memory
+ * out  sums; a fault for each sum that exceeds the memory, and for a plan that does not fit a host's GPUs
  * A sleeping engine, and a trainer whose weights are offloaded, are assumed to keep `asleepGib` on their GPU. A split
  * has GPUs that generate and GPUs that train; a colocated GPU generates and trains in turn; a shared GPU does both at
  * once.

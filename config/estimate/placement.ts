@@ -2,7 +2,8 @@
  * Estimates how many GPUs generate and how many train, over all hosts.
  *
  * in   a recipe and its hardware        out  the plan's kind, engines, GPUs that each side uses, hosts
- * Invariant: the kind is the one that a run chooses on hosts of this size (devicePlan.ts). Engines that the run starts
+ * The kind is that of `hardware.plan`; without a plan, `split` if the GPUs of all hosts together suffice for engines
+ * and ranks, else `shared`. A run decides the same for each host by itself (devicePlan.ts). Engines that the run starts
  * are counted by `engine.count` on each host; servers that somebody else started are assumed to fill the GPUs that
  * generate.
  */

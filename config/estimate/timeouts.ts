@@ -1,5 +1,6 @@
 /**
- * Resolves each timeout: the recipe's value, else `margin` times the estimated duration, but at least a floor.
+ * Resolves each timeout: the recipe's value, else `margin` times the estimated duration, but at least a floor and at
+ * most the longest time that a timer of Node can wait.
  *
  * in   a resolved recipe; its model's transformers config, read from the model's directory where the recipe has none
  * out  a timeout for each name, with its source in words

@@ -2,11 +2,11 @@
  * Work of the trainer: floating-point operations and bytes of a micro-batch and of an optimizer update, on one rank.
  *
  * in   a model's shape, how it is trained, lengths of the sequences
- * out  operations, bytes; seconds by given rates
+ * out  operations and bytes
  * Invariant: each term is a product or a transfer that the trainer makes (model/logprobs.py, batch/packed_attention.py,
  * FSDP2). Operations on single numbers (norms, activations, softmax) are not counted: the rates contain them, since
- * their number grows with the tokens, as that of the products does. `bench estimate` compares the seconds with measured
- * steps.
+ * their number grows with the tokens, as that of the products does. `bench estimate` divides the work by rates and
+ * compares the seconds with measured steps.
  */
 import { layerMatrices } from './activations'
 import { loraParameters, type ModelShape } from './modelShape'
@@ -100,7 +100,10 @@ export function fixedBytes({ shape, half, loraRank, ranks }: TrainedHow): number
   return 12 * trained + (half && ranks === 1 ? 6 * weights : 0)
 }
 
-/** Bytes of weights that a rank receives for one micro-batch: every layer before its forward and its backward pass. */
+/**
+ * Bytes of weights that a rank receives for one micro-batch: every layer before its forward and before its backward
+ * pass, the embedding and the head once.
+ */
 export function gatheredBytes({ shape, half, ranks }: TrainedHow): number {
   const root = (shape.tied ? 1 : 2) * shape.vocabulary * shape.hidden
   return (half ? 2 : 4) * (2 * shape.layers * layerMatrices(shape) + root) * (1 - 1 / ranks)

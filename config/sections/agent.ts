@@ -1,9 +1,9 @@
 /**
- * The agent that drives the rollouts, in place of Troupe's coordinator: a program that speaks OpenAI's or Anthropic's
- * API.
+ * The agent that drives the rollouts: a program, or a Python function, that calls the model through OpenAI's or
+ * Anthropic's API.
  *
- * Without this section the coordinator drives the rollouts. The program runs with the rights of the user who starts the
- * run, and the recipe must confirm that (`rights`).
+ * Without this section Troupe's coordinator drives them: the actor that asks for each turn and runs its tool calls. The
+ * agent runs with the rights of the user who starts the run, and the recipe must confirm that (`rights`).
  */
 import { z } from 'zod'
 import { positive } from './numbers'

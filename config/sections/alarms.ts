@@ -3,8 +3,8 @@
  * steps; with `stop` it also ends the run. Built-in rules are active in every recipe; `{name, off: true}` switches one
  * off.
  *
- * Built-in rules have a metric and a bound, so `{name}` alone is enough. The bounds are values that failed runs had
- * reached for a while; good runs may reach them too, so set your own.
+ * Built-in rules have a metric and a bound, so `{name}` alone is enough; `stalled` has minutes instead, which `above`
+ * sets. The bounds are values that failed runs had reached for a while; good runs may reach them too, so set your own.
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'

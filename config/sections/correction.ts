@@ -3,7 +3,7 @@
  * which sampled them, differs by kernels and precision and, with `rollout.maxStaleness`, by the age of its weights.
  *
  * in   `train.correction`, or the older fields `train.tisCap` and `train.icepop`
- * out  one correction and its band
+ * out  one correction with its bounds, or none
  * Invariant: the three fields name the same mechanism, importance_weight.py; a recipe names at most one of them.
  */
 import { z } from 'zod'

@@ -99,7 +99,7 @@ export function engineFaults(engine: EngineFields): readonly (readonly [field: s
   if (!isServer(engine) && kind !== 'local' && urls.length > 0)
     faults.push(['urls', `${kind} engines do not have this field`])
   if (kind === 'recorded' && recording === undefined)
-    faults.push(['recording', 'missing; expected the run to answer from: RUN, or RUN@lmdb:DIR'])
+    faults.push(['recording', 'missing; expected the run to answer from: RUN, RUN@lmdb:DIR or RUN@kafka://HOST:PORT'])
   if (kind === 'simulated' && modelFile === undefined)
     faults.push(['modelFile', 'missing; expected an engine model file (docs/scheduler.md)'])
   if (launch !== undefined && launch !== null) {

@@ -7,8 +7,8 @@ import { positive } from './numbers'
 
 const settings = z.strictObject({
   /**
-   * Driver of the tasks' environments. auto: oci for a task with an image, where this machine can run it; local for one
-   * without an image, or with a Dockerfile that only copies files.
+   * Driver of the tasks' environments. auto: local for a task without an image, oci for a task with one. If oci cannot
+   * run here or does not have the base image, local runs a task whose Dockerfile has no RUN.
    */
   driver: z.enum(['auto', 'local', 'oci', 'docker']).default('auto'),
   /** task: each task has the network that its task.toml names, if any. no-network: no task has a network. */

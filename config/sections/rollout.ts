@@ -1,4 +1,4 @@
-/** Sampling parameters and limits of a rollout: tokens, turns, calls, time. */
+/** The recipe's limits of a rollout (tokens, turns, tool calls); how rollouts are grouped, sampled and timed out. */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 

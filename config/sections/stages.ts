@@ -87,11 +87,12 @@ export function stageFaults(
       faults.push([[at, 'until'], `the stage '${stage.name}' never ends, so '${stages[at + 1]!.name}' never begins`])
     for (const field of ['contextTokens', 'promptTokens', 'responseTokens'] as const) {
       const own = stage.limits?.[field]
+      const bound = limits[field] === undefined ? 'contextTokens' : field
       const most = limits[field] ?? limits.contextTokens
       if (own !== undefined && own > most)
         faults.push([
           [at, 'limits', field],
-          `${own} is above the run's limits.${field} (${most}); raise limits.${field}`,
+          `${own} is above the run's limits.${bound} (${most}); lower it, or raise limits.${bound}`,
         ])
     }
     const written = stage.limits?.responseTokens

@@ -1,4 +1,4 @@
-/** The recipe's tools, which the model may call. */
+/** The recipe's tools, which the model may call, and the sandbox in which the model's Python runs. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -69,6 +69,7 @@ export const toolsSection = z.strictObject({
   mcp: z.record(z.string(), mcpServerSchema).default({}),
   /** true: the prompt describes the tools, as hermes templates do. */
   inPrompt: z.boolean().default(true),
+  /** Number of calls that one sandbox runs at once. Default: 60 for each CPU core; 2 at sandbox level `none`. */
   lanes: positive.optional(),
   memoryMb: positive.default(512),
   /** Path or name of the interpreter that runs the model's code. Default: the set-up's, which has numpy and sympy. */

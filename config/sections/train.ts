@@ -2,7 +2,8 @@
  * The recipe's learner: its loss, its optimizer, its processes, its checkpoints.
  *
  * `loss` names a paper's loss; fields that the recipe leaves open (clip range, norm, advantage) come from
- * `lossDefaults`. A field that contradicts the named loss is refused: it would be another loss under the same name.
+ * `lossDefaults`. A `lossNorm` that the named loss does not have is refused, and so is `advantage: std` for dr-grpo: it
+ * would be another loss under the same name.
  */
 import { z } from 'zod'
 import { correctionFaults, correctionSection, icepopBand } from './correction'

@@ -1,6 +1,8 @@
 /**
- * Makes the training rows of a captured session. A conversation is a call that no other counting call continues, with
- * all calls before it. It gives one row if it has sampled tokens that no earlier row trains.
+ * Makes the training rows of a captured session: one rollout of an agent whose model calls the gateway recorded. A call
+ * counts if an engine answered it and the agent got the answer. A conversation is a counting call that no other
+ * counting call continues, with all calls before it. It gives one row if it has sampled tokens that no earlier row
+ * trains and whose call has a trained label.
  *
  * in   a session's tree of calls, the labels that are trained on
  * out  sequences: all tokens of a conversation, with mask 1 on those that this row trains
@@ -27,7 +29,8 @@ export interface CallRow extends AssembledSequence {
 export const trainedLabels: readonly CallLabel[] = ['main', 'subagent', 'compaction']
 
 /**
- * Makes the rows in the order of the conversations' last calls. @throws RangeError that names the call and the lengths
+ * Makes the rows in the order of the conversations' last calls. @throws RangeError that names the call whose lengths or
+ * policy segments do not add up, or that continues a call without an answer
  */
 export function callRows(tree: CallTree, labels: readonly CallLabel[] = trainedLabels): readonly CallRow[] {
   const kept = [...tree.nodes.keys()].filter(call => counts(tree, call)).sort((a, b) => a - b)

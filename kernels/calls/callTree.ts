@@ -1,10 +1,11 @@
 /**
- * Folds the call facts of a captured session into its tree of calls.
+ * Builds the tree of calls of a captured session (one rollout of an agent whose model calls the gateway recorded). A
+ * session is opened anew for each agent process that works on it; calls of earlier openings do not count.
  *
  * in   facts of one session, in the log's order
  * out  a node for each call of the latest opening, with its children
- * Invariant: repeated facts and answers to earlier attempts change nothing. A node's context is its parent's context,
- * the parent's sampled tokens and its own `started.tokens`; a parent was answered before its child began.
+ * A node's context is its parent's context, the parent's sampled tokens and its own `started.tokens`.
+ * Invariant: repeated openings, starts and answers, and answers to earlier attempts, change nothing.
  */
 import type { CallFact, CallFinished, CallStarted, SessionOpened } from '../../messages/facts'
 
@@ -35,7 +36,7 @@ export const isCallFact = (fact: { readonly type: string }): fact is CallFact =>
   fact.type === 'call.finished' ||
   fact.type === 'call.delivered'
 
-/** Folds all facts of a session; facts of other types are ignored. */
+/** Builds the tree from all facts of a session; facts of other types are ignored. */
 export function callTree(facts: Iterable<{ readonly type: string }>): CallTree {
   const growing = growingTree()
   for (const fact of facts) if (isCallFact(fact)) growing.add(fact)

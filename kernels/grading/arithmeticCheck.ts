@@ -3,8 +3,8 @@
  *
  * in   an answer and the truth (the expected answer), as LaTeX or in plain words
  * out  true: the same number; false: different numbers or units; undefined: arithmetic cannot decide
- * If this check contradicts the grader, the truth or the grader is wrong. `50 %` equals both 50 and ½, as it
- * does for math-verify.
+ * If this check contradicts the grader, the truth, the grader or this check is wrong. `50 %` equals both 50 and ½, as
+ * it does for math-verify.
  */
 import { extractAnswer } from './answerExtraction'
 import { sameInteger } from './integers'

@@ -12,9 +12,10 @@ const thinSpace = /\\[,;:! ]|\{,\}|~/g
 /**
  * Returns the integer that the text writes, in its shortest decimal form (`-17`), or undefined.
  *
- * Accepted: a sign (+, -, −), leading zeros, groups of three digits separated by a comma, `{,}`, `\,`, `\;`, `\!` or
- * `~`, a fraction of zeros (`42.0`, `42.`), and `$…$`, `\(…\)`, `\[…\]` or `{…}` around the whole. `-0` is `0`. Not
- * accepted, so math-verify decides: words, units, per cent, fractions, powers, `1e3`, groups of any other length.
+ * Accepted: a sign (+, -, −), leading zeros, groups of three digits separated by a comma, `{,}`, `~` or one of LaTeX's
+ * blanks (`\,`, `\;`, `\:`, `\!`, `\ `), a fraction of zeros (`42.0`, `42.`), and up to four layers of `$…$`, `$$…$$`,
+ * `\(…\)`, `\[…\]` or `{…}` around the whole. `-0` is `0`. Not accepted, so math-verify decides: words, units, per
+ * cent, fractions, powers, `1e3`, groups of any other length, texts of more than 10,000 characters.
  */
 export function normalizeInteger(text: string): string | undefined {
   if (text.length > maxChars) return undefined

@@ -1,6 +1,7 @@
 /**
- * Strips markup from an answer: a leading `=`, a final punctuation mark, blanks, `$…$`, `\(…\)`, `**…**`, `\bf`. Also
- * writes Python's power `2**10` as LaTeX.
+ * Strips markup from an answer: a leading `=`, final punctuation marks, blanks, what surrounds it (`$…$`, `\(…\)`,
+ * `\[…\]`, `**…**`, `\left. … \right.`) and commands that change only its look, such as `\bf`. Also writes Python's
+ * power `2**10` as LaTeX.
  *
  * in   an answer        out  the same answer without markup; unchanged if it is longer than 10,000 characters
  * Invariant: linear time, never throws. Text that could be a part of the value stays, such as `5..` and `1, 2, …`.

@@ -1,9 +1,10 @@
 /**
  * Evaluates a LaTeX expression to a double by recursive descent, without sympy.
  *
- * in   an expression of numbers, fractions, roots, powers, π, e, trigonometric functions, factorials, binomials
- * out  its value; undefined if it has a variable, is a list, or cannot be parsed
- * Invariant: linear time in the text, bounded depth, never throws; a value that overflows is undefined.
+ * in   an expression of numbers, fractions, roots, powers, π, e, trigonometric functions, ln, exp, factorials,
+ *      binomials, per cent, degrees
+ * out  its value; undefined if it has a variable, is a list, is too long or nested too deep, or cannot be parsed
+ * Invariant: never throws; a value that overflows is undefined.
  */
 
 const maxChars = 2000

@@ -5,8 +5,8 @@
  * A policy has one of two orders. oldest: by start order. longest: first a few members of each group, to learn how long
  * its members become; then members of the groups that seem to become longest, so that a step does not end by waiting
  * for them.
- * Invariant: no starvation. Once the oldest member has waited 20 mean lifetimes of a trajectory, it goes ahead of all
- * others.
+ * Invariant: no starvation. Once a trajectory has ended, the mean lifetime of trajectories is known, and a member that
+ * is the oldest and has waited 20 such lifetimes goes ahead of all others.
  */
 import type { GroupId } from '../../messages/ids'
 import { type Member, oldestFirst } from './engineState'

@@ -1,11 +1,12 @@
 /**
- * Queues the trajectories that have begun and are on no engine, because their engine left or because they were paused.
+ * Queues the trajectories that have begun and are on no engine: their engine left or has become too small for them, or
+ * they were paused.
  *
  * in   members that are pushed and removed        out  the member that continues next
  * Members of lost engines go first, then members with the fewest tokens after the prompt, so that all progress at a
  * similar speed.
- * Invariant: no starvation. A paused member that began more than `patienceMs` ago goes ahead of all others, the oldest
- * first, however often it was paused since. Only differences of times are used, so any clock will do.
+ * Invariant: a paused member that began more than `patienceMs` ago goes ahead of all others, the oldest first, however
+ * often it was paused since. Only differences of times are used, so any clock will do.
  */
 import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'

@@ -1,7 +1,7 @@
 /**
  * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all the engine's
  * trajectories fits its KV, times an overcommit (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for
- * trajectories instead of requests).
+ * trajectories instead of requests). An idle engine begins any trajectory that fits it alone.
  *
  * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its
  *   prefix.
@@ -11,10 +11,9 @@
  * - No trajectory begins while more are paused than are on engines, so a trajectory's time from its first turn to
  *   its end depends on the engines and not on how many trajectories wait to begin.
  * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
- * - A trajectory moves only between two turns: after a pause, after its engine left, or if its engine's load is above
- *   another's by a margin.
- * - An engine without a running turn starts the first waiting turn, of whatever size, so no turn starves and no KV
- *   idles.
+ * - A trajectory moves only between two turns: after a pause, after its engine left or became too small for it, or if
+ *   its engine's load is above another's by a margin.
+ * - An engine without a running turn starts the first turn that waits on it, of whatever size, so no turn starves.
  */
 import {
   type EngineView,

@@ -1,6 +1,6 @@
 /**
- * Policy `least-requests`: places a trajectory on the engine with the fewest requests in flight, where it stays until
- * it ends or the engine leaves.
+ * Policy `least-requests`: places a trajectory on the engine with the fewest running and waiting turns, where it stays
+ * until it ends, the engine leaves, or its context no longer fits the engine.
  *
  * verl's server manager routes like this (as of 2026). The policy ignores KV and never rebalances.
  */

@@ -2,8 +2,9 @@
  * Resamples on correct (RoC): chooses G of a group's 2G rollouts for training (arXiv 2508.20722 §2.2.3 eq. 4-5).
  *
  * in   a group's rewarded members, and options        out  rejected with a reason | kept whole | exactly G kept
- * Invariant: the choice depends on member indices and the seed, never on the order in which members finished. The
- * result contains the seed, the generator's name, and every member's reward, penalties and sampling weight.
+ * Invariant: the choice depends on the members' indices, rewards and penalties and on the seed, never on the order in
+ * which members finished. The result contains the seed, the generator's name, and every member's reward, penalties and
+ * sampling weight (null where none was used).
  */
 
 import { generatorName, pcg32, sampleUniform, sampleWeighted } from '../random'
@@ -179,7 +180,8 @@ export function selectionCounts(
  * The variant `paper` draws positives first, then negatives, both over ascending member index (random.ts specifies the
  * draws).
  * @param members the group's members with a reward, in any order
- * @throws RangeError on a duplicate member, contradictory counts, a reward that is not finite, or keep < 1
+ * @throws RangeError on a duplicate member, contradictory counts, a reward that is not finite, keep < 1, or `overlong`
+ * options out of range
  */
 export function selectGroup(members: readonly GroupMember[], options: SelectionOptions): Selection {
   const keep = options.keep

@@ -6,8 +6,8 @@
  * The token is then uniform over the stop tokens, else uniform over the vocabulary, which includes them. So a stop
  * token has p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0. Temperature,
  * top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
- * Invariant: seed, context and stop tokens determine the tokens; a resumed turn continues with the tokens that it would
- * have had.
+ * Invariant: for one vocabulary and median length, the seed, the context and the stop tokens determine the tokens; a
+ * resumed turn continues with the tokens that it would have had.
  */
 export interface TurnToDraw {
   readonly seed: number

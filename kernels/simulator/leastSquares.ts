@@ -1,9 +1,9 @@
 /**
- * Solves non-negative least squares exactly, for up to about ten coefficients.
+ * Solves non-negative least squares by trying all subsets of coefficients, for up to about ten coefficients.
  *
  * in   rows of terms and their measured sum, with a weight each        out  coefficients, none negative
- * Solves the unconstrained problem for each of the 2^n subsets of coefficients, and returns the best of the solutions
- * without a negative coefficient.
+ * Solves the unconstrained problem for each of the 2^n subsets of coefficients, except (nearly) singular ones, and
+ * returns the best of the solutions without a negative coefficient.
  */
 
 /** One equation. x: [coefficients] terms; y: their measured sum. */

@@ -37,11 +37,11 @@ export interface SimulationOptions {
   readonly weights?: { readonly everyMs: number; readonly pauseMs: number }
   /** true: simulates every step separately. Tests use it to prove that merging steps changes nothing. */
   readonly stepwise?: boolean
-  /** Gets each call to the scheduler before the scheduler does, and each decision of the scheduler, to compare runs. */
+  /** Gets each request, turn end and KV report before the scheduler does, and each decision that starts turns. */
   readonly observe?: (event: SchedulerEvent) => void
 }
 
-/** Call to the scheduler, or its decision, as `observe` gets it. Times count in ms from the first arrival. */
+/** Event that the scheduler gets, or its decision, as `observe` sees it. Times count in ms from the first arrival. */
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
   | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)

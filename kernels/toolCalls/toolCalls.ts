@@ -3,8 +3,8 @@
  *
  * in   the text of one turn        out  its calls in order, well-formed or malformed
  * A call ends at its first closing tag; if that stands inside a JSON string of a well-formed call, at the first closing
- * tag outside strings. An opening tag without a closing tag begins no call. An opening tag inside a call makes the call
- * malformed, unless it stands in a JSON string.
+ * tag outside strings, which is searched for within a bounded number of characters. An opening tag without a closing
+ * tag begins no call. An opening tag inside a call makes the call malformed, unless it stands in a JSON string.
  * Invariant: never throws on any text; linear time in the text.
  */
 import type { ToolStatus } from '../../messages/facts'

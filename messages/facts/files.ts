@@ -21,7 +21,8 @@ export interface TaskEnvironment {
 }
 
 /**
- * Steps of a task: each has an instruction and a verifier; `submit` ends a step, and its answer is the next instruction.
+ * Steps of a task: each has an instruction and a verifier; `submit` ends a step, and its answer is the next
+ * instruction.
  */
 export interface TaskSteps {
   readonly count: number
@@ -34,7 +35,7 @@ export interface StepEnd {
   readonly name: string
   /** Rewards by name, as the verifier wrote them. */
   readonly rewards: Readonly<Record<string, number>>
-  /** True if no step follows: the reward is below the step's `min_reward`, or there is none. */
+  /** True if no step follows: the reward is below the step's `min_reward`, or the verifier gave no reward. */
   readonly over: boolean
   /** Present if the verifier gave no reward: code and message of its error. */
   readonly fault?: { readonly how: string; readonly why: string }

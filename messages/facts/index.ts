@@ -1,7 +1,7 @@
 /**
  * Facts: what has happened in a run, in past tense. A run's state is rebuilt from its facts alone.
- * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970) and a derived key (`factKey`): a fact that
- * is delivered or written twice has the same key both times.
+ * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970; in `record.refused` the time of the
+ * refused record) and a derived key (`factKey`): a fact that is delivered or written twice has the same key both times.
  */
 import type { CallFact } from './calls'
 import type { LearnerFact } from './learner'

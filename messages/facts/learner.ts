@@ -2,7 +2,8 @@
  * Facts of the `learner` topic: which trajectories a step trains on, its result, and where the weights lie.
  *
  * `step.started` is the commit point of a step. If a process dies after it, the learner trains on the same trajectories
- * again from the same base checkpoint, so that no batch is applied twice to one state. `step` is the number of an
+ * again, from the same base checkpoint or from one that was saved within the step, so that no batch is applied twice to
+ * one state. `step` is the number of an
  * optimizer step, `version` that of a published policy; `epoch` identifies the learner that writes.
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'

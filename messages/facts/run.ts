@@ -1,7 +1,8 @@
 /**
- * Facts of the `runs` topic: the start and end of a run, its engines, its evaluations, its curriculum, its alarms.
+ * Facts of the `runs` topic: starts, resumes and the end of a run, its engines, evaluations, draws of tasks, measured
+ * tasks, metrics of rollouts, forks, unreadable records, orders of people, alarms.
  * `run.started` alone records the recipe, the run's seed and the packages' versions; it and each `run.resumed` record
- * the digest of the code.
+ * the digests of the recipe, the code and the tokenizer.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
@@ -253,7 +254,7 @@ export interface RecordRefused {
 export interface AlarmRaised {
   readonly type: 'alarm.raised'
   readonly at: number
-  /** Name of the alarm: one of the recipe's `alarms`, `run-failed`, `tools-unserved` or `disk-full`. */
+  /** Name of the alarm: a built-in rule or one of the recipe's, `run-failed`, `tools-unserved` or `disk-full`. */
   readonly alarm: string
   readonly message: string
   /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */

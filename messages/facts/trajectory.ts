@@ -4,8 +4,8 @@
  * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
  * owner that took it, an answer carries the `attempt` that it answers; the fold (the update of a state by the next
  * fact) ignores a decision of an older epoch and an answer to an older attempt. `turn` and `call` are
- * 0-based. `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a
- * fact.
+ * 0-based. `at` is the writer's clock in ms since 1970. Of the decisions, only deadlines depend on it, and a deadline
+ * that passed is itself a fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { CurriculumClaimed, PartitionClaimed, SchedulerClaimed } from './claims'

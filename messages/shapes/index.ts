@@ -2,7 +2,8 @@
  * The shape and the schema version of every message. The compiler refuses a table that differs from the interfaces in
  * facts/ and commands.ts by a message, a field or a literal.
  *
- * To change a message: add the field here and in its interface, raise `version`, and write the upcast in upcast/.
+ * To change a message: add the field here and in its interface, raise `version`, and write the upcast in upcast/. A new
+ * optional field needs neither version nor upcast.
  */
 import type { MessageType } from '../topics'
 import { callShapes } from './calls'

@@ -42,9 +42,9 @@ const maxPages = 200
 /**
  * Downloads the files; resolves with their local paths.
  * @throws TroupeError data.hub_unreachable: no connection, or no answer in time. data.hub_refused: the set needs a
- * token or accepted terms. data.hub_missing: no such data set, or no file with a wanted path. data.hub_answer: another
- * HTTP status than 2xx, 401, 403 and 404; no list of files; or a listed path that leads out of the cache.
- * data.hub_broken: a download ended early.
+ * token or accepted terms. data.hub_missing: no such data set, revision or file, or no file with a wanted path.
+ * data.hub_answer: another HTTP status than 2xx, 401, 403 and 404; no list of files; or a listed path that leads out of
+ * the cache. data.hub_broken: a download ended early.
  */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
   const wanted = (await list(options)).filter(file => file.type === 'file' && options.paths.test(file.path))
@@ -153,7 +153,12 @@ async function ask(
     throw hubError('refused', options, `refused the request (HTTP ${response.status})`, hint)
   }
   if (response.status === 404)
-    throw hubError('missing', options, 'does not exist (HTTP 404)', 'name another data set: --from hub:OWNER/NAME')
+    throw hubError(
+      'missing',
+      options,
+      `was not found (HTTP 404): the set, its revision '${options.revision ?? 'main'}' or the file does not exist`,
+      'name another data set: --from hub:OWNER/NAME',
+    )
   throw hubError('answer', options, `answered with HTTP ${response.status}`, 'try again later, or give --from FILE')
 }
 

@@ -66,7 +66,7 @@ export const gsm8k = defineRecipe({
       throw noData('recipe gsm8k has no row left to train on', `rows left out: ${listed(dropped)}`)
     if (evaluation.length < problems) {
       throw noData(
-        `evaluation.problems asks for ${problems} rows, but only ${evaluation.length} are set aside for it`,
+        `evaluation.problems asks for ${problems} rows, but there are only ${evaluation.length} to evaluate on`,
         'give more rows, --set data.evaluationFile=PATH, or a smaller evaluation.problems',
       )
     }
@@ -96,17 +96,20 @@ async function load(config: RecipeConfig): Promise<Gsm8kPlan> {
       'name the file with --set data.file=PATH.jsonl; its rows are {"question": "…", "answer": "… <<48/2=24>> … #### 24"}, as GSM8K is published',
     )
   }
-  const rows = await rowsOf(file)
-  const evaluationRows = evaluationFile === undefined ? undefined : await rowsOf(evaluationFile)
+  const rows = await rowsOf(file, 'data.file')
+  const evaluationRows = evaluationFile === undefined ? undefined : await rowsOf(evaluationFile, 'data.evaluationFile')
   const demonstrations = config.coldStart?.demonstrations ?? 0
   const plan = planOf(rows.rows, evaluationRows?.rows, { seed: config.seed, demonstrations, maxNotes })
   return { ...plan, dropped: { ...plan.dropped, ...rows.dropped, ...prefixed(evaluationRows?.dropped ?? {}) } }
 }
 
-async function rowsOf(file: string): Promise<{ rows: readonly Gsm8kRow[]; dropped: Readonly<Record<string, number>> }> {
+async function rowsOf(
+  file: string,
+  field: string,
+): Promise<{ rows: readonly Gsm8kRow[]; dropped: Readonly<Record<string, number>> }> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists: --set data.file=PATH')
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a file that exists: --set ${field}=PATH`)
   })
   const { rows, dropped } = parseGsm8k(text)
   const bad = Object.values(dropped).reduce((sum, n) => sum + n, 0)

@@ -1,6 +1,6 @@
 /**
- * Defaults of a YAML or Python recipe that follow from the size of its model and the number of its problems. The
- * schema's own defaults are the paper's, for a model of 14e9 parameters.
+ * Defaults of a YAML or Python recipe that follow from the size of its model and the number of its problems. Most of
+ * the schema's own defaults are the paper's, for a model of 14e9 parameters.
  *
  * in   the recipe's own data, with its paths resolved        out  a layer of config that lies below the recipe's own
  * Invariant: reads only the model's config.json and the file of problems. A model whose config cannot be read gets the

@@ -16,7 +16,7 @@ export function ownRecipe(): string {
     retriable: false,
     message:
       only === undefined
-        ? `no recipe is named, and ${process.cwd()} holds no recipe.yaml, recipe.ts or recipe.py`
+        ? `no recipe is named, and ${process.cwd()} holds no ${names.join(', ')}`
         : `no recipe is named, and ${process.cwd()} holds several: ${found.join(', ')}`,
     hint: 'name a recipe, such as quickstart, or a file; `troupe init` makes a project of your own',
   })

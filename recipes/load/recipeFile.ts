@@ -31,8 +31,8 @@ const maxDepth = 16
 
 /**
  * Reads the file. @throws TroupeError config.unreadable if it is not a map of sections, or the module cannot be loaded;
- * config.no_base if `extends` names neither a recipe nor a file, or forms a cycle; config.no_export if the module
- * exports no recipe
+ * config.no_base if `extends` is not a text, names neither a recipe nor a file, forms a cycle, or leads over more than
+ * 16 files; config.no_export if the module exports no recipe; process.no_python for a recipe in Python
  */
 export function recipeOfFile(file: string, known: Known, above: readonly string[] = []): LayeredRecipe {
   if (above.includes(file))
@@ -125,7 +125,10 @@ function ofModule(file: string, known: Known, above: readonly string[]): Layered
     return { recipe: { ...parent, ...own }, layers }
   }
   if (isRecipe(recipe)) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
-  const what = recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' without `config` and `tasks`"
+  const what =
+    recipe === undefined
+      ? "exports no 'recipe'"
+      : "exports a 'recipe' that lacks the object `config` or the function `tasks`"
   throw new TroupeError('config.no_export', { ...common, message: `${file} ${what}` })
 }
 
@@ -170,5 +173,5 @@ const noBase = (message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: `known recipes: ${[...recipes.keys()].join(', ')}; or name a .yaml, .ts or .js file, relative to this one`,
+    hint: `known recipes: ${[...recipes.keys()].join(', ')}; or name a .yaml, .py, .ts or .js file, relative to this one`,
   })

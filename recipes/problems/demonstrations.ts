@@ -29,7 +29,7 @@ export async function readDemonstrations(
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`)
+    throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
   })
   const lines = withoutBom(text)
     .split('\n')
@@ -41,7 +41,11 @@ export async function readDemonstrations(
   if (read.length === 0 || bad > largestBadShare * lines.length) {
     const first = parsed.find(({ messages }) => typeof messages === 'string')
     const place = first === undefined ? path : `${path}:${first.at + 1}: ${String(first.messages)}`
-    throw noDemonstrations(`${place}: ${bad} of ${lines.length} rows are not conversations that end with the assistant`)
+    throw noDemonstrations(
+      lines.length === 0
+        ? `${path}: holds no rows`
+        : `${place}: ${bad} of ${lines.length} rows are not conversations that end with the assistant`,
+    )
   }
   return read.slice(0, limit)
 }
@@ -78,10 +82,7 @@ function parseLine(line: string): readonly ChatMessage[] | string {
   return read.success ? read.data : 'not a conversation'
 }
 
-const noDemonstrations = (message: string) =>
-  new TroupeError('config.no_data', {
-    boundary: 'config',
-    retriable: false,
-    message,
-    hint: 'rows must be {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]}, one per line',
-  })
+const form =
+  'rows must be {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]}, one per line'
+const noDemonstrations = (message: string, hint = form) =>
+  new TroupeError('config.no_data', { boundary: 'config', retriable: false, message, hint })

@@ -1,10 +1,11 @@
 /**
  * Draws exercises for the cold start: plain calculations and single uses of Python, asked in a sentence.
  *
- * in   a stream of random numbers      out  a question, the Python that answers it, and its output
+ * in   a generator of random numbers      out  a question, the Python that answers it, and its output
  * The exercises show how to use the tool, not how to reason: each is one calculation on the question's own operands.
- * None belongs to a family that the recipe trains or evaluates on (families.ts).
- * Invariant: pure; `printed` is CPython's output (a test runs every exercise).
+ * None is worded like a problem of the families that the recipe trains or evaluates on (families.ts), and none needs a
+ * gcd, an lcm or prime factors; plain sums and products, which some families ask for, are among the exercises.
+ * Invariant: `printed` is what CPython prints (a test runs exercises of every kind).
  */
 import type { Random } from '../../kernels/random'
 

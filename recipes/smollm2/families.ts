@@ -1,5 +1,5 @@
 /**
- * reasoning-gym families that smollm2 trains and evaluates on. No demonstration shows one of them.
+ * reasoning-gym families that smollm2 trains and evaluates on. No demonstration shows a problem of one of them.
  *
  * Measurement chose them: after the cold start 10 to 70 % of a family's rollouts are right, so that groups are mixed.
  * Families that the model never solves (leg_counting, bitwise_arithmetic, base_conversion …) give no gradient

@@ -1,7 +1,8 @@
 /**
  * Recipe smollm2: SmolLM2-135M-Instruct learns to solve reasoning-gym problems with Python.
  *
- * A cold start teaches the format alone; then GRPO-RoC trains on families of problems that were not demonstrated.
+ * A cold start teaches the format of calls and answers on exercises; then GRPO-RoC trains on families of problems that
+ * were not demonstrated.
  */
 import { join } from 'node:path'
 import { defineRecipe } from '../../config'

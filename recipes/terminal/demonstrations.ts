@@ -1,9 +1,9 @@
 /**
  * Demonstrations of the format of calls: a task's oracle solution, typed into a shell paragraph by paragraph.
  *
- * in   tasks with solution/solve.sh        out  a conversation for each, with what the tools really answered
- * Invariant: every call runs in the task's environment, after the calls before it. A solution is left out if one of its
- * paragraphs fails.
+ * in   tasks with solution/solve.sh        out  conversations, with what the tools really answered
+ * Invariant: every call except the last `submit` runs in the task's environment, after the calls before it. A task is
+ * left out if it has no solution or if one of the solution's paragraphs fails.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -50,8 +50,8 @@ export async function terminalDemonstrations(
     throw new TroupeError('task.none', {
       boundary: 'config',
       retriable: false,
-      message: 'no task has a solution/solve.sh that runs, so there is nothing to demonstrate',
-      hint: 'set coldStart to null for a model that can call tools already',
+      message: `none of the first ${wanted.length} tasks to train on has a solution/solve.sh whose commands all succeed, so there is nothing to demonstrate`,
+      hint: 'mend the solutions, raise coldStart.demonstrations to try more tasks, or set coldStart to null for a model that can call tools already',
     })
   return Array.from({ length: count }, (_, index) => made[index % made.length]!)
 }

@@ -39,8 +39,8 @@ export interface TerminalTask {
 }
 
 /**
- * Makes the task source of a directory. @throws TroupeError task.none if there is no task to train or evaluate on;
- * task.cannot_run, which lists all tasks that the run cannot run
+ * Reads the tasks of a directory. @throws TroupeError task.none if the directory holds no task; task.cannot_run, which
+ * lists all tasks that cannot be read or that the run cannot run
  */
 export function terminalTasks(
   directory: string,
@@ -115,8 +115,8 @@ export function taskSource({ train, evaluation }: Split): TaskSource {
       throw new TroupeError('task.none', {
         boundary: 'config',
         retriable: false,
-        message: 'a single task leaves none to evaluate on',
-        hint: 'give a directory of several tasks, or --set evaluation.problems=0',
+        message: `no task is held out for the evaluation: there are ${train.length} tasks, and at most half of them, and at most evaluation.problems, are held out`,
+        hint: 'give at least two tasks and set evaluation.problems to 1 or more, or set it to 0 for no evaluation',
       })
     },
     dropped: {},
@@ -144,7 +144,7 @@ function taskDirectories(directory: string): readonly string[] {
   throw new TroupeError('task.none', {
     boundary: 'config',
     retriable: false,
-    message: `${directory} holds no task: no task.toml in it, or in a directory below it`,
+    message: `${directory} holds no task, or does not exist: expected a task.toml in it or in a directory directly below it`,
     hint: "--set tasks=DIR names a task directory in Harbor's format, or a directory of them",
   })
 }

@@ -1,7 +1,8 @@
 /**
  * Arena-Hard (arXiv 2406.11939): a judge model compares an answer with the baseline's answer, in both orders.
  *
- * in   rows {question_id, turns}, the baseline's answers {question_id, choices}
+ * in   rows {question_id, turns}, the baseline's answers {question_id, choices}; or, as in the benchmark's second
+ *      version, {uid, prompt} and {uid, messages}
  * out  problems; a reward from 0 to 1
  *
  * The reward is the weighted mean of two games: 1 for a win, ½ for a tie, 0 for a loss. A game with a strong verdict
@@ -21,7 +22,8 @@ export function parseArenaHard(text: string, baseline: string | undefined): Prob
   const places = new Map<string, number>()
   for (const { row, place } of baseline === undefined ? [] : rowsOf(baseline)) {
     const id = isObject(row) ? idOf(row) : undefined
-    if (id === undefined) throw badRow(place, "the row of the baseline's answers has no question_id")
+    if (id === undefined)
+      throw badRow(place, "the row of the baseline's answers is no JSON object with a question_id or uid")
     const before = places.get(id)
     if (before !== undefined)
       throw badRow(place, `question_id '${id}' is already used at line ${before} of the baseline's answers`)
@@ -37,7 +39,7 @@ export function parseArenaHard(text: string, baseline: string | undefined): Prob
       const id = idOf(row)
       const [first] = Array.isArray(row.turns) ? row.turns : []
       const question = typeof row.prompt === 'string' ? row.prompt : isObject(first) ? first.content : first
-      if (id === undefined) throw badRow(place, 'the row has no question_id')
+      if (id === undefined) throw badRow(place, 'the row has no question_id or uid')
       if (typeof question !== 'string' || question.trim() === '') drop('no question')
       else if (!answers.has(id)) drop('the baseline has no answer to it')
       else
@@ -145,6 +147,7 @@ const refused = ({ text, refusal }: JudgeReply) =>
     boundary: 'verifier',
     retriable: false,
     message:
-      refusal ??
-      `the judge's reply must hold exactly one of the verdicts [[A>>B]] … [[B>>A]]; it ends: ${JSON.stringify(text.slice(-120))}`,
+      refusal !== undefined
+        ? `the judge refused to compare the answers: ${refusal}`
+        : `the judge's reply must hold exactly one of the verdicts [[A>>B]] … [[B>>A]]; it ends: ${JSON.stringify(text.slice(-120))}`,
   })

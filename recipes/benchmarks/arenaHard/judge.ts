@@ -40,7 +40,8 @@ export interface JudgeReply {
 }
 
 /**
- * Makes the client of the judge. A call rejects with TroupeError verifier.judge_failed, or with the signal's reason.
+ * Makes the client of the judge. A call rejects with TroupeError verifier.judge_failed, config.no_secret (the API key
+ * cannot be read), or with the signal's reason.
  */
 export function judgeModel(config: JudgeConfig) {
   let running = 0

@@ -70,9 +70,14 @@ export async function executedFault(
   const said = saidIn(stdout)
   if (status === 'timeout' && said.wanted !== undefined) return 'the calls ran out of time'
   if (status === 'timeout')
-    throw new Error('an expected call (ground_truth) runs out of time; give the functions for which the row was made')
+    throw new Error(
+      'the file of data.functions or an expected call (ground_truth) runs out of time; give the functions for which the row was made',
+    )
   if (status !== 'ok' && said.wanted !== undefined) return `the calls ended with '${status}'`
-  if (status !== 'ok') throw new Error(`the file of data.functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
+  if (status !== 'ok')
+    throw new Error(
+      `the file of data.functions or an expected call (ground_truth) ended with '${status}': ${stderr.trim().split('\n').at(-1)}`,
+    )
   if (said.broken !== undefined) throw new Error(`an expected call (ground_truth) cannot be executed: ${said.broken}`)
   if (said.fault === undefined) throw new Error('the functions of data.functions ended the process before the verdict')
   return said.fault ?? undefined

@@ -3,8 +3,9 @@
  *
  * in   rows {id, question, function} and {id, ground_truth}
  * out  problems; a reward: 1 iff the calls are the expected ones
- * The id's beginning names the category: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed),
- * or irrelevance (the right answer calls no function).
+ * The id's beginning, after an optional `live_`, names the category: exec_… (the calls are executed), irrelevance (the
+ * right answer calls no function), any other, such as simple or parallel_multiple (the calls are compared:
+ * astCheck.ts).
  * Invariant: the prompt describes the functions as the hermes template does. The model's first turn is judged; no
  * function runs while the model writes.
  */
@@ -21,7 +22,8 @@ export function parseBfcl(text: string, answers: string | undefined, functionsFi
   const possible = new Map<string, unknown>()
   const places = new Map<string, number>()
   for (const { row, place } of answers === undefined ? [] : rowsOf(answers)) {
-    if (!isObject(row) || typeof row.id !== 'string') throw badRow(place, 'the row of the answers file has no id')
+    if (!isObject(row) || typeof row.id !== 'string')
+      throw badRow(place, 'the row of the answers file is no JSON object with an id')
     const before = places.get(row.id)
     if (before !== undefined)
       throw badRow(place, `id '${row.id}' is already used at line ${before} of the answers file`)

@@ -1,7 +1,7 @@
 /**
  * Detects the language of a text, among those that IFEval asks for.
  *
- * in   a text        out  a two-letter code (ISO 639-1)
+ * in   a text        out  a two-letter code (ISO 639-1); undefined if the text is too short
  * Invariant: pure. One detector is not enough: tinyld lacks five of IFEval's thirty languages. Two of these five are
  * recognised by their script; Marathi and Nepali, which share a script with Hindi, by words; Swahili by a second
  * detector, franc, which is weaker than tinyld on short texts.

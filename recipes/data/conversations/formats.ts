@@ -1,5 +1,6 @@
 /**
- * Reads the conversation sets of the paper's cold start (arXiv 2508.20722 §4.1), in their owners' formats.
+ * Reads the conversation sets of the paper's cold start (arXiv 2508.20722 §4.1) in their owners' formats, and ATIF
+ * trajectories.
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have the form, but are

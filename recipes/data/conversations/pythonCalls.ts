@@ -2,8 +2,8 @@
  * Parses calls in ToolACE's form: `[Get Weather(city="Bonn", days=[1, 2]), now()]`.
  *
  * in   a text        out  names and arguments; undefined if the text has another form
- * Invariant: never throws. Values are Python literals (text, numbers, True/False/None, lists, dicts), nested at most 32
- * deep.
+ * Invariant: never throws. Values are Python literals (text, numbers, True/False/None, lists, tuples, dicts), or JSON's
+ * true/false/null, nested at most 32 deep.
  */
 
 export interface WrittenCall {

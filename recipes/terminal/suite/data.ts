@@ -1,4 +1,4 @@
-/** Data tasks of the suite: tables, JSON and logs are summed, filtered, sorted. */
+/** Data tasks of the suite: sum a table's column, filter JSON, sort unique lines, find a log's commonest address. */
 import type { SuiteTask } from './task'
 
 const people = ['ada', 'bob', 'cy', 'dee', 'eve', 'fay', 'gus', 'hal']

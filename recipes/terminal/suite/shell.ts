@@ -1,4 +1,7 @@
-/** Shell tasks of the suite: files are written, moved, counted, renamed, packed. */
+/**
+ * Shell tasks of the suite: write, move, rename and pack files, count lines, find the largest file, write a script,
+ * replace a word.
+ */
 import type { SuiteTask } from './task'
 
 const writeFile = ([name, path, text]: readonly [string, string, string]): SuiteTask => ({

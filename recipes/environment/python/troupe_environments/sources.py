@@ -1,5 +1,5 @@
-"""Finds the module that wraps a family of an environment package. Imports only that module, since each import takes
-seconds.
+"""Finds the module of this directory that wraps a family of an environment package. Imports no other module of the
+directory, since each import takes seconds; a family of verifiers is imported too if its package is installed.
 """
 
 from __future__ import annotations
