@@ -1,6 +1,6 @@
 /**
- * Formats a call of a captured session as one line: its number, label, the call that it continues, its attempt, dialect
- * and model.
+ * Formats a model call that an agent made through the gateway, as one phrase: its number, label, the call that it
+ * continues and why it branches off there (if it does), its attempt (after the first), API dialect and model.
  */
 import type { CallStarted } from '../messages/facts'
 import { escapeForTerminal } from '../runtime/escapeForTerminal'

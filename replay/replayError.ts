@@ -1,6 +1,6 @@
 /**
- * The error that functions of replay/ throw when the log cannot answer the question.
- * These errors are not retriable: the same question to the same log fails again.
+ * Creates errors of functions of replay/ that cannot answer a question about a run, because of the log, a file or an
+ * option. These errors are not retriable: the same question fails again while log, files and options stay as they are.
  */
 import { TroupeError } from '../runtime/errors'
 

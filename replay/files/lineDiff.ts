@@ -1,9 +1,10 @@
 /**
- * Difference of two texts, line by line, in the unified form of diff(1).
+ * Difference of two texts, line by line, much as `diff -u` prints it.
  *
  * in   two texts
- * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' where each part begins
- * Invariant: pure; applying the lines to the first text gives the second. Equal lines at both ends are cut off first;
+ * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' with the first line's number in
+ *      both texts where each part begins
+ * Invariant: pure. Equal lines at both ends are cut off first;
  * the comparison takes time and memory in proportion to the product of the two remaining line counts, and returns
  * undefined if that product is above 1,000,000.
  */

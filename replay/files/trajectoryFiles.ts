@@ -19,8 +19,8 @@ type Layers = Pick<Store, 'root'>
 const mostBytes = 256 * 1024
 
 /**
- * Diff lines of a file that a call changed. Undefined if the store lacks the file, if the file is not UTF-8 text or is
- * over 256 KiB before or after the call, or if too much differs (`lineDiff`).
+ * Diff lines of a file that a call changed. Undefined if the store lacks the file, if before or after the call it is no
+ * regular file, no UTF-8 text or over 256 KiB, or if too much differs (`lineDiff`).
  */
 export function fileDiff(store: Layers, { before, snapshot }: FilesChanged, file: ChangedFile) {
   const was = file.change === 'added' ? '' : textIn(store, before, file.path)
@@ -73,7 +73,7 @@ export interface FileDifference {
   readonly path: string
   readonly a: 'absent' | 'present'
   readonly b: 'absent' | 'present'
-  /** Diff lines; absent if a file is no text or is over 256 KiB, or if too much differs. */
+  /** Diff lines; absent where `fileDiff` would give none. */
   readonly lines?: readonly string[]
 }
 

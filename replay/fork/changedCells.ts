@@ -4,7 +4,7 @@
  * in   a trajectory, the turn to fork at
  * out  cells before that turn whose output now differs from the recorded one
  * The fork's notebook has the state that the cells make now, while the model is shown the recorded output; so the
- * caller warns the user about every cell whose output differs.
+ * caller can warn the user about every cell whose output differs.
  */
 import { codeOptions } from '../../actors/tools/codeEnvironment'
 import { openRunTools } from '../../actors/tools/runTools'

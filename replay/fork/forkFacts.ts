@@ -2,8 +2,8 @@
  * Makes the facts that a forked trajectory begins with: the parent's first turns, as they were recorded.
  *
  * in   a trajectory's accepted facts, the turn to fork at, what the fork changes        out  the facts of each fork
- * Invariant: shared turns are copied token by token; none is generated, run or rendered again. If a tool result is
- * edited, the context that was rendered after it is left out; the coordinator has it rendered anew.
+ * Invariant: shared turns are copied token by token; none is sampled or rendered again. If a tool result is edited, the
+ * context that was rendered after it is left out; the coordinator has it rendered anew.
  */
 import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '../../messages/facts'
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'

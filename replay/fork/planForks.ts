@@ -85,7 +85,11 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
   const id = resolveId(asked, await trajectoriesOf(recorded))
   const [parent] = await readTrajectories(recorded, t => t === id)
   if (parent === undefined || turnsOf(parent) === 0)
-    throw replayError('no_turn', `${id} has no finished turn to fork at`, '`troupe replay ls` shows the turns of each')
+    throw replayError(
+      'no_turn',
+      `${id} has no finished turn to fork at that can be read`,
+      '`troupe replay ls` shows the turns of each trajectory, `troupe replay verify` lists unreadable records',
+    )
   refuseCaptured(parent)
   const code = recipeCode(await configOf(recorded), options.recipe)
   const tools = await toolsOf(parent, code, options.recipe)

@@ -173,16 +173,16 @@ async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: For
       deadline = fx.elapsed() + afterMs
     }
     if (entries.length > 0) continue
-    if (fx.elapsed() > deadline) throw late(open.size)
+    if (fx.elapsed() > deadline) throw late(open.size, afterMs)
     await sleep(lookEveryMs)
   }
   return undefined
 }
 
-const late = (open: number) =>
+const late = (open: number, afterMs: number) =>
   new TroupeError('replay.forks_late', {
     boundary: 'engine',
     retriable: true,
-    message: `${open} forks had not ended when their deadline passed`,
-    hint: 'list them: `troupe replay ls --purpose fork --status running`',
+    message: `${open} forks are open, and none has ended for ${afterMs / 1000} s (rollout.deadlineMs plus 30 s)`,
+    hint: 'name the new run to see what they wait for: `troupe why RUN`; `troupe replay runs` lists the runs',
   })

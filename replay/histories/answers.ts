@@ -1,6 +1,6 @@
 /**
  * Finds decisions of one partition's owner that rest on facts that do not count: an answer to a former attempt, an
- * answer or a decision under a former owner, a request of a former curriculum.
+ * answer or a decision under a former owner, a request of a former curriculum (the actor that requests rollouts).
  *
  * in   the facts of one partition of `trajectories`, in the log's order
  * out  violations; for each fact whether it counts

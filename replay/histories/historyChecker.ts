@@ -37,7 +37,7 @@ export class HistoryChecker {
 
   /**
    * Takes the next fact; returns true if it counts: its writer was not replaced and, in `trajectories`, it keeps the
-   * rules.
+   * rules. A fact of `runs` always counts.
    */
   take(entry: Entry): boolean {
     const { writer } = entry

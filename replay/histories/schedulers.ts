@@ -1,5 +1,6 @@
 /**
- * Checks that a replaced scheduler stops: it may not start a rollout that was asked for after its replacement.
+ * Checks that a replaced scheduler (the actor that assigns turns to engines) stops: it may not start a rollout that was
+ * asked for after its replacement.
  *
  * in   scheduler.claimed, turn.asked, rollout.started of one partition, with their writers, in the log's order
  * out  violations

@@ -1,5 +1,5 @@
 /**
- * A breach of the rules of ownership in a log: two processes acted as one, or an answer was used that does not count.
+ * A breach of the rules of ownership in a log; `ViolationKind` lists the kinds.
  */
 
 /**
@@ -19,7 +19,8 @@ export type ViolationKind =
 export interface Violation {
   readonly kind: ViolationKind
   /**
-   * Positions (topic:partition:offset): first the claim or the ignored fact, last the fact that shows the violation.
+   * Positions (topic:partition:offset): first the claim or the ignored fact, last the fact that shows the violation; of
+   * `unknown-epoch`, which has no claim, only the latter.
    */
   readonly places: readonly string[]
   readonly message: string

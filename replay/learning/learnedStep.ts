@@ -27,7 +27,9 @@ export interface LearnedStep {
   readonly members: readonly string[]
   /** True when the new weights have the recorded digest; null when the record has no digest. */
   readonly sameWeights: boolean | null
-  /** True when both have a loss, every decisive metric is within the tolerance, and `members` is empty. */
+  /**
+   * True when both have a loss, every decisive metric that both have is within the tolerance, and `members` is empty.
+   */
   readonly agrees: boolean
 }
 

@@ -1,7 +1,9 @@
 /**
  * Reads the optimizer steps of a recorded run, and its checkpoints.
  *
- * in   the `learner` topic        out  each step with its batch, its metrics and the digest of the weights it published
+ * in   the `learner` topic
+ * out  each step with its batch, its metrics, the digest of the weights it published and the resets before it;
+ *      checkpoints, saved and removed; for each trajectory the last step that had it in its batch
  * Invariant: when `step.started` is recorded twice for one step, the first one counts; facts that a learner wrote after
  * another learner had replaced it are ignored.
  */

@@ -1,7 +1,7 @@
 /**
- * Folds (adds up) a run's facts into progress figures, step by step. The fold reads no clock, only the times in the
- * facts. Live, a step's report has the rollouts that had ended by then; from a log that is read topic by topic, it also
- * has those that ended later.
+ * Sums up a run's facts as progress figures, step by step. It reads no clock, only the times in the facts. Live, a
+ * step's report has the rollouts that had ended by then; from a log that is read topic by topic, it also has those that
+ * ended later.
  *
  * in   a run's facts and engine statuses        out  a report for each completed step and evaluation, and the summary
  */

@@ -1,7 +1,9 @@
 /**
  * Finds the weights that a run published and that are still on this machine.
  *
- * in   a recorded run, a policy version        out  the version's directory; else the nearest version's, with a notice
+ * in   a recorded run, a policy version
+ * out  the version's directory; else the nearest version's, with a notice. An error if no version is on disk, or if the
+ *      caller needs exactly this one
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -49,7 +51,7 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
       boundary: 'replay',
       retriable: false,
       message: `the weights of version ${wanted} are not on this machine; versions on disk: ${versions}`,
-      hint: 'name a model directory instead',
+      hint: 'name a model directory instead: `fork --model DIR`, `entropy --with-model DIR`',
     })
   }
   const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))

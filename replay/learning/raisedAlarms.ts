@@ -3,8 +3,8 @@
  *
  * in   a recorded run; alarms to check besides all built-in ones and those of the run's recipe
  * out  the raised alarms in the order of the steps; then those of no step: recorded alarms whose names are not among
- * the checked ones, and dead letters after the last step
- * Invariant: metrics and alarms come from the live run's own folds (actors/curriculum/tally.ts and alarms.ts). The
+ * the checked ones, and dead letters (records that no reader could process) that were written after the last step
+ * Invariant: metrics and alarms are computed by the code of a live run (actors/curriculum/tally.ts and alarms.ts). The
  * recorded `step.tallied` facts are not used, since the run may have had other code or no alarms.
  */
 import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
@@ -38,8 +38,8 @@ export interface RaisedAlarms {
 
 /**
  * Evaluates alarm rules over the steps of a recorded run: the built-in rules, the recipe's, and those in `given`. A
- * later rule replaces the earlier one of the same name. Alarms without a rule here (`stalled`) are returned as the log
- * has them.
+ * later rule replaces the earlier one of the same name. Alarms without a rule here, such as `stalled`, are returned as
+ * the log has them.
  * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
  * the run's recipe
  */

@@ -4,9 +4,8 @@
  * in   a recorded run, and its newest checkpoint on disk from before the first wanted step
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
- * written only to a temporary directory, to compute their digest. On the run's own device, with its dtype and its
- * numbers of threads and ranks, the trainer gives the same bits; another device or number of ranks adds floats in
- * another order.
+ * written only to a temporary directory, to compute their digest. Equal bits are to be expected only on the run's own
+ * device, with its dtype and its numbers of threads and ranks: any other adds floats in another order.
  */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -68,10 +67,10 @@ export async function* relearn(
 }
 
 /**
- * Default tolerance of the comparison, a relative difference. 1e-6 on the run's own device and dtype, which give the
- * same numbers. 1e-3 on another device, or for a run on several hosts: float32 is added in another order. 0.05 with
- * another dtype: bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums; 2.5 % of a loss
- * of 0.0045 were seen, on one processor and not on another.
+ * Default tolerance of the comparison, a relative difference. 1e-6 on the run's own device and dtype. 1e-3 on another
+ * device, or for a run on several hosts: float32 is added in another order. 0.05 with another dtype: bfloat16 keeps 8
+ * bits of each product, and a loss is a small difference of large sums; 2.5 % of a loss of 0.0045 were seen, on one
+ * processor and not on another.
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
   if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.05

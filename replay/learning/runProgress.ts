@@ -1,5 +1,5 @@
 /**
- * Folds a recorded run into the figures of its steps and evaluations. `train --json` prints the same ones, but without
+ * Sums up a recorded run as the figures of its steps and evaluations. `train --json` prints the same ones, but without
  * the rollouts that ended after their step.
  *
  * in   a recorded run        out  a report for each completed step, and each evaluation
@@ -11,7 +11,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import { type Progress, progress, type StepReport } from './progress'
 
 /**
- * Returns the folded progress of a recorded run.
+ * Returns the progress of a recorded run.
  * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
  * the run's recipe
  */
@@ -19,8 +19,8 @@ export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   const { positiveAbove } = (await configOf(recorded)).selection
   const folded = progress({ positiveAbove })
   const counts = fence()
-  // The topic `trajectories` comes first: the report of a step contains the rollouts that the fold has taken before the
-  // step's end.
+  // The topic `trajectories` comes first: the report of a step contains the rollouts that `progress` has taken before
+  // the step's end.
   for (const topic of ['trajectories', 'runs', 'learner'] as const) {
     await recorded.scan(topic, entry => {
       if (counts(entry)) folded.take(entry.message as Fact)

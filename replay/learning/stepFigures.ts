@@ -1,8 +1,9 @@
 /**
  * Sums up the rollouts of each training step from the rows of a run's index, without reading the log.
  *
- * in   summaries of trajectories        out  figures by step
- * Invariant: for a step without running rollouts, a figure that `runProgress` also computes has the same value there.
+ * in   the index, a row for each trajectory        out  figures by step
+ * Invariant: for a completed step without running rollouts, a figure that `runProgress` also computes has the same
+ * value there, except that a mean of nothing is null here and may be 0 there.
  */
 import { errorRate } from '../../actors/curriculum/errorRate'
 import { groupOf } from '../../messages/ids'

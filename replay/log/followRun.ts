@@ -1,7 +1,8 @@
 /**
  * Follows the facts of a recorded run by polling its log.
  *
- * in   a recorded run, which may be live        out  each fact once: what the log holds, then what is appended
+ * in   a recorded run, which may be live; a selection of facts
+ * out  each selected fact that can be read, once: what the log holds (unless `fromNow`), then what is appended
  * Invariant: the follower joins no consumer group, so it takes no records away from the run's processes.
  */
 

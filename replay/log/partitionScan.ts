@@ -3,9 +3,9 @@
  *
  * in   a partition, which records are wanted
  * out  entries in order; faults beside them; the offset where the scan ended
- * Invariant: each record is delivered, or unwanted, or covered by a fault with its position. A stretch that the bus
- * cannot read gets one fault, found by a number of reads logarithmic in its length; the stretch may include readable
- * records that lie between unreadable ones.
+ * Invariant: in a scan that ends without an error, each record is delivered, or unwanted, or covered by a fault with
+ * its position. A stretch that the bus cannot read gets one fault, found by a number of reads logarithmic in its
+ * length; the stretch may include readable records that lie between unreadable ones.
  */
 import { decode } from '../../messages/codec'
 import type { RunId } from '../../messages/ids'

@@ -1,8 +1,8 @@
 /**
  * Reads the configuration of a recorded run with today's recipe schema.
  *
- * in   the run's first fact        out  its resolved recipe
- * A file of its own, so that commands which need no configuration do not load the schema.
+ * in   the run's `run.started`        out  its resolved recipe
+ * This is a file of its own, so that commands which need no configuration do not load the schema.
  */
 
 import { type RecipeConfig, recipeSchema } from '../../config'
@@ -12,7 +12,7 @@ import type { RecordedRun } from './recordedRun'
 
 /**
  * Returns the configuration that a run was started under.
- * @throws TroupeError config.invalid when today's recipe schema refuses it
+ * @throws TroupeError config.invalid when today's recipe schema refuses it; replay.run_empty when the log has none
  */
 export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
   const { recipe } = await recorded.started()

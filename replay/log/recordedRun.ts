@@ -17,7 +17,7 @@ import { chooseRun, openForReading, runsOn } from '../../runtime/openRun'
 import type { RunDirectory } from '../../runtime/runDirectory'
 import { type Fault, faultList } from './faults'
 import { partitionScan, type Take, type Want } from './partitionScan'
-import { type Place, placeOf, timeOf } from './place'
+import { type Place, placeOf, placeText, timeOf } from './place'
 import { type Watermark, watermarkAt } from './watermark'
 
 export interface OpenLogOptions {
@@ -26,7 +26,7 @@ export interface OpenLogOptions {
   /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
   /**
-   * Name of the run. Default: on Kafka the run that was started last, in an lmdb directory the run whose name sorts
+   * Name of the run. Default: on Kafka the run that was started last, in an lmdb directory the run that was written
    * last.
    */
   readonly run?: string
@@ -80,7 +80,7 @@ export interface RecordedRun {
    * the position from which to continue.
    */
   scanFrom(place: Place, take: Take): Promise<Place>
-  /** Returns the run's first fact, `run.started`. @throws TroupeError replay.run_empty */
+  /** Returns the run's `run.started`. @throws TroupeError replay.run_empty when the log has none that can be read */
   started(): Promise<RunStarted>
   close(): Promise<void>
 }
@@ -174,8 +174,10 @@ function reader(
       throw new TroupeError('replay.run_empty', {
         boundary: 'replay',
         retriable: false,
-        message: `the log of run '${run}' has no run.started: its process ended before it wrote one`,
-        hint: `nothing of this run can be read; start it again with \`train RECIPE --run ${run}\``,
+        message: `the log of run '${run}' has no readable run.started${end ? ` up to ${placeText(end.at)}` : ''}`,
+        hint:
+          `\`troupe replay verify --run ${run}\` lists unreadable records; if there is none, the run's process ended ` +
+          `before it wrote one: start it again with \`troupe train RECIPE --run ${run}\``,
       })
     },
     close: () => bus.close(),

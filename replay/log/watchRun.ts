@@ -24,7 +24,7 @@ export type Take = (message: Fact | EngineTelemetry, live: boolean) => void
 
 /**
  * Reads the log topic after topic, then follows it. Resolves, once the log is read, with a function that waits (at most
- * 5 s) until every message in the log has been delivered and then closes the follower. `onError` gets the error that
+ * 5 s) until every fact in the log has been delivered and then closes the follower. `onError` gets the error that
  * ends the follower.
  */
 export async function watchRun(

@@ -3,9 +3,9 @@
  * other partitions the first record that was written later.
  *
  * in   a position, and when its record was written        out  for each partition an offset, exclusive
- * Invariant: every reader of one recorded run gets the same ends. Binary search finds them, because the records of a
- * partition ascend in time; it takes a number of reads logarithmic in the partition's length, and one more for each
- * unreadable record that it meets.
+ * Invariant: all reads of one opened run use the same ends: each is computed once. Binary search finds it, so the
+ * bus's times must ascend within a partition. The search takes a number of reads logarithmic in the partition's length,
+ * and one more for each unreadable record that it meets.
  */
 import type { RunId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'

@@ -6,8 +6,9 @@
  * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. An expression
  * reads only the values of a `Stop` and calls nothing. A missing field is undefined: comparing it with a value by `==`,
  * `<` or `>` gives false, by `!=` true.
- * Invariant: an expression is refused if the first name of a path in it (`task` of `task.id`) is no field of any fact;
- * otherwise it would silently never hold. The names after the first are not checked.
+ * Invariant: an expression is refused if the first name of a path in it (`task` of `task.id`) is neither a field of a
+ * fact nor `topic`, `partition`, `offset`, `timestamp`, `group`, `decides` or `differs`; otherwise it would silently
+ * never hold. The names after the first are not checked.
  */
 
 import { Jexl } from 'jexl'
@@ -83,6 +84,6 @@ const bad = (text: string, why: string) =>
   new TroupeError('replay.bad_expression', {
     boundary: 'replay',
     retriable: false,
-    message: `'${text.slice(0, 200)}' is not a valid condition: ${why}`,
-    hint: `write a condition as in type == "tool.completed" && status == "error", or reward < 0.5`,
+    message: `'${text.slice(0, 200)}' is not a valid expression: ${why}`,
+    hint: `write an expression as in type == "tool.completed" && status == "error", or reward < 0.5`,
   })

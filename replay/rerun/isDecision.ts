@@ -4,8 +4,8 @@ import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf } from '../../messages/ids'
 
 /**
- * True for facts that the owner of a partition decides; other actors, ports and the host write all other facts. In a
- * rollout of an agent that calls the gateway, the gateway writes `turn.asked` and `rollout.finished`, so they are no
+ * True for facts that the owner of a partition decides; other parts of the run write all other facts. In a rollout of
+ * an agent that calls the gateway, the gateway writes `turn.asked` and `rollout.finished`, so they are no
  * decisions, except the end of a rollout whose group was closed.
  */
 export function isDecision(fact: TrajectoryFact, { coordinator }: OwnerState): boolean {

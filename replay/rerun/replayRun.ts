@@ -2,7 +2,7 @@
  * Runs today's coordinator and grouper over the recorded history of a run.
  *
  * in   a recorded run; its log answers for engines, tools, renderer and verifier
- * out  counts of equal decisions, and every decision that differs
+ * out  counts of equal decisions, every decision that differs, and the decisions that were open when the log ended
  */
 import { fence } from '../../actors/ownership/fencing'
 import { agentsOf } from '../../actors/rollouts/agents'
@@ -130,9 +130,9 @@ async function shower(recorded: RecordedRun, observer: Observer, { wants, whole 
 /**
  * Replays the groups of the trajectory, group or step that `target` names; a group or a trajectory also by a part of
  * its id. Reads only the facts of these groups and the claims (facts that change owners) of their partitions. If that
- * finds a decision that is missing, unexpected or still open, the whole log is replayed, so that the decision is
- * compared among everything decided at that time.
- * @throws TroupeError replay.no_match, replay.ambiguous
+ * finds a decision that is missing, unexpected or still open, and the observer did not end the replay, the whole log is
+ * replayed without the observer, so that the decision is compared among everything decided at that time.
+ * @throws TroupeError replay.no_match, replay.ambiguous, and the errors of `replayRun`
  */
 export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {
   const trajectories = await trajectoriesOf(recorded)

@@ -2,12 +2,14 @@
  * Runs today's code over the recorded history of a partition, to find decisions that today's code takes otherwise.
  *
  * in   a partition's facts, in order; the log answers for engines, tools, renderer and verifier
- * out  every decision of coordinator and grouper that differs from the record, with both sides and the position
- * Invariant: the state follows the log, never the replay's own decisions, so one difference does not cause the next.
+ * out  every decision of coordinator and grouper that differs from the record, with both sides and the position; counts
+ * Invariant: the state follows the recorded facts, never the replay's own decisions, so a decision that differs does
+ * not cause the next difference. A fact at which today's code throws leaves the state as it was.
  *
  * Decisions are appended in the order in which they are taken. A decision of today's code is "missing" when the log
- * lacks it but has later ones. A recorded decision is "unexpected" when today's code does not take it, unless the clock
- * or a restart explains it: then it is compared with what a tick at that moment, or a restarted actor, would ask for.
+ * lacks it but has later ones, or when the run ended by itself without it. A recorded decision is "unexpected" when
+ * today's code does not take it, unless it repeats an earlier one, or the clock or a restart explains it: then it is
+ * compared with what a tick at that moment, or a restarted actor, would ask for.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { OwnerRequest } from '../../actors/rollouts/nextActions'
@@ -72,7 +74,7 @@ export interface Rerun {
    * them, so they are not compared.
    */
   readonly given: number
-  /** Decisions that today's code takes at the log's end and the log lacks, because the run was cut off there. */
+  /** Decisions that today's code takes where the log or the replay stops, and the log does not have there. */
   readonly inFlight: readonly Fact[]
   readonly divergences: readonly Divergence[]
 }
@@ -80,7 +82,7 @@ export interface Rerun {
 /** Result of replaying one recorded fact with today's code. */
 export interface Stepped {
   readonly entry: Entry
-  /** True when the fact changed the state; a stale or repeated fact does not. */
+  /** True when the fact changed the state; a stale or repeated fact does not. True for facts of the run and learner. */
   readonly counts: boolean
   /**
    * True when today's code takes this decision too; null when the fact is no decision of the partition's owner, or is
@@ -90,7 +92,7 @@ export interface Stepped {
   readonly divergences: readonly Divergence[]
   /** Facts that today's code decides in answer to the recorded one. */
   readonly decides: readonly Fact[]
-  /** The owner's state after the fact; null for facts that the owner does not fold. */
+  /** The owner's state after the fact; null for facts of the run and learner, which the owner does not read. */
   readonly state: OwnerState | null
 }
 
@@ -112,7 +114,7 @@ const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**
  * Replays one partition. `make` creates today's behaviour anew at each call, because a behaviour remembers what it
- * asked last. `wants` selects the trajectories and groups that are counted; all facts are folded.
+ * asked last. `wants` selects the trajectories and groups that are counted; all facts change the state.
  */
 export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
   const behaviour = make()
@@ -254,7 +256,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
   }
 
   return {
-    /** Folds the next fact and returns how today's code answers it. */
+    /** Applies the next fact to the state and returns how today's code answers it. */
     take(entry: Entry): Stepped {
       const fact = entry.message as TrajectoryFact
       last = entry

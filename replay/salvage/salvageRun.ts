@@ -1,10 +1,12 @@
 /**
  * Saves what was written before the damage of a log, as a run of the same name in another directory.
  *
- * in   a damaged run on lmdb      out  a new run that can be read, verified and resumed; what was lost
- * Invariants: the damaged run is only read. All fact partitions are cut at one time, the earliest at which a damaged
- * partition's intact records end; so no fact is saved without those that it follows from. Statuses and dead letters are
- * saved up to that time, as far as they can be read. Commands follow from facts and are left out.
+ * in   a damaged run on lmdb
+ * out  a new run that can be read, verified and resumed, with a copy of the run's other files (weights, checkpoints,
+ *      blobs); what was lost
+ * Invariants: the damaged run is only read. All fact partitions are cut at one time, the earliest up to which the facts
+ * of a damaged partition are known to be whole, so that no fact is saved without those that it follows from. Statuses
+ * and dead letters are saved up to that time, as far as they can be read. Commands follow from facts and are left out.
  */
 import { cp, readdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -66,7 +68,7 @@ interface Decoded {
 
 const notCopied = new Set(['log', 'index'])
 
-/** @throws TroupeError replay.salvage_impossible, run.not_found, run.exists */
+/** @throws TroupeError replay.salvage_impossible, run.not_found, run.exists, run.bad_name; errors of reading files */
 export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promise<Salvaged> {
   const run = runNamed(name)
   const directory = directoryOf(bus)

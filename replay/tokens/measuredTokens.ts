@@ -61,7 +61,7 @@ async function computedEntropies(recorded: RecordedRun, all: readonly Trajectory
   if (typeof model === 'string') {
     const directory = resolve(model)
     if (!existsSync(join(directory, 'config.json')))
-      throw badEntropy(`${directory} holds no config.json`, 'name a model')
+      throw badEntropy(`${directory} holds no config.json`, 'name a model directory: --with-model DIR')
     return modelEntropies(all, directory, temperature, device)
   }
   const values = new Map<string, number[]>(all.map(one => [one.id, []]))

@@ -65,5 +65,5 @@ const noEntropies = (directory: string, why: string) =>
     boundary: 'replay',
     retriable: false,
     message: `the model in ${directory} computed no entropies: ${why}`,
-    hint: 'give a model with the vocabulary of the run: --with-model DIR',
+    hint: "if a token id is out of range: --with-model DIR with the run's vocabulary; if the device fails: --device cpu",
   })

@@ -1,8 +1,9 @@
 /**
  * Translates single token ids to text for people, by the tokenizer.json of a run's model.
  *
- * in   a directory with tokenizer.json        out  the text of a token id, or undefined when it is not known
- * Invariant: the texts are for display only. Training uses the recorded ids; nothing is ever tokenised here.
+ * in   directories that may have a tokenizer.json        out  the text of a token id, or undefined when it is not known
+ * Invariant: the texts are for display, and for cutting a recorded text between two tokens (`replay limits`). Training
+ * uses the recorded ids; nothing is ever tokenised here.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

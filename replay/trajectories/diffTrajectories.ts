@@ -37,7 +37,10 @@ export interface TokenSide {
   readonly window: readonly number[]
 }
 
-/** Compares the token ids of two trajectories. Returns their first difference; null when all ids are equal. */
+/**
+ * Compares the token ids of two trajectories. Returns their first difference; null when all ids are equal.
+ * @throws TroupeError replay.no_answer for a captured session in which no call has an answer
+ */
 export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference | null {
   const [left, right] = [sequenceOf(a), sequenceOf(b)]
   const shorter = Math.min(left.tokens.length, right.tokens.length)

@@ -30,7 +30,10 @@ export interface TrajectoryFilter {
   readonly toolErrors?: boolean
   /** true: accepts trajectories of more than one turn. */
   readonly multiTurn?: boolean
-  /** Text that occurs in the task, a turn, a tool call or its result; case does not matter. */
+  /**
+   * Text that occurs in the task, a turn, a tool call or its result; case does not matter. The results that an agent
+   * sends to the gateway are not searched.
+   */
   readonly text?: string
   /** Earliest and latest time of `rollout.requested`, ms since 1970. */
   readonly since?: number

@@ -1,5 +1,5 @@
 /**
- * Reads groups from a run's log as the grouper saw them when it decided.
+ * Reads groups from a run's log as the grouper (the code that selects the members to train on) saw them.
  *
  * in   trajectories with their accepted facts
  * out  members with rewards and counts, and the options that they were selected with

@@ -36,7 +36,8 @@ export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kin
 
 /**
  * Returns a predicate for the trajectories that `asked` names: one trajectory (`s0001.0000/3`), a whole group
- * (`s0001.0000`), or all groups of a step (`s0001`); a group or a trajectory also by a part of its id.
+ * (`s0001.0000`), or all groups of a step (`s0001`); a group also by the beginning or the end of its id, a trajectory
+ * by any part. @throws TroupeError replay.no_match, replay.ambiguous
  */
 export function resolveTarget(asked: string, trajectories: readonly TrajectoryId[]): (id: string) => boolean {
   const groups = new Set(trajectories.map(groupOf))

@@ -1,8 +1,10 @@
 /**
  * Reads all records of one trajectory, and the decision about its group, in the log's order.
  *
- * in   a recorded run, a trajectory        out  entries with their positions; for each, whether the coordinator's fold
- * accepts it
+ * in   a recorded run, a trajectory
+ * out  entries with their positions; for each, whether the coordinator's fold (the code that applies facts to its
+ * state)
+ *      accepts it
  * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types that
  * the fold keeps one by one (`kept`).
  */
@@ -44,8 +46,8 @@ export async function showTrajectory(recorded: RecordedRun, asked: string): Prom
 
 /**
  * Returns the trajectory that the record at position `topic:partition:offset` belongs to.
- * @throws TroupeError replay.no_trajectory when the record belongs to none; replay.bad_place when `at` is not a
- * position
+ * @throws TroupeError replay.no_trajectory when the record belongs to none, is not there or cannot be read;
+ * replay.bad_place when `at` is not a position
  */
 export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<TrajectoryId> {
   const { topic, partition, offset } = placeOf(at)
@@ -54,7 +56,7 @@ export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<T
     if ('trajectory' in message) found = message.trajectory
   })
   if (found !== undefined) return found
-  throw noTrajectory(`the record at ${at} belongs to no trajectory`)
+  throw noTrajectory(`no readable record of a trajectory is at ${at}`)
 }
 
 export const noTrajectory = (message: string) =>

@@ -1,5 +1,6 @@
 /**
- * Reads trajectories as the coordinator's fold sees them: each with the facts that the fold accepted, and how it ended.
+ * Reads trajectories as the coordinator sees them: each with the facts that its fold (the code that applies facts to
+ * its state) accepted, and how it ended.
  *
  * in   a recorded run, which trajectories
  * out  for each its accepted facts, texts, end, reward and its group's decision

@@ -6,7 +6,7 @@
  * Layout: 8 bytes magic, u32 format, u32 crc32 of everything after it, u32 length of the header in bytes, the header,
  * then the columns that it names, each aligned to 8 bytes, little-endian. A list of byte strings takes two columns,
  * `.ends` and `.bytes`; a dictionary takes three: the number of each row's word, and the list of its words.
- * Invariant: bytes with another magic or format, or a wrong checksum, are read as undefined.
+ * Invariant: bytes with another magic or format, too few bytes, or a wrong checksum, are read as undefined.
  */
 import { crc32 } from 'node:zlib'
 

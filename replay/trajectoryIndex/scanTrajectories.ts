@@ -1,6 +1,6 @@
 /**
- * Reads the records of some trajectories by the run's index: a few reads, while a scan of the log takes seconds. If the
- * wanted records are more than a fifth of all, one scan of the log reads them.
+ * Reads the records of some trajectories by the run's index: a few reads, while a scan of a large log takes seconds. If
+ * the wanted records are more than a fifth of all, one scan of the log reads them.
  *
  * in   which trajectories
  * out  their facts, those about their groups, and every claim (a fact that changes owners), in each partition's order

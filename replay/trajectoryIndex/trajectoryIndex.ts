@@ -1,6 +1,6 @@
 /**
- * The index of a run's trajectories, cached between commands, so that `ls` of a large run and `show` of one trajectory
- * need not scan the log.
+ * The index of a run's trajectories. That of a run with 10,000 records or more is cached between commands, so that `ls`
+ * of a large run and `show` of one trajectory need not scan the log.
  *
  * in   a recorded run        out  its rows; in the user's cache, the file that the next command starts from
  * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's

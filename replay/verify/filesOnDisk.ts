@@ -3,9 +3,9 @@
  *
  * in   the facts of the topic `learner`, the run's directory
  * out  counts of what was checked, and a problem for each file that differs from its manifest or from the log
- * Invariant: reads only. A missing file that retention may have removed is only counted. It is a problem if it is the
- * newest checkpoint of a whole step, or the newest published weights, and the run's directory still has the folder for
- * them.
+ * Invariant: reads only. A missing checkpoint or version of the weights is only counted, since retention may have
+ * removed it. It is a problem if it is the newest checkpoint of a whole step, or the newest published weights, and the
+ * run's directory still has the folder for them.
  */
 import { existsSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'

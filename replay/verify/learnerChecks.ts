@@ -2,8 +2,8 @@
  * Checks the facts of the learner: steps end in order, each trains on trajectories that were kept, and each policy
  * version is published with one content.
  *
- * in   the facts of the topic `learner`, in the log's order
- * out  for each fact: a problem, or the reason why the fold ignores it, or neither
+ * in   the facts of the topic `learner`, in the log's order; the trajectories that each group's selection kept
+ * out  for each fact: a problem, or the reason why it is ignored, or neither
  * Invariant: a repeated fact is ignored; it is a problem only if it publishes other weights under a published version.
  */
 import { isStale } from '../../actors/ownership/fencing'

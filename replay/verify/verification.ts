@@ -1,6 +1,6 @@
 /**
- * The result of verifying a run: counts of the facts that the fold accepted, and each problem with its position in the
- * log.
+ * The result of verifying a run: counts of the facts that changed the state of their readers (accepted facts), counts
+ * of the files that were compared, and each problem with its position in the log.
  */
 import type { RunId, TrajectoryId } from '../../messages/ids'
 
@@ -43,7 +43,7 @@ export interface Verification {
   readonly commands: number
   /** Wall time in which the log was read, in seconds. */
   readonly seconds: number
-  /** Numbers of facts that the fold accepted; each fact counts once. */
+  /** Numbers of accepted facts; a repeated fact counts once. */
   readonly counted: {
     readonly trajectories: number
     readonly turns: number

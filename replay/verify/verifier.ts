@@ -1,7 +1,7 @@
 /**
  * Verifies the records of a run in one pass.
  *
- * in   entries with their records, in the log's order
+ * in   entries with their records, in the log's order; commands; headers of dead letters; faults of reading
  * out  problems with their positions; counts of accepted facts
  * Invariant: the coordinator's and the grouper's own `evolve` decide which facts about trajectories and groups are
  * accepted, so what is verified is the state that a resume would start from.
@@ -119,7 +119,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     after: Rollout | undefined,
   ): void {
     const onlyOnce = (set: Set<string>, id: string, what: string) => {
-      if (set.has(id)) problem(entry, 'counted-twice', `${what} ${id}`)
+      if (set.has(id)) problem(entry, 'counted-twice', `${what} ${id} is accepted twice`)
       set.add(id)
     }
     switch (fact.type) {
@@ -156,7 +156,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         return
       case 'reward.assigned':
         onlyOnce(once.rewards, fact.trajectory, 'the reward of')
-        if (!Number.isFinite(fact.reward)) problem(entry, 'bad-reward', `${fact.trajectory}: ${fact.reward}`)
+        if (!Number.isFinite(fact.reward)) problem(entry, 'bad-reward', `the reward is ${fact.reward}`)
         return
       case 'rollout.finished': {
         open.delete(fact.trajectory)

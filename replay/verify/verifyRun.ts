@@ -2,8 +2,9 @@
  * Verifies a whole run: reads every record of every topic once, and every blob that a record refers to; then compares
  * checkpoints, published weights and blobs on disk with their digests.
  *
- * in   a recorded run        out  what the fold accepted, what it ignored, and each problem with its place
- * Invariant: facts that are late, repeated or of a former owner are counted as ignored; they are not problems.
+ * in   a recorded run        out  counts of accepted and of ignored facts, and each problem with its place
+ * Invariant: facts that are late, repeated or of a former owner are counted as ignored; they are not problems, unless
+ * weights differ from those that were published under the same version, or two processes acted as the same owner.
  */
 import { createHash } from 'node:crypto'
 import { topics } from '../../messages/topics'
@@ -27,7 +28,7 @@ export interface VerifyOptions {
 const checkedTopics = ['runs', 'trajectories', 'learner', 'telemetry'] as const
 const commandTopics = Object.values(topics).flatMap(({ name, holds }) => (holds === 'commands' ? [name] : []))
 
-/** Verifies the run. Problems are in the result; the promise is rejected only when the log cannot be read at all. */
+/** Verifies the run. Problems are in the result; the promise is rejected only when the log or a file cannot be read. */
 export async function verifyRun(
   recorded: RecordedRun,
   { sample = 1, files = true }: VerifyOptions = {},

@@ -66,7 +66,7 @@ export async function openRecordedGrader(
       throw replayError(
         'cannot_rescore',
         `the task asks for the reward '${ask.task.reward}', which the recipe '${options.recipe ?? recorded.name}' does not define`,
-        'name the recipe that defines it, or a grader: --recipe FILE or --grader FILE',
+        'name the recipe that defines it, or a grader: `troupe replay rescore --recipe FILE` or `--grader FILE`',
       )
     },
     async close() {

@@ -47,7 +47,7 @@ export interface Rescored {
   /** One reward for each time that the response was graded; empty when it could not be graded. */
   readonly rewards: readonly number[]
   readonly mean: number | null
-  /** Unbiased standard deviation of `rewards`; 0 for fewer than two. */
+  /** Sample standard deviation of `rewards` (divisor n − 1); 0 for fewer than two. */
   readonly deviation: number
   readonly answer: string
   readonly how: string

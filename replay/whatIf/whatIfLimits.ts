@@ -48,8 +48,8 @@ export interface LimitsReport {
 
 /**
  * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step; a group
- * or a trajectory also by a part of its id; undefined: all. Responses that would have been cut are graded again; no
- * token is generated.
+ * or a trajectory also by a part of its id; undefined: all. Responses that would have been cut are graded again, with
+ * the whole text of the last turn if the texts of its single tokens are unknown; no token is generated.
  * @throws TroupeError replay.no_limit when `change` is empty; replay.no_match, replay.ambiguous; the errors of
  * `openRecordedGrader`
  */

@@ -4,7 +4,7 @@
  * in   evidence, circumstances        out  a link of a chain for an engine, an executor, or a role
  * Invariant: a part whose process is gone is `gone`, whatever it wrote last. An engine or executor, which reports every
  * second, is `silent` if it has not reported for more than `silentMs`. A role without reports is `working` while its
- * actor is up or starting and its process lives.
+ * actor is starting, or is up in a process that this host sees.
  */
 import type { ActorStatus } from '../../messages/commands'
 import type { EngineId, ExecutorId } from '../../messages/ids'
@@ -12,9 +12,10 @@ import type { ProcessStanding } from '../log/processStanding'
 import type { Circumstances, Evidence, LastEvent } from './evidence'
 
 /**
- * working: the part lives and can do the work. queued: the work waits for room. silent: no sign of life. down: its
- * actor is restarting, resting, stopped or given up, or its engine left the run. gone: its process does not exist.
- * paused: a person or a full disk holds it. unknown: its process is on another host, or the log names none.
+ * working: the part lives and can do the work. queued: the work waits for room, or for an executor that offers its
+ * tool. silent: no sign of life. down: its actor is restarting, resting, stopped or given up, or its engine left the
+ * run. gone: its process does not exist. paused: a person or a full disk holds it. unknown: its process is on another
+ * host, or the log names none.
  */
 export type AnswererState = 'working' | 'queued' | 'silent' | 'down' | 'gone' | 'paused' | 'unknown'
 

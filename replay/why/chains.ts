@@ -3,8 +3,9 @@
  *
  * in   evidence of a rollout        out  waits: what it waits for, since when, and the chain; none if it waits for
  * nothing
- * Invariant: the last link of a chain is the part that owes the answer, and each link has its own latest event. What a
- * rollout waits for follows from its state as the coordinator folds it, never from the time.
+ * Invariant: the last link of a chain is the part that owes the answer or, if no part can give it now, the part that
+ * can change that. Each link has its own latest event, if the log has one. What a rollout waits for follows from its
+ * state as the coordinator sees it, never from the time.
  */
 import type { Led } from '../../actors/rollouts/led'
 import { awaitsReward } from '../../actors/rollouts/nextActions'

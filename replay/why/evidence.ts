@@ -1,8 +1,8 @@
 /**
  * Evidence: everything that a log says about who owes which answer, as data.
  *
- * Made by `gatherEvidence` (a fold over the log's entries) and read by `explain`; both are pure, so a question about a
- * run has the same answer from its log on any machine. Only `Circumstances` come from outside the log: the clock, and
+ * Made by `gatherEvidence` from the log's entries and read by `explain`; both are pure, so the same log and the same
+ * `Circumstances` give the same answer on any machine. Only `Circumstances` come from outside the log: the clock, and
  * whether the processes that the log names still exist.
  */
 import type { Rollout } from '../../actors/rollouts/rollout'
@@ -93,7 +93,7 @@ export interface Evidence {
   readonly dispatched: ReadonlyMap<string, Known<ExecutorId>>
   readonly executed: ReadonlyMap<string, LastEvent>
   readonly verifications: ReadonlyMap<TrajectoryId, LastEvent>
-  /** Latest sign of life of the scheduler: its `ledger.status`, or an assignment. */
+  /** Latest sign of life of the scheduler: its claim, its `ledger.status`, or an assignment. */
   readonly scheduler: LastEvent | null
   /** Latest record of the dispatcher and of the verifier. */
   readonly dispatcher: LastEvent | null

@@ -2,8 +2,8 @@
  * Explains what a run, group, trajectory or turn waits for: since when, and on whom; or how it ended.
  *
  * in   evidence, a subject, the circumstances        out  outcome and waits, as data
- * Invariant: pure. A subject that has ended has no waits; one that waits has the outcome `waiting`, or `lost` when
- * nothing can answer any more until the run is resumed.
+ * Invariant: pure. There are no waits once the run has finished. The outcome is `lost` when the answer is missing and
+ * nothing can give it any more until the run is resumed.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import { replayError } from '../replayError'

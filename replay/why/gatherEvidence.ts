@@ -1,10 +1,10 @@
 /**
- * Gathers evidence: folds the entries of a log into what is known about open work.
+ * Gathers evidence: derives from the entries of a log what is known about open work.
  *
  * in   entries of any topics, in each partition's order        out  an `Evidence`
- * Invariant: pure. Facts of replaced owners and learners are left out, and each rollout is folded by the coordinator's
- * own `evolveRollout`, so "open" means here what it means to the run. Topics may be read in any order, and records that
- * no question needs may be left out.
+ * Invariant: pure. Facts of replaced owners and learners are left out, and the state of each rollout is computed by the
+ * coordinator's own `evolveRollout`, so "open" means here what it means to the run. Topics may be read in any order,
+ * and records that no question needs may be left out.
  */
 import { fence } from '../../actors/ownership/fencing'
 import { pausedAfter } from '../../actors/ownership/orders'

@@ -1,9 +1,9 @@
 /**
  * Outcomes of runs, rollouts, groups and turns. An outcome has one kind:
  *
- * waiting: no answer yet. scored: the subject has a reward, or a decision. answered: it ended without one (a chat, a
- * turn, a run). failed: the part `by` broke. timed-out: `by` gave no answer in time. refused: `by` did not accept it.
- * lost: the run or its process ended before the answer.
+ * waiting: no answer yet. scored: the rollout has a reward, or the group was selected or, in an evaluation, closed.
+ * answered: it ended without one (a chat, a turn, a run). failed: the part `by` broke. timed-out: `by` gave no answer
+ * in time. refused: `by` did not accept it. lost: the run or its process ended before the answer.
  * Invariant: only `scored` has a reward. Nothing that broke ever counts as a reward of 0.
  */
 import type { Evidence, GroupEvidence, RolloutEvidence } from './evidence'

@@ -1,6 +1,6 @@
 /**
  * Lists what a whole run waits for: its process, a resume, room on a disk, the trainer, open rollouts, undecided
- * groups, the next draw of groups.
+ * groups; if none of these, the result of an evaluation, the next step or the next draw of groups.
  *
  * in   evidence        out  waits, those that hold up everything first, then the longest first
  * Invariant: waits of rollouts and groups come from chains.ts, so a run's answer and a trajectory's agree.

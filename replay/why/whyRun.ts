@@ -3,9 +3,9 @@
  *
  * in   a recorded run, the id that a person typed (a trajectory, group or turn `group/member#turn`; none: the run)
  * out  an explanation
- * Invariant: the log is only read. For a run, only the trajectories that are open are read; for another subject, only
- * its own. Commands are read from 5 s before the oldest open fact on; engines' statuses from the last 4096 records of
- * `telemetry`.
+ * Invariant: the log is only read. For a run, only trajectories that are open or of an undecided group are read; for
+ * another subject, only its own. Commands are read from 5 s before the oldest open fact on; engines' statuses from the
+ * last 4096 records of `telemetry`.
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'
