@@ -1,7 +1,8 @@
 /**
  * Exports a trajectory as one JSON object from which another program can recompute the trajectory's part of the loss.
  *
- * in   a trajectory, the optimizer step that trained on it        out  messages, ids, masks, logprobs, versions, reward
+ * in   a trajectory, the run's configuration, the optimizer step that trained on the trajectory
+ * out  messages, ids, masks, logprobs, versions, reward, settings of the loss
  * Invariant: ids and logprobs are the recorded ones, to the bit (a JSON number holds a float32 exactly). All per-token
  * arrays are as long as `tokens`; the loss covers the first `trainedTokens` of them, where the mask is 1.
  */

@@ -4,9 +4,9 @@
  *
  * in   a recorded run and which groups
  * out  a header line, then a line for each record; unpacking gives the records back
- * Invariant: appended in order to empty partitions, the records are the same history. In a partial export the offsets
- * change. A fact's `epoch` is the offset of the `partition.claimed` that was in force, so it is rewritten to that
- * fact's new offset.
+ * Invariant: appended in order to empty partitions, the records are the same history. The offsets change where records
+ * are left out or cannot be read. A fact's `epoch` in `trajectories` is the offset of the `partition.claimed` that was
+ * in force, so it is rewritten to that fact's new offset.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'

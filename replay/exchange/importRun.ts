@@ -42,8 +42,8 @@ const appendedAtOnce = 512
 const mib = 1024 * 1024
 
 /**
- * Imports the file or directory as a new run. @throws TroupeError replay.bad_import, which names the line; run.exists;
- * run.bad_name
+ * Imports the file or directory as a new run. @throws TroupeError replay.bad_import, which names the file, line or
+ * trajectory; run.exists; run.bad_name
  */
 export async function importRun(path: string, options: ImportOptions): Promise<Imported> {
   const { maxBytes = maxImportBytes } = options
@@ -136,7 +136,7 @@ function objectIn(text: string, where: string): object {
   throw badImport(`${where} is not a JSON object`)
 }
 
-/** Adds `run.started` and `run.finished` to the imported facts; both say that the run was imported. */
+/** Adds `run.started`, with a recipe named `imported`, and `run.finished`, with the reason `imported`. */
 function wholeRun(facts: readonly Fact[], name: string): readonly Fact[] {
   const at = systemEffects.now()
   const run = runNamed(name)

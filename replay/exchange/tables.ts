@@ -1,7 +1,7 @@
 /**
  * Tables of a run for data frames: `trajectories` has one row for each trajectory, `turns` one for each turn.
  *
- * in   exported trajectories        out  rows by the columns below, which keep their names, types and order
+ * in   trajectories, and their exported form        out  rows by the columns below, which keep names, types and order
  * Invariant: columns are only ever added. Times are milliseconds since 1970; a value that the log lacks is null.
  */
 import type { TurnCompleted } from '../../messages/facts'

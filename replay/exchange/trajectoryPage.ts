@@ -1,7 +1,7 @@
 /**
  * Renders a trajectory as one self-contained HTML page: no script, no network, no font.
  *
- * in   a trajectory's accepted facts, the text of its tokens        out  the page's HTML
+ * in   a trajectory's accepted facts, the text of its tokens, perhaps tokens to highlight        out  the page's HTML
  * Invariant: everything that a model, a tool or a task wrote is escaped, and the page's content security policy forbids
  * scripts and loads, so the browser shows that text and executes none of it.
  */

@@ -3,7 +3,7 @@
  *
  * in   failures after which the same work may succeed later; successes
  * out  pauses that double from `everyMs` to 30 s; the error, thrown once patience is over
- * Invariant: while the run is not over (`isOver`), patience never ends.
+ * Invariant: while the run is not over (`isOver`) and the try is not the last (`isLast`), patience never ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { TroupeError } from '../../runtime/errors'

@@ -3,8 +3,7 @@
  *
  * in   a recorded run, a trajectory
  * out  entries with their positions; for each, whether the coordinator's fold (the code that applies facts to its
- * state)
- *      accepts it
+ *      state) accepts it
  * Invariant: records of former owners are listed too, with `counts: false`; so are superseded records of the types that
  * the fold keeps one by one (`kept`).
  */

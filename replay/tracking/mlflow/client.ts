@@ -26,7 +26,7 @@ export function mlflowClient(url: string, deadlineMs?: number, env = process.env
       const hint =
         status === 401 || status === 403
           ? 'set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD'
-          : "look at the server's log; the points that it has kept are not sent again"
+          : "check the tracker's address and the server's log; the points that it has kept are not sent again"
       const said = { status, text: String(answer?.message ?? text) }
       throw new TrackerRefusal(base, said, hint, answer?.error_code as string | undefined)
     },

@@ -1,7 +1,8 @@
 /**
  * MLflow as a tracker, over its REST API: one MLflow run for each run, found by its tag `troupe.run`.
  *
- * in   points of a run        out  parameters, metrics by step, tags; the run's status at its end
+ * in   `run.started`, points of a run, `run.finished`
+ * out  parameters, metrics by step, tags (alarms too); the MLflow run's status, set when tracking begins and at the end
  * Invariant: the MLflow run's tag `troupe.kept` has the latest step that the server accepted of each series (the steps,
  * every evaluation). The tag is sent in the same call as that step's values, so a restart continues after that step.
  */

@@ -2,8 +2,8 @@
  * Sends a run's traces to a receiver of OTLP over HTTP: a collector, Jaeger, Phoenix, Langfuse, MLflow.
  *
  * in   a recorded run, live or over; headers from OTEL_EXPORTER_OTLP_HEADERS
- * out  requests of at most `spansPerRequest` spans
- * Invariants: the log is read on only after the receiver has accepted the waiting spans, so memory is bounded while a
+ * out  requests, each sent once at least 256 spans or 2^20 characters of attributes wait, or the log is read to its end
+ * Invariants: the log is read on only after the receiver has accepted a full request, so memory is bounded while a
  * receiver is down. Ids are the same at each export, so a repeated call sends the same spans again.
  */
 import { fence } from '../../../actors/ownership/fencing'
@@ -16,7 +16,7 @@ import { traceRequest } from './request'
 import { type Span, spansOf } from './spans'
 
 const spansPerRequest = 256
-/** Bytes of attributes after which a request is sent, since receivers bound a request (often at 4 MiB). */
+/** Characters of attributes after which a request is sent, since receivers bound a request (often at 4 MiB). */
 const charactersPerRequest = 1 << 20
 
 export interface ExportOptions extends TrackOptions {

@@ -6,7 +6,7 @@
  * for the judge's work. Attributes have the names of the GenAI conventions in version 1.38.0 (`schemaUrl`), or names in
  * `troupe.*`.
  * Invariant: ids are digests of the run and of the fact's id, so a second export has the same ids. The state of a
- * rollout is bounded, and is dropped once the rollout is judged or its group is closed.
+ * rollout is dropped once the rollout is judged or its group is closed; later facts of it give no spans.
  */
 import { createHash } from 'node:crypto'
 import type { Fact, RunStarted } from '../../../messages/facts'
