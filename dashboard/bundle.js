@@ -2,7 +2,7 @@
 /**
  * Bundles the dashboard's page with esbuild: page.js, page.css and index.html, without any reference to the network.
  *
- * in   dashboard/page/*.ts, page.css, index.html        out  the three files in the given folder
+ * in   the sources below dashboard/page, page.css, index.html        out  the three files in the given folder
  * Invariant: a bundle that is newer than every source is left as it is, so calling this often costs nothing.
  */
 const fs = require('node:fs')

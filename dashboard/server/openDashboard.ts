@@ -204,7 +204,7 @@ function listening(server: Server, host: string, port: number): Promise<void> {
       const message = isTaken
         ? `port ${port} of ${host} is taken`
         : `cannot listen on ${host}, port ${port}: ${cause.message}`
-      reject(failed('cannot_listen', message, 'give another --port, or 0 for a free one', isTaken))
+      reject(failed('cannot_listen', message, 'give another --port (0 takes a free one) or --host', isTaken))
     })
     server.listen({ host, port }, resolve)
   })

@@ -19,7 +19,8 @@ import { shownLine } from './shownText'
 
 const mostOpen = 8
 /**
- * Upper bound on the runs that are listed: those whose names sort last. Default names of one recipe end in their time.
+ * Upper bound on the runs that are listed: those that were written last; on Kafka, those whose names sort last. Default
+ * names of one recipe end in their time.
  */
 const mostListed = 200
 

@@ -1,8 +1,8 @@
 /**
- * One run that the dashboard has open: its log, its index, and the fold of its small topics.
+ * One run that the dashboard has open: its log, its index, and what its small topics say.
  *
  * in   a bus address, a run's name        out  the state as of the latest refresh
- * Invariant: the log is only read, and every refresh reads only what is new since the one before.
+ * Invariant: the log is only read. A refresh reads what is new since the one before, and each partition's last record.
  */
 import { topicOnBus } from '../../messages/topics'
 import { placeText } from '../../replay/log/place'

@@ -42,4 +42,7 @@ async function bundleInCheckout(): Promise<void> {
 }
 
 const noPage = (message: string): TroupeError =>
-  new TroupeError('dashboard.no_page', { boundary: 'cli', retriable: false, message, hint: 'npm run setup' })
+  new TroupeError('dashboard.no_page', {
+    ...{ boundary: 'cli', retriable: false, message },
+    hint: 'in a checkout: npm run setup; else install troupe again',
+  })

@@ -53,9 +53,9 @@ export function requestGuard({
       return refusal(403, 'bad_origin', 'pages of another site get no answer')
     if (method === 'POST' && isAction && actionToken !== undefined) return actionRefusal(headers, actionToken)
     if (method !== 'GET' && method !== 'HEAD')
-      return refusal(405, 'bad_method', `${method} is not served: the dashboard only reads`)
+      return refusal(405, 'bad_method', `${method} is not served here: only actions take a POST, with --allow-actions`)
     if (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0)
-      return refusal(413, 'body', 'a request may have no body')
+      return refusal(413, 'body', 'a request that is no action must have no body')
     if (isData && token !== undefined && !token(headers.authorization))
       return refusal(
         401,

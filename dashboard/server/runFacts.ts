@@ -1,8 +1,8 @@
 /**
- * Folds the small topics of a run, `runs` and `learner`, into what the header, the curves and the alarms show.
+ * Derives from the small topics of a run, `runs` and `learner`, what the page's header, curves and alarms show.
  *
  * in   entries of both topics, in each topic's order
- * out  start, ends, engines, steps, evaluations, alarms, marks
+ * out  start, end, latest weights, engines, steps, evaluations, alarms, marks (what happened, for the curves)
  * Invariant: facts of replaced (fenced) writers are left out. A step's batch is not kept, since a run of months has
  * many.
  */

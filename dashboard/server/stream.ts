@@ -2,9 +2,9 @@
  * Streams a run's new facts as server-sent events.
  *
  * in   an opened run, the cursor to continue from        out  events; each one's id is the cursor after it
- * Invariant: facts between two ids are exactly those of the event in between, so a reader that reconnects with the last
- * id it saw misses none and gets none twice. An answer to a question that is asked after a fact came includes that
- * fact. A reader that does not read stops the polling (backpressure), not the server.
+ * Invariant: the readable facts between two ids are exactly those of the event in between, so a reader that reconnects
+ * with the last id it saw misses none and gets none twice. An answer to a question that is asked after a fact came
+ * includes that fact. A reader that does not read stops the polling (backpressure), not the server.
  */
 import type { ServerResponse } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,9 +1,11 @@
 /**
- * Folds a run's telemetry: the latest status of each engine, ledger and actor, and how fast each engine generates.
+ * Keeps the newest of a run's telemetry: the latest status of each engine, ledger and actor, and how fast each engine
+ * generates.
  *
  * in   the topic `telemetry`        out  latest statuses; tokens a second over the last statuses of each engine
- * Invariant: statuses of engines and ledgers before the newest `window` records of a partition are skipped unread, so a
- * run of weeks opens at once. Statuses of actors are all read, since an actor writes only when its state changes.
+ * Invariant: statuses of engines and ledgers before the newest `window` records of a partition are not decoded, which
+ * makes the telemetry of a run of weeks quicker to read. Statuses of actors are all read, since an actor writes only
+ * when its state changes.
  */
 import type { ActorStatus, EngineStatus, LedgerStatus } from '../../messages/commands'
 import type { RecordedRun } from '../../replay/log/recordedRun'

@@ -3,9 +3,10 @@
  *
  * in   a recorded run, live or over
  * out  its `run.started`, then a point for each step and evaluation, and texts for alarms
- * Invariant: a point has the same values whether the run is followed live or read from its log afterwards. `runs` and
- * `learner` are read only as far as they reached before `trajectories` was read, so every rollout of a step is read
- * before the step's end.
+ * Invariant: a point has the same values whether the run is followed live or read from its log afterwards, except that
+ * a rollout which ends after its step counts only if the log has it when the step's end is read. `runs` and `learner`
+ * are read only as far as they reached before `trajectories` was read, so a rollout that ends before its step always
+ * counts.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, Fact, RunFinished, RunStarted } from '../../messages/facts'

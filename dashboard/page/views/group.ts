@@ -1,5 +1,5 @@
 /**
- * A group side by side: each rollout with its reward, penalty and advantage, whether RoC kept it, and why.
+ * A group side by side: each rollout with its reward, penalties and advantage, whether the selection kept it, and why.
  *
  * in   a group's report        out  a row for each member, what other selections would keep, the task
  */

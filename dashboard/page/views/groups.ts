@@ -1,4 +1,4 @@
-/** The groups of a run: how many of each were right, what RoC kept, which were rejected. */
+/** The groups of a run: how many of each were right, what the selection kept, which were rejected. */
 import { useState } from 'preact/hooks'
 import type { GroupLine, Paged } from '../../api'
 import { number } from '../format'

@@ -2,9 +2,9 @@
  * Builds the command line of an action.
  *
  * in   a request's body (untrusted), the run that it is about        out  words of a `troupe` command
- * Invariant: every word is a constant, a checked number, or an id that the run's index has, so that no request can add
- * an option. No action edits the recorded facts of a run: it sends an order to the run's process, starts that process
- * again (resume), reads the log, or makes a new run (fork).
+ * Invariant: every word is a constant, a checked number, an id that the run's index has, the opened run's name, or one
+ * of the server's own options, so that no request can add an option. No action edits the recorded facts of a run: it
+ * sends an order to the run's process, starts that process again (resume), reads the log, or makes a new run (fork).
  */
 import { groupOf } from '../../../messages/ids'
 import { replayError } from '../../../replay/replayError'
@@ -102,13 +102,16 @@ function requestOf(body: unknown): ActionRequest {
 
 function trajectoryIn({ view }: Ids, asked: string): string {
   if (view.find(asked) !== undefined) return asked
-  throw replayError('no_match', `the run has no trajectory ${JSON.stringify(asked.slice(0, 80))}`, 'see replay ls')
+  throw noMatch('trajectory', asked)
 }
 
 function groupIn({ view }: Ids, asked: string): string {
   for (let i = 0; i < view.size; i++) if (groupOf(view.id(i)) === asked) return asked
-  throw replayError('no_match', `the run has no group ${JSON.stringify(asked.slice(0, 80))}`, 'see replay ls')
+  throw noMatch('group', asked)
 }
+
+const noMatch = (kind: string, asked: string) =>
+  replayError('no_match', `the run has no ${kind} ${JSON.stringify(asked.slice(0, 80))}`, 'npx troupe replay ls')
 
 const targetIn = (ids: Ids, asked: string): string =>
   asked.includes('/') ? trajectoryIn(ids, asked) : groupIn(ids, asked)

@@ -2,7 +2,8 @@
  * Participants of a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree.
  *
  * in   an opened run        out  JSON of api.ts
- * Invariant: everything is read from the log, so a run of another host, or one that has crashed, shows its last states.
+ * Invariant: everything is read from the log and, for the lag, from the bus's committed offsets, so a run of another
+ * host, or one that has crashed, shows its last states.
  */
 
 import type { TopicName } from '../../../messages/topics'

@@ -2,8 +2,8 @@
  * Raw records with their positions: those of one trajectory, and those of one partition of a topic.
  *
  * in   an opened run; a trajectory, or a topic and a partition        out  one page of records
- * Invariant: records that the fold did not accept are listed too. In the list of a trajectory `counts` is false for
- * these; in the list of a partition it is always true.
+ * Invariant: records that did not count (stale, repeated, of a former owner) are listed too. In the list of a
+ * trajectory `counts` is false for these; in the list of a partition it is always true.
  */
 import { type TopicName, topicOnBus, topics } from '../../../messages/topics'
 import { factLine } from '../../../replay/factLine'

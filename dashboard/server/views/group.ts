@@ -1,5 +1,5 @@
 /**
- * A group side by side: each rollout, whether RoC kept it, and why.
+ * A group side by side: each rollout, whether the selection (such as RoC, Resample on Correct) kept it, and why.
  *
  * in   an opened run, a group        out  JSON of api.ts
  * Invariant: `penalty` is as recorded. `errorPenalty`, `formatPenalty` and `weight` come from `explainSelection`, which

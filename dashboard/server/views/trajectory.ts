@@ -2,7 +2,7 @@
  * One trajectory for reading: its turns and tool calls with their times, its end, its siblings.
  *
  * in   an opened run, a trajectory        out  JSON of api.ts
- * Invariant: the parts are those that the coordinator's fold accepted; the raw events also list what it did not.
+ * Invariant: the parts are facts that counted for the coordinator; the raw events also list those that did not.
  */
 
 import { bashTool, snapshotsRoot } from '../../../environments'

@@ -2,9 +2,10 @@
  * Weights & Biases as a tracker: a Python process that writes through the package `wandb`, online or offline as
  * WANDB_MODE says.
  *
- * in   points of a run        out  requests to the process (python/wandb_run.py), one line each
+ * in   `run.started`, points of a run, `run.finished`        out  requests to the process (python/wandb_run.py), one
+ * line each
  * Invariant: a request ends within `deadlineMs`. A process that failed is ended, and the next request starts another,
- * which logs only the points that wandb's own files or the server lack.
+ * which logs the points that wandb's own files or the server lack, and online the alarms again.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { once } from 'node:events'

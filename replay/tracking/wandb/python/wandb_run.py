@@ -1,8 +1,9 @@
 """Writes the points of one Troupe run to Weights & Biases through the package `wandb`.
 
 in   stdin: JSON lines {"op": "begin" | "keep" | "end", …}        out  stdout: a JSON line in answer to each
-Invariant: a point is logged once. Its key is logged beside its values (`troupe/point`). Offline, the keys are read back
-from the run's own .wandb files; online, the latest step of each series is in the run's summary (`troupe/kept`).
+Invariant: a point of a step or evaluation is logged once; online, an alarm is logged again after a restart. A point's
+key is logged beside its values (`troupe/point`). Offline, the keys are read back from the run's own .wandb files;
+online, the latest step of each series is in the run's summary (`troupe/kept`).
 The process ends when stdin ends, and gives wandb `LAST_SECONDS` to upload then.
 """
 
