@@ -1,5 +1,5 @@
 /**
- * Holds 200 environments of the driver `oci` alive at once, then starts and stops 2,000 in a row (8 in flight), and
+ * Holds 200 environments of the driver `oci` alive at once, then starts and stops 2,000, 8 of them at a time, and
  * counts what is left behind.
  *
  * in   an image of a few megabytes        out  times, memory, and counts before and after

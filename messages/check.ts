@@ -144,7 +144,9 @@ function checkScalar(code: Code, kind: string, value: string, at: Path, way: Way
     case 'f32': {
       const array = kind === 'i32' ? 'Int32Array' : 'Float32Array'
       const is = way === 'write' ? array : 'Uint8Array'
-      code.require(`${value} instanceof ${is} && ${value}.byteLength % 4 === 0`, at, `the bytes of an ${array}`, value)
+      const named = kind === 'i32' ? 'an Int32Array' : 'a Float32Array'
+      const expected = way === 'write' ? named : `the bytes of ${named}`
+      code.require(`${value} instanceof ${is} && ${value}.byteLength % 4 === 0`, at, expected, value)
       return way === 'write' ? `lower(${value})` : `lift(${array}, ${value})`
     }
     default:
@@ -191,7 +193,7 @@ const isObject = (value: string): string =>
  */
 function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
-  if (ArrayBuffer.isView(value)) return `${value.byteLength} bytes`
+  if (ArrayBuffer.isView(value)) return `${value.byteLength} bytes (${value.constructor.name})`
   if (Array.isArray(value)) return `an array of ${value.length}`
   if (typeof value === 'object') return 'an object'
   return `${typeof value} ${String(value).slice(0, 40)}`

@@ -1,5 +1,5 @@
 /**
- * Appends facts to a journal in batches of 256 or more.
+ * Appends facts to a journal in batches of 256 or more; the last batch may be smaller.
  *
  * in   facts        out  how many were written
  */

@@ -1,7 +1,8 @@
 """One arm of the learner benchmark: optimizer steps of one batch by one trainer, in its own process.
 
-in   --arm ours|trl|make, a model directory     out  one JSON line: seconds, gradient norm and peak memory after each
-step
+in   --arm ours|trl|make, a model directory; a line `step` on stdin for each step
+out  a JSON line when the arm is ready; then one for each step: seconds, gradient norm, tokens, peak memory. The arm
+     `make` only writes the model
 The batch is made from a seed, the same in every arm: sequences of a prompt and a response of different lengths, as
 GRPO has them, with advantages of both signs. π_old is the policy itself (one inner step). Prompt tokens are not
 trained on.

@@ -52,7 +52,12 @@ test.each([
     ['engine.count=2', 'train.ranks=4', 'hardware.plan.kind=split'],
     '2 engines × 1 GPUs + 4 ranks = 6 GPUs, but this host has 4',
   ],
-  [4, ['train.ranks=8'], 'train.ranks is 8, but this host has 4 GPUs'],
+  [4, ['train.ranks=8'], 'the trainer has 8 ranks on this host (train.ranks / train.nodes), but the host has 4 GPUs'],
+  [
+    4,
+    ['train.ranks=2', 'hardware.plan={kind: split, engines: [0, 1, 2]}'],
+    "hardware.plan.engines leaves 1 of this host's 4 GPUs to the trainer, which has 2 ranks here",
+  ],
   [
     4,
     ['engine.kind=vllm', 'engine.launch={}', 'engine.count=8', 'hardware.plan.kind=colocated'],
@@ -73,7 +78,7 @@ test.each([
   [
     4,
     ['train.ranks=2', 'hardware.plan={kind: split, trainer: [1]}'],
-    'hardware.plan.trainer names 1 GPUs, but train.ranks is 2',
+    'hardware.plan.trainer names 1 GPUs, but the trainer has 2 ranks on this host',
   ],
   [
     4,

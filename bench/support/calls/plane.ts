@@ -2,10 +2,10 @@
  * Runs coordinator and dispatcher of `bench calls` over a bus, with a load of calls that are all requested at once.
  *
  * in   a bus, the number of calls, the number of executors to wait for
- * out  seconds from the first turn to the
- * last answer No engine runs: finished turns are appended as fast as the bus takes them. Nothing renders, so a rollout
- * ends with its calls. As a process of its own, this program prints `executors` when it begins to wait for them,
- * `began` at the first turn, `half` when half of the calls are answered, and last its figures.
+ * out  seconds from the first turn to the last answer, CPU seconds, a tally of the answers
+ * No engine runs: finished turns are appended as fast as the bus takes them. Nothing renders, so a rollout ends with
+ * its calls. As a process of its own, this program prints `executors` when it begins to wait for them, `began` at the
+ * first turn, `half` when half of the calls are answered, `ended` when all are, and last its figures.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { coordinator } from '../../../actors/rollouts/coordinator'
