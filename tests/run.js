@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * `npm test`: every suite but those on request (sglang, trackers, compose). lint and unit keep both cores busy and run
- * alone; the others wait half of their time for brokers, servers and deadlines, so they run in two lanes at once. What suites
+ * alone; the others wait half of their time for brokers, servers and deadlines, so two of them run at once. What suites
  * install is fetched meanwhile.
  * Usage: node tests/run.js [SUITE …]
  *
@@ -91,17 +91,11 @@ const suites = {
 }
 
 /**
- * Stages run one after the other, the lanes of a stage at once, the suites of a lane one after the other. A suite that no
- * stage names runs alone at the end.
+ * Stages run one after the other. Of a stage two suites run at once, begun in the order of the list: the longest first, so
+ * that both end at about the same time. A suite that no stage names runs alone at the end.
  */
-const stages = [
-  [['lint']],
-  [['unit']],
-  [
-    ['containers', 'kafka', 'vllm'],
-    ['sandbox', 'pytest', 'environments', 'slice'],
-  ],
-]
+const stages = [['lint'], ['unit'], ['slice', 'vllm', 'kafka', 'environments', 'sandbox', 'pytest', 'containers']]
+const atOnce = 2
 
 /** Begins the set-ups of the suites, one after the other, since each takes the lock of the set-up. */
 function beginSetUps(names) {
@@ -138,14 +132,14 @@ async function runSuite(name, setUps) {
 async function runInStages(names) {
   const setUps = beginSetUps(names)
   const results = []
-  const others = names.filter(name => !stages.flat(2).includes(name)).map(name => [[name]])
-  for (const lanes of [...stages, ...others]) {
-    const inLanes = lanes.map(async lane => {
-      const own = []
-      for (const name of lane.filter(each => names.includes(each))) own.push(await runSuite(name, setUps))
-      return own
-    })
-    results.push(...(await Promise.all(inLanes)).flat())
+  const others = names.filter(name => !stages.flat().includes(name)).map(name => [name])
+  for (const stage of [...stages, ...others]) {
+    const waiting = stage.filter(name => names.includes(name))
+    const lane = async () => {
+      for (let name = waiting.shift(); name !== undefined; name = waiting.shift())
+        results.push(await runSuite(name, setUps))
+    }
+    await Promise.all(Array.from({ length: atOnce }, lane))
   }
   return results
 }
