@@ -4,7 +4,7 @@
  * in   the plan of the run; a curriculum state        out  answers about that state
  * Invariant: pure; it only reads the state.
  */
-import type { RunFinished } from '../../messages/facts'
+import type { GroupRejected, RunFinished } from '../../messages/facts'
 import { isMeasured, problemsOf, type StagePlan, stageOver } from './stages'
 import type { CurriculumState } from './state'
 
@@ -19,6 +19,13 @@ export interface OutlookPlan {
    */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
+}
+
+type Reason = GroupRejected['reason']
+
+const meanings: Readonly<Record<Reason, string>> = {
+  'equal-rewards': 'have the same reward in every rollout',
+  'too-few-rewarded': 'have too few rollouts with a reward',
 }
 
 export function curriculumOutlook(plan: OutlookPlan) {
@@ -45,10 +52,10 @@ export function curriculumOutlook(plan: OutlookPlan) {
     const drawn = state.drawn.get(state.done + 1)
     if (!plan.learns || drawn === undefined) return undefined
     if (drawn.groups.length < largest || drawn.rejected.size < drawn.groups.length) return undefined
-    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
+    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${meanings[reason as Reason]} (${reason})`)
     return {
       outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
-      reason: `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
+      reason: `step ${state.done + 1} has no group to train on: of ${drawn.groups.length} groups, ${why.join(', ')}`,
     }
   }
 

@@ -14,7 +14,7 @@ import {
   type TokenSide,
   windowTokens,
 } from '../../replay/trajectories/diffTrajectories'
-import { factsIn, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
+import { callFactsIn, factsIn, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
 import { roomOf } from '../io/fitColumns'
 import { wrapped } from '../io/table'
 import { escapeForTerminal, painter } from '../io/terminal'
@@ -102,7 +102,14 @@ function filesLines({ same, a, b, differences }: NonNullable<ReturnType<typeof f
 function lines(a: Trajectory, b: Trajectory, difference: TokenDifference | null, texts: TokenTexts): string[] {
   const row = (name: string, trajectory: Trajectory) => {
     const s = endingOf(trajectory)
-    return `${name}  ${escapeForTerminal(s.trajectory).padEnd(16)} ${s.outcome}, ${s.turns} turns, ${s.toolErrors ?? 0} of ${s.toolCalls ?? 0} calls failed, reward ${s.reward ?? '–'}${s.selection === null ? '' : `, ${s.selection}`}`
+    const told = [
+      s.outcome,
+      `${s.turns} ${callFactsIn(trajectory).length > 0 ? 'calls' : 'turns'}`,
+      ...(s.toolCalls === null ? [] : [`${s.toolErrors ?? 'unknown'} of ${s.toolCalls} tool calls failed`]),
+      ...(s.reward === null ? [] : [`reward ${s.reward}`]),
+      ...(s.selection === null ? [] : [s.selection]),
+    ]
+    return `${name}  ${escapeForTerminal(s.trajectory).padEnd(16)} ${told.join(', ')}`
   }
   const head = [row('A', a), row('B', b)]
   if (difference === null) return [...head, 'every token is the same']

@@ -48,8 +48,9 @@ test('calls stand below the call that they continue, a branch one deeper, with i
       ['<script>other</script>', expect.stringContaining('answer 2')],
       ['two', expect.stringContaining('answer 1')],
     ])
-    // Such a session goes on with its agent, so the page does not offer to fork it.
-    expect(commands.some(({ command }) => command.includes('replay fork'))).toBe(false)
+    // Its agent alone decides how such a session goes on, so the page does not offer to fork it or to decide again.
+    const offered = commands.map(({ command }) => /(?:replay )?(\w+)/.exec(command.replace('npx troupe ', ''))![1])
+    expect(offered).toEqual(['rescore', 'why', 'lineage'])
   } finally {
     rmSync(directory, { recursive: true, force: true })
   }

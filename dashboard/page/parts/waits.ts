@@ -5,7 +5,7 @@
  */
 import type { WaitLine, WhyReport } from '../../api'
 import { useData } from '../data/useData'
-import { ago } from '../format'
+import { milliseconds } from '../format'
 import { html } from '../html'
 import { runLink } from '../route'
 import { CopyCommand, Tag } from './small'
@@ -24,7 +24,7 @@ export function Waits({ run, id }: { readonly run: string; readonly id?: string 
 
 const Wait = ({ run, wait }: { readonly run: string; readonly wait: WaitLine }) =>
   html`<details class="wait">
-    <summary><b>${wait.id}</b> waits since ${ago(wait.since)} for ${wait.for}${wait.count === 1 ? '' : ` (the oldest of ${wait.count})`}: ${wait.owes} <${Tag} kind=${stuck.has(wait.state) ? 'bad' : 'good'}>${wait.state}<//></summary>
+    <summary><b>${wait.id}</b> has waited ${milliseconds(Date.now() - wait.since)} for ${wait.for}${wait.count === 1 ? '' : ` (the oldest of ${wait.count})`}: ${wait.owes} <${Tag} kind=${stuck.has(wait.state) ? 'bad' : 'good'}>${wait.state}<//></summary>
     <ol class="chain">${wait.chain.map(link => html`<li><b>${link.name}</b> ${link.says} <span class="dim">${link.last}</span> ${link.place === '' ? null : html`<a href=${placeLink(run, link.place)}>${link.place}</a>`}</li>`)}</ol>
   </details>`
 

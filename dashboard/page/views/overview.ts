@@ -73,7 +73,7 @@ export function OverviewView({ run, overview }: { readonly run: string; readonly
     <div class="charts">
       ${shown.map(({ panel, curves }) => html`<${Chart} key=${panel.name} title=${panel.title} hint=${panel.hint} curves=${curves} smoothing=${smoothing} format=${panel.format} onStep=${(step: number) => go(link(['r', run, 'groups'], { step }))} />`)}
     </div>
-    ${shown.length === 0 && overview.startedAt > 0 ? html`<p class="empty">No step is over yet. The swimlanes show what runs.</p>` : null}
+    ${shown.length === 0 && overview.startedAt > 0 ? html`<p class="empty">No step is over yet. The <a href=${link(['r', run, 'lanes'])}>timeline</a> shows the rollouts that run now.</p>` : null}
     <div class="columns">
       <${Marks} marks=${overview.marks} />
       <${Facts} run=${run} />

@@ -63,15 +63,17 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     siblings: siblings.map(s => ({ trajectory: s.trajectory, reward: s.reward, selection: s.selection })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
-      // Only its agent can continue a captured session; forks of it are made through the gateway (docs/gateway.md).
+      // Only its agent decides about a captured session; forks of it are made through the gateway (docs/gateway.md).
       ...(captured.length > 0
         ? []
-        : [offered(run, place, 'fork at a turn and go on live', { action: 'fork', trajectory: id, turn: 1 })]),
-      { what: "run this trajectory's decisions again", command: commandOf(place, 'replay', 'run', id) },
+        : [
+            offered(run, place, 'fork at a turn and go on live', { action: 'fork', trajectory: id, turn: 1 }),
+            { what: "run this trajectory's decisions again", command: commandOf(place, 'replay', 'run', id) },
+            offered(run, place, 'how it would end under other limits', {
+              ...{ action: 'limits', target: id, limit: 'turns', most: Math.max(1, (summary?.turns ?? 1) - 1) },
+            }),
+          ]),
       offered(run, place, 'score again with a changed reward', { action: 'rescore', target: id }),
-      offered(run, place, 'how it would end under other limits', {
-        ...{ action: 'limits', target: id, limit: 'turns', most: Math.max(1, (summary?.turns ?? 1) - 1) },
-      }),
       ...(sibling === undefined
         ? []
         : [

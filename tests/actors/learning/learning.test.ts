@@ -98,7 +98,7 @@ describe('curriculum', () => {
     w.append(published(0))
     w.append(advanced(w.takeRequest(0)), rejected('s0001.0000', 1), rejected('s0001.0001', 1))
     expect(w.log.filter(f => f.type === 'run.finished')).toMatchObject([
-      { outcome: 'failed', reason: 'step 1 has no group to train on: 2 equal-rewards of 2' },
+      { outcome: 'failed', reason: 'step 1 has no group to train on: of 2 groups, 2 have the same reward in every rollout (equal-rewards)' },
     ])
     expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
   })
@@ -115,7 +115,7 @@ describe('curriculum', () => {
     w.append(advanced(w.takeRequest(0)), evaluated(1))
     expect(w.log.at(-1)).toMatchObject({
       ...{ type: 'run.finished', outcome: 'stopped' },
-      reason: 'step 2 has no group to train on: 2 equal-rewards of 2',
+      reason: 'step 2 has no group to train on: of 2 groups, 2 have the same reward in every rollout (equal-rewards)',
     })
     expect(w.requests).toEqual([])
   })
