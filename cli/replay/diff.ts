@@ -99,19 +99,21 @@ function filesLines({ same, a, b, differences }: NonNullable<ReturnType<typeof f
   ]
 }
 
+/** Says how a trajectory ended; a count that the log does not have, as of a session that runs, is left out. */
+export function endingLine(name: 'A' | 'B', trajectory: Trajectory): string {
+  const { outcome, turns, toolCalls, toolErrors, reward, selection, ...one } = endingOf(trajectory)
+  const told = [
+    outcome,
+    `${turns} ${callFactsIn(trajectory).length > 0 ? 'calls' : 'turns'}`,
+    ...(toolCalls === null ? [] : [`${toolErrors ?? 'unknown'} of ${toolCalls} tool calls failed`]),
+    ...(reward === null ? [] : [`reward ${reward}`]),
+    ...(selection === null ? [] : [selection]),
+  ]
+  return `${name}  ${escapeForTerminal(one.trajectory).padEnd(16)} ${told.join(', ')}`
+}
+
 function lines(a: Trajectory, b: Trajectory, difference: TokenDifference | null, texts: TokenTexts): string[] {
-  const row = (name: string, trajectory: Trajectory) => {
-    const s = endingOf(trajectory)
-    const told = [
-      s.outcome,
-      `${s.turns} ${callFactsIn(trajectory).length > 0 ? 'calls' : 'turns'}`,
-      ...(s.toolCalls === null ? [] : [`${s.toolErrors ?? 'unknown'} of ${s.toolCalls} tool calls failed`]),
-      ...(s.reward === null ? [] : [`reward ${s.reward}`]),
-      ...(s.selection === null ? [] : [s.selection]),
-    ]
-    return `${name}  ${escapeForTerminal(s.trajectory).padEnd(16)} ${told.join(', ')}`
-  }
-  const head = [row('A', a), row('B', b)]
+  const head = [endingLine('A', a), endingLine('B', b)]
   if (difference === null) return [...head, 'every token is the same']
   const text = (token: number) => texts(token) ?? `<${token}>`
   const side = (name: string, { where, token, logprob, policyVersion, window }: TokenSide) => {

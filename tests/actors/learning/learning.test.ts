@@ -98,7 +98,10 @@ describe('curriculum', () => {
     w.append(published(0))
     w.append(advanced(w.takeRequest(0)), rejected('s0001.0000', 1), rejected('s0001.0001', 1))
     expect(w.log.filter(f => f.type === 'run.finished')).toMatchObject([
-      { outcome: 'failed', reason: 'step 1 has no group to train on: of 2 groups, 2 have the same reward in every rollout (equal-rewards)' },
+      {
+        outcome: 'failed',
+        reason: 'step 1 has no group to train on: of 2 groups, 2 have the same reward in every rollout (equal-rewards)',
+      },
     ])
     expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
   })
