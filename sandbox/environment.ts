@@ -1,9 +1,9 @@
 /**
- * Describes what programs can import: the interpreter and its packages, with a digest by which two of them are
+ * Describes the environment of programs: the interpreter and its packages, with a digest by which two environments are
  * compared.
  *
  * in   an interpreter, the modules that programs were promised
- * out  versions, a digest, the modules that are missing
+ * out  versions, a digest, the modules that are missing; the changes between two environments, in words
  * Invariant: the digest covers the interpreter's version and every package named in the description: those of the
  * promised modules and what these require; with `everything`, all that are installed.
  */
@@ -66,7 +66,7 @@ export async function codeEnvironment(
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
       message: `${python} did not say which packages it has: ${(cause as Error).message}`,
-      hint: 'name a Python interpreter that exists: tools.python in a recipe, --python, or TROUPE_SANDBOX_PYTHON',
+      hint: 'name a Python interpreter that works: tools.python in a recipe, --python, or TROUPE_SANDBOX_PYTHON',
       cause,
     })
   })

@@ -1,7 +1,8 @@
 /**
- * SandboxError: thrown when the sandbox cannot be opened as asked, is broken, full or closed, when a call was aborted,
- * and when a session cannot be opened or forked, or a judge cannot be opened. How the code of a call ends, however badly, is a result and not an error. The
- * fields repeat those of TroupeError, which this layer may not import.
+ * SandboxError: thrown when a sandbox, session or judge cannot be opened as asked, when a session cannot be forked,
+ * when the sandbox is broken, full or closed, when a call was aborted, when an option is wrong, and when memory or disk
+ * space is used up. How the code of a call ends, however badly, is a result and not an error. The fields repeat those
+ * of TroupeError, which this folder may not import.
  */
 export type SandboxErrorCode =
   | 'sandbox.queue_full'

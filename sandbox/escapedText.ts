@@ -1,7 +1,7 @@
 /**
  * Decodes bytes that should be UTF-8. Each byte that is not UTF-8 becomes a lone surrogate (U+DC80 to U+DCFF, as in
- * Python's `surrogateescape`), so that JSON around it can still be parsed, and exactly the strings with such bytes can
- * be refused.
+ * Python's `surrogateescape`), so that JSON around it can still be parsed, and `notUnicode` finds the strings that hold
+ * such bytes.
  */
 import { isUtf8 } from 'node:buffer'
 

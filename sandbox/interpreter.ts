@@ -1,8 +1,9 @@
 /**
  * Finds the Python interpreter that runs the code, asks for its version and paths, and compiles the launcher for it.
  *
- * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`
- * out  the real executable, behind version managers' shims; its version and paths; the compiled launcher
+ * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`; names of modules
+ * out  the real executable, behind version managers' shims; its version and paths; the modules that it lacks; the
+ *      compiled launcher
  * Invariant: the base interpreter of `python3` is used unless the caller or TROUPE_SANDBOX_PYTHON names an interpreter.
  * Packages of a project's virtual environment are not for code that a model wrote.
  */
@@ -74,7 +75,7 @@ export async function findInterpreter(
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
       message: `${executable} is Python ${version}; the sandbox needs Python ${OLDEST.join('.')} or newer`,
-      hint: 'name another interpreter in TROUPE_SANDBOX_PYTHON',
+      hint: 'name another interpreter: --python, tools.python in a recipe, or TROUPE_SANDBOX_PYTHON',
     })
   }
   const roots = [...new Set(modules.map(name => name.split('.')[0]!))]
@@ -94,7 +95,7 @@ async function ask(python: string, [program = '', ...rest]: readonly string[]): 
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
       message: `${python} did not answer as a Python interpreter: ${(cause as Error).message}`,
-      hint: 'install Python 3.10 or newer, or name one in TROUPE_SANDBOX_PYTHON',
+      hint: 'install Python 3.10 or newer, or name one: --python, tools.python in a recipe, or TROUPE_SANDBOX_PYTHON',
       cause,
     })
   }

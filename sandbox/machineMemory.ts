@@ -3,8 +3,8 @@
  * many processes the kernel has killed for lack of memory.
  *
  * in   /proc and /sys/fs/cgroup, of cgroup v2, v1 or both      out  bytes, a count
- * Invariant: nothing is guessed: if no cgroup limit can be read, the machine's memory is the size; a counter that
- * cannot be read counts as 0.
+ * Invariant: without a readable cgroup limit, the size is the machine's memory; free memory that cannot be read counts
+ * as the machine's whole memory, a counter that cannot be read as 0.
  */
 import { readFileSync } from 'node:fs'
 import { totalmem } from 'node:os'

@@ -1,18 +1,19 @@
 /**
- * Admits calls by memory: a call begins only if the memory limits of all running calls together fit the machine or its
- * cgroup.
+ * Admits calls by memory: a call begins only if the memory reserved for all running calls together fits the machine or
+ * its cgroup. Reserved is the memory limit that the request names, or 128 MiB if it names none.
  *
- * in   the memory limit of a call that is about to begin, or that has ended
- * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended
- * Invariant: the limits of running calls add up to at most `mostBytes`, except that one call may always run alone. A
- * call begins beside others only if the machine has the call's limit free. The sandboxes of a process that were opened
- * without `machineMemoryMb` and `memory` share one budget.
+ * in   the reserved memory of a call that is about to begin, or that has ended
+ * out  true if the call may begin now; a notice to waiting sandboxes when a call has ended; true if the kernel killed a
+ *      process for lack of memory since a call began
+ * Invariant: the reserved memory of running calls is at most `mostBytes` in all, except that one call may always run
+ * alone. A call begins beside others only if the machine has the call's reserved memory free. The sandboxes of a
+ * process that were opened without `machineMemoryMb` and `memory` share one budget.
  */
 import { type MachineMemory, machineMemory } from './machineMemory'
 
 /**
- * Upper bound on the limits of all running calls, as a share of the memory; the rest is for this process, zygotes,
- * engines and page cache.
+ * Upper bound on the memory reserved for all running calls, as a share of the memory; the rest is for this process,
+ * zygotes, engines and page cache.
  */
 const SHARE = 0.8
 /** Age in ms up to which a reading of the machine's memory is used again: a reading takes 0.1 ms, a call about 1 ms. */
@@ -29,7 +30,7 @@ export class MemoryBudget {
     readonly mostBytes: number = SHARE * memory.totalBytes,
   ) {}
 
-  /** Takes a call's limit from the budget. Returns false, and takes nothing, if it does not fit now. */
+  /** Takes a call's reserved memory from the budget. Returns false, and takes nothing, if it does not fit now. */
   take(bytes: number): boolean {
     if (this.#taken > 0) {
       if (this.#taken + bytes > this.mostBytes || this.#free() < bytes) return false
@@ -38,13 +39,13 @@ export class MemoryBudget {
     return true
   }
 
-  /** Gives a call's limit back to the budget, and calls the functions that were passed to `onGiven`. */
+  /** Gives a call's reserved memory back to the budget, and calls the functions that were passed to `onGiven`. */
   give(bytes: number): void {
     this.#taken -= bytes
     for (const tell of [...this.#waiting]) tell()
   }
 
-  /** Adds a listener that is called whenever a limit returns to the budget. Returns the function that removes it. */
+  /** Adds a listener that is called whenever memory returns to the budget. Returns the function that removes it. */
   onGiven(tell: () => void): () => void {
     this.#waiting.add(tell)
     return () => void this.#waiting.delete(tell)

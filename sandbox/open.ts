@@ -3,7 +3,7 @@
  * `full` and `degraded` are tried: a zygote (a warm interpreter that forks a child for each call) runs a program that
  * tries to escape.
  *
- * in   options      out  a Sandbox; or SandboxError with the reason for each level not reached
+ * in   options      out  a Sandbox, or a SandboxError; from `probeLevels`, for each level whether it was reached
  * Invariant: the sandbox claims `full` or `degraded` only after it was tried in this process on this machine;
  * `requireLevel` fails closed.
  */
@@ -81,7 +81,7 @@ export interface LevelReport {
  * @throws SandboxError sandbox.level_unmet (no allowed level is reached), sandbox.no_python (no usable interpreter),
  * sandbox.start_failed (a preload cannot be imported, or zygotes are killed as they start),
  * sandbox.unsupported_platform (not Linux), sandbox.bad_option (a number out of its bounds, a preload that is no
- * module's name)
+ * module's name, too many groups of preloads), sandbox.disk_full (no space for the sandbox's temporary directory)
  */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
   checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
@@ -228,7 +228,7 @@ const whyEnded = ({ status, reason }: RunResult): string => reason ?? status
 function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {
   if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
   if (shim !== null) return undefined
-  return 'sessions need a C compiler: none could build sandbox/zygote/shim/shim.c; install cc, gcc or clang, or name one in CC, and open the sandbox again'
+  return 'sessions need the library built from sandbox/zygote/shim/shim.c: there is no C compiler, no folder for it can be written, or noShim is set; install cc, gcc or clang, or name one in CC, and open the sandbox again'
 }
 
 function zygoteSetup(

@@ -1,7 +1,7 @@
 /**
- * Errors of the operating system that say that a disk is full.
+ * Recognises errors of the operating system that say that a disk is full, or that a file has its largest size.
  *
- * in   whatever a write threw      out  true for a full disk or a full quota
+ * in   whatever a write threw      out  true for such an error
  * Invariant: a file at its size limit (EFBIG: `ulimit -f`, or the file system's largest file) is no full disk: waiting
  * for room would not help.
  */

@@ -1,6 +1,6 @@
 /**
- * Answers to a call that a pool does not run to its end, the same in ProcessPool and ZygotePool: a rejected result, or
- * a SandboxError.
+ * Answers to a call that is not run to its end: a rejected result, or a SandboxError. The pools, the sessions and the
+ * tools share them.
  */
 import { SandboxError } from './errors'
 import type { RunResult } from './sandbox'
@@ -22,7 +22,7 @@ export function aborted(signal: AbortSignal): SandboxError {
 export function queueFull(lanes: number, queueLimit: number): SandboxError {
   return new SandboxError('sandbox.queue_full', {
     retriable: true,
-    message: `the sandbox is full: ${lanes} calls run and ${queueLimit} wait`,
+    message: `the sandbox is full: it has ${lanes + queueLimit} calls, ${lanes} that may run at once and ${queueLimit} that wait`,
     hint: 'wait until some calls have ended, or open the sandbox with a larger queueLimit',
   })
 }

@@ -104,9 +104,10 @@ export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
   /**
-   * Reason for which the call was rejected, or killed though its code did nothing wrong (MACHINE_OUT_OF_MEMORY: the
-   * kernel killed it because the machine or its cgroup had no memory left). For a call of a session that
-   * first had to run earlier cells again: names those of them that left no state, whose effects the call does not see.
+   * Reason for which the call was rejected, or killed though its code may have done nothing wrong: its zygote (the warm
+   * interpreter that it was forked from) died, or the machine or its cgroup had no memory left
+   * (MACHINE_OUT_OF_MEMORY, which a call that waited too long for memory gets too). For a call of a session that first
+   * had to run earlier cells again: names those of them that left no state, whose effects the call does not see.
    */
   readonly reason?: string
   /** Milliseconds that the call waited in the sandbox before its code began. Level `none` does not measure it. */

@@ -5,7 +5,7 @@
  * in   a name      out  a private directory in the system's directory for temporary files
  * Invariant: a directory is removed only if its owner is dead: its name holds the owner's pid, start time, PID
  * namespace and boot, so a reused pid, a container that shares /tmp, or another host that shares TMPDIR causes no
- * mistake. Directories of other users and of other boots stay: their owner may live on another host.
+ * mistake. Directories of other users, other boots and other PID namespaces stay: their owner may still live.
  */
 import { createHash } from 'node:crypto'
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'

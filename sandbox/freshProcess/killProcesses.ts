@@ -31,7 +31,7 @@ export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
 
 /**
  * Returns the pids of processes with this mark in their environment. A process that was executed with a cleared
- * environment is not found; the call's launcher is.
+ * environment is not found.
  */
 function marked(mark: string): number[] {
   const needle = `${MARK}=${mark}\0`

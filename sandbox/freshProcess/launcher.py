@@ -1,9 +1,9 @@
 """Launcher: one interpreter for one call. It forks the code under limits, waits, cleans up, and reports.
 
-in   argv: directory and limits (see `Call`); descriptor 3: the code, `code_bytes` long
+in   argv: directories and limits (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or
      `failed WHY`
-Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. Before
+Invariant: the report comes from the kernel (wait4, getrusage) and this process's clock, never from the code. Before
 the launcher writes `done`, it kills and reaps every process that the code started, for at most REAP_SECONDS. SIGTERM
 (from the pool) and SIGHUP (from the kernel, when the thread that started the launcher has died) mean: end the call now.
 

@@ -186,7 +186,7 @@ class ProcessPool implements Sandbox {
         await this.#endLost(mark, cells)
         if (Atomics.load(cells, SLOT.stop)) return { kind: 'stopped' }
         if (attempt > 0) {
-          const message = 'the worker thread of the call died twice'
+          const message = `the worker thread of the call failed twice: ${(cause as Error).message}`
           throw new SandboxError('sandbox.worker_lost', { retriable: true, message, cause })
         }
         cells.fill(0)

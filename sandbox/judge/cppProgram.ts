@@ -4,7 +4,7 @@
  *
  * in   C++ source, limits      out  the launcher's Python; from a result, the outcome of the program
  * Invariant: the launcher writes its header (`compiled MS`) to stderr before the program starts, and the exit code is
- * the launcher's, so the program can forge neither. The program decides only how it ends itself.
+ * the launcher's, so a program cannot forge them by what it prints or how it exits.
  */
 import { CALL_BOUNDS } from '../limits'
 import type { RunRequest, RunResult } from '../sandbox'
@@ -21,7 +21,7 @@ export interface CppOutcome {
   /**
    * Outcome of the program. ok: exit code 0. error: any other end. timeout: its time ran out, or the whole call's did.
    * not-compiled: the compiler refused it or took too long. unavailable: compiler or program could not be started (no
-   * g++; the sandbox's level allows no processes), or the launcher was killed, not by its deadline, before it wrote its
+   * g++; the sandbox's level allows no processes), or the launcher ended, not by its deadline, before it wrote its
    * header.
    */
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
@@ -147,7 +147,7 @@ export function cppOutcome(result: RunResult): CppOutcome {
     /^compiled (\d+)\n/.exec(Buffer.from(result.stderr.subarray(0, end)).toString('latin1'))?.[1],
   )
   if (Number.isNaN(compileMs)) {
-    // The launcher was killed before it wrote its header.
+    // The launcher ended before it wrote its header.
     const kind = result.status === 'timeout' ? 'timeout' : 'unavailable'
     return { kind, stderr: result.stderr, stderrBytes: result.stderrBytes, runMs: 0 }
   }

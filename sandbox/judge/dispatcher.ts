@@ -1,5 +1,5 @@
 /**
- * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox accepts.
+ * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and at most 16 more than it runs at once.
  *
  * in   requests with one or many submissions; each request with its client and the longest time that it may wait
  * out  the verdicts on the submissions

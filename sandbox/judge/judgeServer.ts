@@ -2,9 +2,9 @@
  * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
- * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first; a
- * client that does not read its answer delays the close by at most 60 s, a connection without a complete request by one
- * second.
+ * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered first. A
+ * request whose body still arrives delays the close until the body is complete or refused (see BodyLimits), a client
+ * that does not read its answer by at most 60 s, a connection without the headers of a request by one second.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'

@@ -1,7 +1,7 @@
 /**
  * Shortens captured output for an answer: its first or last characters, counted as Python counts them.
  *
- * in   bytes of a stream      out  its first or last characters; bytes that are not UTF-8 become U+FFFD
+ * in   bytes of a stream      out  its first or last characters, or all; bytes that are not UTF-8 become U+FFFD
  * Invariant: no character is cut in two, and the text does not keep the stream's bytes in memory.
  */
 const MAX_UTF8 = 4

@@ -138,7 +138,8 @@ export class RequestJob implements Source<Call> {
   }
 }
 
-const waited = (ms: number) => `no lane was free within ${ms} ms: send fewer submissions at once, or use /long-batch`
+const waited = (ms: number) =>
+  `no worker slot was free within ${ms} ms: send fewer submissions at once, or use /long-batch`
 
 /** Returns the verdict on a submission that cannot run; undefined for one that can. */
 function cannotRun(item: Submission | BadSubmission, math: boolean): Verdict | undefined {

@@ -3,7 +3,8 @@
  *
  * in   parsed JSON      out  the submission, or its faults in pydantic's form (as in FastAPI's 422)
  * Invariant: a batch is refused as a whole only if it does not have the form of a batch; a bad item is answered alone.
- * The faults of a body are bounded in number and size, and checking a long batch yields to other requests.
+ * The faults that are reported for one submission are bounded in number and size, and checking a long batch yields to
+ * other requests.
  */
 import { randomUUID } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'

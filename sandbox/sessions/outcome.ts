@@ -24,7 +24,7 @@ export interface Outcome<Link> {
 /** Returns the outcome of a cell that could not fork from its parent state. @param id the request's id */
 export const orphan = (id: string) =>
   ({
-    result: rejected(id, 'the state that the cell forks from was lost'),
+    result: rejected(id, 'the state that the cell forks from was lost, or could not be forked'),
     files: false,
     kept: undefined,
     orphan: true,

@@ -56,7 +56,7 @@ function sessionAt(sandbox: Sandbox, id: string, first: number): Session {
         throw new SandboxError('sandbox.session_unknown', {
           retriable: false,
           message: `session ${id} cannot be forked after its cell ${cell - 1}: it was closed or evicted`,
-          hint: 'fork a session before it is closed',
+          hint: 'fork a session before it is closed; a sandbox forgets its least recently used sessions beyond 20,000',
         })
       }
       return sessionAt(sandbox, to, cell)

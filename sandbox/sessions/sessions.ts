@@ -201,10 +201,10 @@ export class Sessions<Link> {
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
         if (cell.ended !== undefined && (cell.ended !== status || !cell.state)) {
+          const stateless = cell.state ? '' : ', and its state was not kept'
           this.#releaseState(cell)
-          return {
-            lost: `cell ${n} ended with '${cell.ended}' the first time, and with '${status}' when it was run again`,
-          }
+          const once = `cell ${n} ended with '${cell.ended}' the first time, and with '${status}' when it was run again`
+          return { lost: `${once}${stateless}` }
         }
         if (kept && !cell.state) return { lost: `the state of cell ${n} was evicted for another session` }
         this.#recordEnd(cell, status, parent, kept !== undefined)

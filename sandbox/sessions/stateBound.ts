@@ -8,8 +8,8 @@
 import { readFileSync } from 'node:fs'
 
 /**
- * 2,000 sessions of two paused cells each, and cells that replace others. STATES in shim/state.h is as large, for each
- * zygote.
+ * Upper bound for any machine: 2,000 sessions of two paused cells each, and cells that replace others. STATES in
+ * shim/state.h is as large, for each zygote.
  */
 const MOST = 4352
 const FEWEST = 400

@@ -2,7 +2,7 @@
  * The states that cells of sessions fork from: paused processes in zygotes, counted by their users.
  *
  * in   states that cells left, users that come and go, zygotes that died
- * out  states; an order to end a state without users
+ * out  states; an order to end a state that has no users, or that no cell can fork from
  * Invariant: a state that is not `gone` has a user. When the last user releases it, its zygote ends the process. Its
  * memory stays counted as long as a state that was forked from it may hold it.
  */

@@ -23,7 +23,7 @@ export const notebookTool = {
   },
 } as const
 
-/** Runs a cell. @throws SandboxError as Sandbox.run, never because of the code */
+/** Runs a cell. @throws SandboxError as Sandbox.run and textResult, never because of the code */
 export async function runNotebookCell(
   sandbox: Sandbox,
   cell: { readonly code: string; readonly session: string; readonly before: readonly string[] },

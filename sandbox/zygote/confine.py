@@ -1,11 +1,11 @@
 """Isolates the zygote once, so that each forked child has few steps left. Level `full`: the zygote enters new mount,
-network, IPC, UTS and cgroup namespaces (and a user namespace, unless it runs as root and has a user id for code),
-changes its root directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock ruleset;
+network, IPC, UTS and cgroup namespaces (a user namespace too, unless root can do without one), changes its root
+directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock ruleset;
 each child applies it to itself.
 
 in   the directories that code may read
 out  `full`: a process without network, whose read-only root holds those directories, the system's (SYSTEM, SETTINGS),
-     devices (DEVICES) and /tmp; `degraded`: the ruleset
+     devices (DEVICES), a passwd and a group file, and /tmp; `degraded`: the ruleset
 Invariant: a step that isolation needs either succeeds or raises. No step is undone: a zygote that fails here exits.
 """
 

@@ -1,5 +1,5 @@
-"""The serve loop of shim/shim.c in Python, for machines without a C compiler: the same frames and isolation, about half
-the speed, no sessions.
+"""The serve loop of shim/shim.c in Python, for machines without a C compiler and for the option noShim: the same frames
+and isolation, about half the speed, no sessions.
 
 in   request frames, struct config      out  reply frames
 Invariant: as in shim.c, a child's status comes from wait4 and this process's clock; its code and output are memfds.

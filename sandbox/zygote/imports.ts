@@ -3,7 +3,7 @@
  *
  * in   the groups; a program's bytes
  * out  how many of the groups it needs: the last that it imports, and those before
- * Invariant: the guess decides which imports are warm and nothing else. It finds every import that names a module on
+ * Invariant: the guess decides which imports are warm and nothing else. It finds the imports that name a module on
  * the line of `import` or `from`, also in a string that the program executes; where the program imports by a name that
  * it computes, every module counts whose name stands in the text. It takes a comment for an import, and misses names
  * that are made up of parts and imports after the first 256 KiB. The cost is linear in the text that is read.

@@ -85,7 +85,10 @@ export const callAborted = () =>
   new SandboxError('sandbox.aborted', { retriable: false, message: 'the call was aborted' })
 
 export const startFailed = (reason: string) =>
-  new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote could be started: ${reason}` })
+  new SandboxError('sandbox.start_failed', {
+    retriable: true,
+    message: `zygotes did not start, or died before the call began: ${reason}`,
+  })
 
 /**
  * Error of a call whose child could not be forked or isolated. @param error 1000 * step + errno, steps as in

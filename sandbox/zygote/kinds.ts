@@ -3,10 +3,11 @@
  * modules, each further kind also the next group of preloads.
  *
  * in   programs to run; zygotes that begin to serve, or die
- * out  the kind that a program needs; zygotes: a kind's first starts with the first program that needs the kind,
- *      another one when all of the kind are busy
- * Invariant: a program runs whatever its kind says: the kind decides only which imports are warm. A kind whose zygotes
- * cannot start is given up, with the reason, and its programs run in the next smaller kind.
+ * out  the kind that a program needs; zygotes: those of kind 0 start with the pool; of a further kind, one when
+ *      `allServe` or a program needs the kind, another one when all that serve have calls
+ * Invariant: the kind decides only which imports are warm, not whether a program runs. A further kind whose zygotes
+ * cannot start is given up, with the reason, and its programs run in the next smaller kind that was not. While those of
+ * kind 0 cannot start, their calls are refused.
  */
 import type { Call } from '../limits'
 import { neededGroups } from './imports'

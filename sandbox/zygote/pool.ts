@@ -1,5 +1,5 @@
 /**
- * ZygotePool: the sandbox of levels `full` and `degraded`. Zygotes (warm interpreters) fork a child for each call.
+ * ZygotePool: the sandbox of levels `full`, `degraded` and `bare`. Zygotes (warm interpreters) fork a child per call.
  *
  * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
  * out  results, in the order in which calls end

@@ -1,6 +1,7 @@
 """Runs a call's code in a child of the zygote: as the interpreter runs a file, or as a notebook runs a cell.
 
-in   the source as bytes      out  an exit code, after the handlers that the code registered for its exit have run
+in   the source as bytes
+out  an exit code; `finish` first runs the handlers that the code registered for its exit, `pause` (for a session) none
 Invariant: no name of the sandbox is among the code's names or in the traces that it prints; line numbers are the
 code's own. All modules that these functions need are imported before the first fork.
 """

@@ -4,8 +4,9 @@
  *
  * in   new calls, calls to be repeated, aborted calls
  * out  the next call and a zygote of its kind (the modules that it has imported) that takes it, while there is one
- * Invariant: cells whose zygote can take them come first, then calls whose zygote failed before they began, then the
- * others. Among the others clients take turns, and the calls of one client and one kind are first come, first served,
+ * Invariant: cells whose zygote can take them come first, then repeated calls (which could not begin before), then the
+ * others. Among the others urgent calls come first (of named clients that run nothing while another client runs many);
+ * then clients take turns, and the calls of one client and one kind are first come, first served,
  * as are cells of the same zygote. Calls of a kind whose zygotes are all busy do not delay calls of another kind. A
  * call for which there is no memory delays those behind it. A zygote never has more calls than it can run at once
  * (LANES).
@@ -80,8 +81,8 @@ export class WaitingJobs {
   }
 
   /**
-   * Adds a call again whose zygote failed before the code began; it goes ahead of the other calls that any zygote can
-   * run.
+   * Adds a call again that could not begin: its zygote died or could not fork. It goes ahead of the other calls that
+   * any zygote can run.
    */
   addAgain(job: Job): void {
     this.#again.push(job)

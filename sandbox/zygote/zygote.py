@@ -2,11 +2,12 @@
 
 in   argv: the settings (JSON, see zygoteSetup in open.ts); descriptor 0: request frames
 out  descriptor 3: reply frames
-Invariant: once it serves, this process runs no Python: the serve loop is shim/shim.c. Only without a C compiler it is
-fallback.py, which speaks the same frames. The zygote ends when descriptor 0 ends or its parent dies, and its children
-die with it.
+Invariant: once it serves, this process runs no Python: the serve loop is shim/shim.c. Without a built shim (no C
+compiler, or the option noShim) it is fallback.py, which speaks the same frames. The zygote ends when descriptor 0 ends
+or its parent dies, and its children die with it.
 
-It runs as `python3 -s -S` with a cleared environment. Modules imported here are warm in every child.
+It runs as `python3 -s -S` with an environment of its own (zygoteSetup in open.ts). Modules imported here are warm in
+every child.
 """
 
 import ctypes

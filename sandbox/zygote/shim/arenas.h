@@ -2,10 +2,10 @@
  * Allocator of Python's arenas, which lays them side by side in large pages. Part of shim.c.
  *
  * in   Python's requests for arenas (PyObject_SetArenaAllocator)      out  memory
- * Invariant: until zygote_arenas_end arenas lie in regions of 64 MiB that start and end at a large page (2 MiB), since
- * a fork copies a large page, and an exit frees it, as fast as a small one. zygote_arenas_end returns the unused rest
- * of the last region to the kernel. Later arenas are mappings of their own, so that a limit on address space counts
- * them.
+ * Invariant: until zygote_arenas_end arenas lie in regions of 64 MiB that start and end at a large page (2 MiB), unless
+ * the kernel has no such region: a fork copies a large page, and an exit frees it, as fast as a small one.
+ * zygote_arenas_end returns the unused rest of the last region to the kernel. Later arenas are mappings of their own,
+ * so that a limit on address space counts them.
  */
 
 enum { LARGE_PAGE = 2 << 20, ARENAS = 64 << 20 };

@@ -4,7 +4,8 @@
  * in   a forked child; the next cell's request and descriptors, over CHANNEL
  * out  events over a socket that no cell has
  * Invariant: the first process runs only the code below; it reaps the cells and reports the results of wait4. The
- * claims of a cell (what it reports itself: its pid, its exit code) decide nothing but the cell's own result.
+ * claims of a cell (what it reports itself: its pid, its exit code) decide only the cell's own result, and whether its
+ * session must be rebuilt.
  */
 
 /* Sends a claim of a cell to the zygote: first its pid, later its exit code. */

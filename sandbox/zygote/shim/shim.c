@@ -4,8 +4,8 @@
  * in   request frames on config->in; a warm interpreter as the memory of this process
  * out  reply frames on config->out
  * Invariant: a child's status comes from wait4 and this process's clock, its output from memfds that nobody else
- * writes. A child holds no descriptor of the zygote but its own streams, and sees no byte of another call: the buffers
- * are never forked.
+ * writes. A child holds no descriptor of the zygote but its own streams, its code and, in a session, CHANNEL (cells.h),
+ * and sees no byte of another call: the buffers are never forked.
  *
  * zygote_serve returns in a child (0, ready to run its code) and, when `in` ends, in the zygote (-1). The shim needs no
  * Python.h: zygote.py loads it with ctypes, so that a C compiler is all that set-up needs.
