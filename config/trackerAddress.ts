@@ -37,7 +37,8 @@ export function trackerAddress(text: string): TrackerAddress | string {
     return `expected ${kind}: and an http or https URL, as in ${kind}:http://HOST:PORT`
   if (url.username !== '' || url.password !== '' || url.searchParams.has('write_token'))
     return `a URL with a password or token would be recorded; set ${credentials[kind]}`
-  const named = decodeURIComponent(url.hash.slice(1))
+  const named = decodedHash(url)
+  if (named === undefined) return `the part after # has a malformed escape: a plain % is written %25`
   url.hash = ''
   if (kind === 'otlp') {
     if (named !== '' && named !== 'content') return `expected otlp:URL or otlp:URL#content, not #${named}`
@@ -45,4 +46,13 @@ export function trackerAddress(text: string): TrackerAddress | string {
   }
   if (kind === 'trackio') return { kind, url: url.href, ...(named === '' ? {} : { project: named }) }
   return { kind, url: url.href, ...(named === '' ? {} : { experiment: named }) }
+}
+
+/** The text after `#`, decoded; undefined if it has a `%` that begins no escape. */
+function decodedHash(url: URL): string | undefined {
+  try {
+    return decodeURIComponent(url.hash.slice(1))
+  } catch {
+    return undefined
+  }
 }

@@ -91,6 +91,8 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
 
 async function evaluateAll(options: EvalOptions): Promise<number> {
   const { resume, run = resume ?? `eval-all-${timestamp()}`, ...given } = options
+  if (resume !== undefined && run !== resume)
+    throw wrong(`--run ${run} and --resume ${resume} name two runs`, 'give one of them')
   const { data } = given
   if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
     throw wrong('`troupe eval all` needs a directory with the files of the benchmarks', 'give it as --data DIR')

@@ -15,6 +15,7 @@ import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import { openForReading, readingJournal } from '../../runtime/openRun'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
+import { placeOptions } from '../options/busOptions'
 import { train } from '../train'
 import { timestamp } from '../train/runName'
 import { detailsOf, type EvaluationDetails } from './details'
@@ -113,7 +114,7 @@ async function shown(
   const config = resolveConfig(recipeSchema, { what: `run ${run}`, recipe: started.recipe }).value
   const state = progress(config.selection)
   state.take(result)
-  const view = evalView(benchmark, { json, config, run, fx: systemEffects }, () => {})
+  const view = evalView(benchmark, { json, config, run, fx: systemEffects, place: placeOptions({ bus }) }, () => {})
   view.evaluation(result)
   view.over(summaryOf(state, run, end.outcome, end.reason, (end.at - started.at) / 1000))
   return withDetails(benchmark, bus, run, result)

@@ -16,7 +16,7 @@ export function evalView(
   options: TrainViewOptions,
   onResult: (result: EvaluationCompleted) => void,
 ): RunView & { over(summary: Summary): void } {
-  const { config, json, run } = options
+  const { config, json, run, place = '' } = options
   const { title, score } = benchmark
   const { problems, samples, temperature } = config.evaluation
   const view = trainView(options)
@@ -40,7 +40,7 @@ export function evalView(
     out(`wall time       ${duration(summary.wallSeconds)}`)
     const beside = besideThePaper(benchmark, result)
     if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
-    out(`inspect it      npx troupe replay ls --run ${summary.run}`)
+    out(`inspect it      npx troupe replay ls --run ${summary.run}${place}`)
   }
   return {
     ...view,

@@ -9,6 +9,7 @@ import { listTrajectories, type TrajectoryFilter } from '../../replay/trajectori
 import type { TrajectorySummary } from '../../replay/trajectories/summaries'
 import { fitColumns, roomOf } from '../io/fitColumns'
 import { escapeForTerminal, painter } from '../io/terminal'
+import { placeOptions } from '../options/busOptions'
 import { wholeNumber } from '../options/readers'
 import { type ReadOptions, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
@@ -70,19 +71,19 @@ const ls = (options: LsOptions): Promise<void> =>
       process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)
     }
     if (matching.length === 0) process.stderr.write('no trajectory matches\n')
-    const pause = await pauseOf(recorded)
+    const pause = await pauseOf(recorded, placeOptions(options))
     if (pause !== undefined) process.stderr.write(`${pause}\n`)
   })
 
 /** Returns a line that says since when `troupe control` has paused the run, and why; undefined if it is not paused. */
-async function pauseOf(recorded: RecordedRun): Promise<string | undefined> {
+async function pauseOf(recorded: RecordedRun, place: string): Promise<string | undefined> {
   let since: ControlObeyed | undefined
   for (const fact of await factsOf(recorded, 'runs', ['control.obeyed'])) {
     since = pausedAfter(since !== undefined, fact.order) ? (since ?? fact) : undefined
   }
   if (since === undefined) return undefined
   const why = since.reason === '' ? '' : ` (${escapeForTerminal(since.reason)})`
-  return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to continue: npx troupe control ${recorded.run} resume`
+  return `run ${recorded.run} is paused since ${new Date(since.at).toISOString()}${why}; to continue: npx troupe control ${recorded.run} resume${place}`
 }
 
 const titles = [

@@ -79,20 +79,20 @@ async function runAll(directories: readonly string[], options: Options): Promise
   const abort = new AbortController()
   void signals.stopped.then(() => abort.abort())
   const drivers = new Map<string, KeptDriver | DockerDriver>()
-  let wrong = 0
+  let ran = 0
+  let right = 0
   try {
     for (const directory of directories) {
       if (abort.signal.aborted) break
-      const isRight = await runOne(directory, options, drivers, abort.signal)
-      if (!isRight) wrong++
+      if (await runOne(directory, options, drivers, abort.signal)) right++
+      ran++
     }
   } finally {
     for (const driver of drivers.values()) await driver.close()
     signals.release()
   }
-  if (!options.json)
-    process.stdout.write(`${directories.length - wrong} of ${directories.length} tasks ended as expected\n`)
-  return signals.exitCode() || (wrong > 0 ? 1 : 0)
+  if (!options.json) process.stdout.write(`${right} of ${directories.length} tasks ended as expected\n`)
+  return signals.exitCode() || (right < ran ? 1 : 0)
 }
 
 async function runOne(

@@ -131,5 +131,6 @@ test('an address is read, and what is none is refused with the reason', () => {
   expect(trackerAddress('otlp:http://h:4318#all')).toMatch(/otlp:URL#content/)
   expect(trackerAddress('excel:x')).toMatch(/expected tensorboard:DIRECTORY, wandb:/)
   expect(trackerAddress('mlflow:localhost')).toMatch(/http:\/\/HOST:PORT/)
+  expect(trackerAddress('mlflow:http://h/#%E0%A4%A')).toMatch(/malformed escape/)
   expect(trackerAddress('mlflow:http://me:secret@h')).toMatch(/would be recorded/)
 })
