@@ -1,6 +1,6 @@
 /**
- * Digests of what determines a run's facts: of Troupe's own code (not of recipes), and of any plain data such as the
- * configuration.
+ * Digests that a run records to show later whether something has changed: of the folders of Troupe's code that take a
+ * run's decisions, and of plain data such as the configuration.
  */
 import { createHash } from 'node:crypto'
 import { readdirSync, readFileSync, statSync } from 'node:fs'

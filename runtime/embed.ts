@@ -96,8 +96,9 @@ export interface Embedded {
 }
 
 /**
- * Opens the embedding. @throws TroupeError those of `openBus`; config.no_blobs, config.topic_unknown,
- * config.topics_collide; bus.topic_mismatch when a topic that must have a single partition has several
+ * Opens the embedding. @throws TroupeError those of `openBus`, of the blob store and of the disk; config.no_blobs,
+ * config.topic_unknown, config.topics_collide; bus.topic_mismatch when an existing topic has another number of
+ * partitions than `partitions`, or several although it must have one
  */
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)
@@ -192,7 +193,7 @@ function refuseWithoutBlobs(bus: string | Bus): void {
   throw new TroupeError('config.no_blobs', {
     boundary: 'config',
     retriable: false,
-    message: `a ${kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
+    message: `the ${kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
     hint: 'pass `blobs: await openFileBlobs(DIRECTORY)` with the bus',
   })
 }

@@ -54,7 +54,7 @@ export function createLog(name: string, options: LogOptions = {}): Log {
     stream,
   )
   if (!levels.includes(asked)) {
-    logger.warn({ asked }, `TROUPE_LOG must be one of ${levels.join(', ')}; info is used`)
+    logger.warn({ asked }, `unknown log level (TROUPE_LOG): expected one of ${levels.join(', ')}; info is used`)
   }
   return adapt(logger)
 }

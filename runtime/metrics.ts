@@ -2,7 +2,7 @@
  * Metrics of the running process in Prometheus's format. The only file that imports prom-client, which loads with the
  * first registry.
  *
- * in   counts and durations, by name and labels          out  `render()`: the text of a scrape
+ * in   counts, durations and current values, by name and labels     out  `render()`: the text of a scrape
  * Invariant: a name is registered once; a second registration returns the same series. Callers use labels with few
  * values, such as actors, engines and reasons; never trajectories. This file does not check that.
  */

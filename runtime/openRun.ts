@@ -1,7 +1,8 @@
 /**
- * Opens a run for a command: the bus's address, the run's files, and its journal.
+ * Finds and opens a run for a command: its bus, its files and its journal.
  *
- * in   an address, a run's name        out  the bus, the blobs, the journal, the directory
+ * in   a bus address, a run's name        out  the bus, the blobs, the journal, the directory; the names of the runs
+ *      there
  * Invariant: `openNewRun` refuses a run that exists; through a run that is opened for reading, nothing is appended.
  */
 import { join } from 'node:path'
@@ -71,7 +72,7 @@ export function runNamed(name: string): RunId {
       boundary: 'config',
       retriable: false,
       message,
-      hint: 'give another name with --as',
+      hint: 'give another name: with --run, or with --as for a run that the command creates',
     })
   }
 }

@@ -1,7 +1,9 @@
 /**
- * Finds the Python side: the interpreter of the venv that `troupe setup` made, and the folder that holds troupe_policy.
+ * Finds the Python side: the venvs that `troupe setup` and its optional parts made, their interpreters, and the folder
+ * that holds the Python package troupe_policy.
  *
- * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
+ * in   the file system, TROUPE_HOME, TROUPE_VENV, TROUPE_SANDBOX_PYTHON; TROUPE_{VLLM,ENVIRONMENTS,WANDB}_VENV
+ * out  absolute paths; environment variables for Python processes
  * Invariant: the search covers where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
  */
 import { createHash } from 'node:crypto'
@@ -161,7 +163,7 @@ export function wandbPythonPath(env: NodeJS.ProcessEnv = process.env): string {
     boundary: 'process',
     retriable: false,
     message: `no Python with the package wandb: looked in ${wandbVenv(env)}`,
-    hint: 'npx troupe setup wandb, or TROUPE_WANDB_VENV=/path/to/a/venv that has it',
+    hint: 'npx troupe setup wandb, or set TROUPE_WANDB_VENV to a venv that has it',
   })
 }
 

@@ -2,9 +2,9 @@
  * Paths of a run's files in facts: relative to the run's directory, so that the directory can be moved or copied.
  *
  * in   a path of this host, or the text that a fact has        out  the text for a fact, or the path on this host today
- * Invariant: files of the run itself are always looked up below the directory that the run has today. An absolute path
- * of its own files in an old log never leads to the directory in which the run was recorded, even if it still exists.
- * Files of another run are used where they were recorded, if they exist there.
+ * Invariant: the run's own weights, checkpoints and model are looked up below the directory that the run has today: an
+ * absolute path to them in an old log never leads to the directory in which the run was recorded, even if that still
+ * exists. Files of another run are used where they were recorded, if they exist there.
  */
 import { existsSync } from 'node:fs'
 import { isAbsolute, join, relative, resolve, sep } from 'node:path'

@@ -19,7 +19,7 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
     const value = env[ref.env]
     if (value) return knowSecret(value)
     throw missing(
-      `the environment variable ${ref.env} is not set`,
+      `the environment variable ${ref.env} is not set, or is empty`,
       'set the variable, or refer to a file: {file: PATH}',
     )
   }

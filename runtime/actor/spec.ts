@@ -36,8 +36,8 @@ export interface ActorSpec<M> {
   start(context: ActorContext): Handler<M> | Promise<Handler<M>>
   /**
    * Runs first when an incarnation (the life between two restarts) ends, while its children still live: stop sending
-   * work to them here. `error` is the failure that ended the incarnation, undefined at a stop. Runs only after `start`
-   * has resolved.
+   * work to them here. `error` is the failure that ended the incarnation; at a stop undefined, or `actor.stop_timeout`
+   * if the stop's deadline has passed. Runs only after `start` has resolved.
    */
   beforeStop?(reason: StopReason, error: TroupeError | undefined): void | Promise<void>
   /**

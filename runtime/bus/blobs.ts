@@ -134,8 +134,8 @@ function missing(sha256: string, cause?: unknown): TroupeError {
   return new TroupeError('blob.missing', {
     boundary: 'bus',
     retriable: false,
-    message: `the blob store has no blob ${sha256}`,
-    hint: 'copy the blob directory together with the log that refers to it',
+    message: `the blob store has no readable blob ${sha256}`,
+    hint: 'copy the blob directory together with the log that refers to it; if the file is there, check its permissions',
     cause,
   })
 }
@@ -161,7 +161,9 @@ async function writing(directory: string, act: () => Promise<void>, needBytes?: 
       message: full
         ? `the disk has no space left for blobs in ${directory}: ${needText(directory, needBytes)}`
         : `blobs cannot be written in ${directory}`,
-      ...(full ? { hint: `free space on the file system of ${directory}, then try again` } : {}),
+      hint: full
+        ? `free space on the file system of ${directory}, then try again`
+        : 'check that the directory can be created and written by this user',
       cause,
     })
   }

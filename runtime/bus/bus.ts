@@ -3,7 +3,8 @@
  *
  * in   records to append          out  the same records, in order within a partition, as often as they are read
  * Invariant: a record whose append resolved survives a crash (except on the memory driver), at the offset that was
- * returned. Offsets of a partition grow by one and never change. Delivery to a consumer is at least once.
+ * returned. The offset of a record never changes, and later records have larger ones. Delivery to a consumer is at
+ * least once.
  */
 
 /** Name, partition count and retention of a topic: of one to create, or as the bus reports them. */

@@ -72,7 +72,7 @@ export const busErrors = {
       message: `${topic}/${partition} ${holds(oldest, next)}, so offset ${offset} is out of range`,
       hint:
         offset > next
-          ? 'the log was truncated or created anew since that offset was known: start a new run, or set the offset of the group with kafka-consumer-groups.sh --reset-offsets'
+          ? 'check the offset; if a group had reached it, the log was truncated or created anew since: start a new run, or on Kafka reset the offset of the group (kafka-consumer-groups.sh --reset-offsets)'
           : 'begin at the oldest offset: records of command topics are dropped after their retention',
     }),
 

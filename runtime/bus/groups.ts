@@ -1,7 +1,8 @@
 /**
  * Consumer groups over an embedded log: members share partitions; partitions move when members join or leave.
  *
- * in   subscribe, close, growth of partitions      out  batches to handlers, onAssigned, onRevoked, onError
+ * in   subscribe, commit, pause, resume, close; growth of partitions
+ * out  batches to handlers, onAssigned, onRevoked, onError; committed offsets
  * Invariants: in a group a partition has at most one owner, and moves only after its owner's running handler and
  * onRevoked have ended. A new owner begins at the offset that its onAssigned returns, else at the committed offset,
  * else where the group began in this process. A rebalance waits for the handlers of the partitions that move, so a

@@ -51,7 +51,7 @@ function held(run: RunId): TroupeError {
     boundary: 'bus',
     retriable: true,
     message: `another process drives the run '${run}'`,
-    hint: 'end that process first. If it was killed, its lock lasts until its session ends (sessionTimeoutMs, 10 s). To share the work of a run, start roles with --role',
+    hint: 'end that process first. If it was killed, its lock lasts until its session ends (sessionTimeoutMs, by default 10 s). To share the work of a run, start roles with --role',
   })
 }
 

@@ -2,9 +2,10 @@
  * Pauses writes to a full disk, and continues them when there is room.
  *
  * in   needs: a directory, bytes, what is written      out  a promise that resolves once they are free
- * Invariants: work that failed for lack of space is done again when there is room, so whatever is written must be
- * written whole or not at all. While the log cannot be written, the run's monotonic clock stands still: no deadline
- * passes during the pause. After `close` nothing waits any more; work then fails with the error of the full disk.
+ * Invariants: until `close`, `attempt` repeats work that failed for lack of space, so such work must write everything
+ * or nothing. While a write with `stopsClock` (the log, its blobs) waits, the clock `fx.elapsed` stands still: no
+ * deadline on that clock passes during the pause. After `close` nothing waits: what finds no room fails with the error
+ * of the full disk.
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
@@ -92,8 +93,8 @@ export function diskPause(options: DiskPauseOptions): DiskPause {
   const over = new AbortController()
   let listener: (pause: Pause) => void = () => {}
   /**
-   * Number of pauses that stop the clock now; time on the outer clock at which it was stopped, ms; total duration of all
-   * earlier stops, ms.
+   * Number of pauses that stop the clock now; time on the outer clock at which it was stopped, ms; total duration of
+   * all earlier stops, ms.
    */
   let [stops, stoppedAt, stoppedMs] = [0, 0, 0]
   /** Number of pauses of writes with `stopsClock`. */

@@ -3,9 +3,10 @@
  *
  * in   facts, in the log's order, and inputs (commands for it, ticks)
  * out  facts to append, commands to send, requests to ports
- * Invariant: the state changes only through `evolve`, only by facts, in the log's order. So the refold of any prefix of
- * a history (its state rebuilt from the log) equals the state that the live actor had there. `decide` gets the state
- * after `evolve` has folded the fact.
+ * Invariant: the state changes only by facts, in the log's order, through `evolve`; a fold that begins in the middle of
+ * a partition also calls `asked` once, for what was requested before. So the refold of any prefix of a history (its
+ * state rebuilt from the log) equals the state that the live actor had there. `decide` gets the state after `evolve`
+ * has folded the fact.
  */
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'

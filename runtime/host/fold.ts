@@ -2,9 +2,9 @@
  * The fold of a host: computes the behaviour's states from the partitions, live and again after a restart (a refold).
  *
  * in   entries, in the log's order        out  states; the behaviour's decisions, once it is live
- * Invariant: a state gets each fact once, and nothing is decided about records before a partition's live point (the
- * offset where this host begins to decide). A message that crashes the actor three times becomes a dead letter, and
- * later refolds of this process skip it.
+ * Invariant: nothing is decided about records before a partition's live point (the offset where this host begins to
+ * decide). A state gets each fact once, except one on which the actor crashed three times: it becomes a dead letter,
+ * and later refolds of this process skip it.
  */
 import type { Message, TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'

@@ -1,13 +1,13 @@
 /**
- * The host: runs a behaviour as an actor over the journal, so that a behaviour needs no code of its own for that.
+ * The host: runs a behaviour as an actor over the journal.
  *
- * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
- * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: for an
- * owner of partitions the offset after its claim (the fact by which it takes a partition), else the log's end at the
+ * in   facts and commands of the feeds, ticks, the port's answers
+ * out  facts and commands that the behaviour decides or the port answers with, appended; requests to the port
+ * Invariant: each fact is folded at most once, in the log's order. Decisions are taken only from the live point on: for
+ * an owner of partitions the offset after its claim (the fact by which it takes a partition), else the log's end at the
  * start. `pending` of a behaviour without `decide` is called only when all facts that this host appended are folded, so
  * that it decides nothing twice.
  */
-
 import { type Message, routeOf, type TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import type { RestartPolicy } from '../actor/restartPolicy'

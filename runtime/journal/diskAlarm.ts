@@ -2,8 +2,8 @@
  * Records in the run's log that a full disk pauses the run.
  *
  * in   pauses      out  the fact alarm.raised, `disk-full`, appended at once while other appends wait
- * Invariant: an alarm that cannot be appended, since no space is left, is dropped; the process's own log reports the
- * pause.
+ * Invariant: an alarm that cannot be appended (usually since no space is left) is dropped; the process's own log
+ * reports the pause in any case.
  */
 import type { Pause } from '../disk/diskPause'
 import { sizeText } from '../disk/freeSpace'

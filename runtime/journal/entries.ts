@@ -3,8 +3,8 @@
  *
  * in   feeds of a journal
  * out  their entries, in order within a partition, until the loop ends or the signal fires
- * Invariant: a batch is delivered once the one before it is consumed (backpressure). A loop that ends by `break` or by
- * an error releases everything.
+ * Invariant: the next batch of a partition is delivered once the one before it is consumed (backpressure). A loop that
+ * ends by `break` or by an error closes its subscription.
  */
 import type { Entry, Feed, Journal } from './journal'
 

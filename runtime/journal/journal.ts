@@ -65,7 +65,8 @@ export interface Following {
 export interface Journal {
   readonly run: RunId
   /**
-   * Creates the run's missing topics; existing ones keep their settings.
+   * Creates the run's missing topics; existing ones keep their settings. @throws TroupeError bus.topic_mismatch if one
+   * has another number of partitions than the run needs
    * @param partitions number of partitions of each topic that may have several
    * @param commandRetentionMs time for which command topics keep a record. Default: that of the topic table, 24 h
    */
@@ -82,7 +83,8 @@ export interface Journal {
   /**
    * Reads all entries from offset `from` up to, not including, `to`, in order, in batches. Unreadable records are
    * skipped.
-   * @throws TroupeError bus.offset_out_of_range if the partition still ends before `to` after 5 s
+   * @throws TroupeError bus.offset_out_of_range if `from` is below the oldest offset, or if the partition still ends
+   * before `to` after 5 s
    */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
   offsets(topic: TopicName, partition: number): Promise<{ readonly oldest: number; readonly next: number }>

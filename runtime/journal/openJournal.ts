@@ -3,7 +3,7 @@
  *
  * in   a bus, a blob store, a run      out  its Journal
  * Invariant: a message larger than a record is stored in the blob store, and its record holds the digest, the size and
- * a preview. A process reports an unreadable record once while the record is in its cache, however many followers meet
+ * a preview. A journal reports an unreadable record once while the record is in its cache, however many followers meet
  * it.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -158,7 +158,7 @@ export function openJournal(
           boundary: 'bus',
           retriable: false,
           message: `run '${run}' has no topic '${topic}' on this bus`,
-          hint: 'check the name of the run: `troupe replay ls` with a name that is not there lists the runs of the bus',
+          hint: 'check the name of the run: `troupe replay runs` lists the runs of a bus',
         })
       }
       return config.partitions

@@ -1,4 +1,6 @@
-/** Reads the user's input files for simulations: an error names the file, the line, the field, and the fault. */
+/**
+ * Reads input files for simulations. An error names the file and the fault, and the line and the field if it has them.
+ */
 import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
 import { asError, TroupeError } from '../errors'

@@ -104,7 +104,7 @@ export function mergedInput(layers: ConfigLayers): {
     const given = env[variable]
     if (!given) continue
     const assignment = splitAssignment(`${path}=${given}`)
-    write(assignment.path, assignment.value, 'env', `${path}=${given}`)
+    write(assignment.path, assignment.value, 'env', `${variable}=${given}`)
   }
   for (const text of layers.overrides ?? []) {
     const { path, value } = splitAssignment(text)
@@ -174,12 +174,12 @@ function assign(target: unknown, path: readonly string[], value: unknown, text: 
     const index = Number(key)
     if (!/^\d+$/.test(key) || index > target.length)
       throw invalid(
-        `--set ${text}: '${key}' is not an index of a list of ${target.length} elements; expected 0 to ${target.length}`,
+        `${text}: '${key}' is not an index of a list of ${target.length} elements; expected 0 to ${target.length}`,
       )
     return [...target.slice(0, index), assign(target[index], rest, value, text), ...target.slice(index + 1)]
   }
   if (target === undefined || target === null) return { [key]: assign(undefined, rest, value, text) }
-  if (typeof target !== 'object') throw invalid(`--set ${text}: '${key}' lies below a value that is not an object`)
+  if (typeof target !== 'object') throw invalid(`${text}: '${key}' lies below a value that is not an object`)
   const object = target as PlainObject
   return { ...object, [key]: assign(Object.hasOwn(object, key) ? object[key] : undefined, rest, value, text) }
 }

@@ -1,7 +1,7 @@
 /**
  * Builds the command line of a server that a run starts: vLLM or SGLang, with the flags that Troupe's engine needs.
  *
- * in   a recipe, the model's directory, a port, a key, the venv of `troupe setup vllm` if it is there
+ * in   a recipe, the model's directory and config, a port, a key, the interpreter of `troupe setup vllm` if it is there
  * out  program, arguments, environment
  * Invariant: pure. The recipe's fields decide what Troupe sets; `engine.launch.flags` cannot change it
  * (config/launchFlags.ts). The key is not part of the arguments where the server takes it from its environment, since

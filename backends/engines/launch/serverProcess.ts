@@ -50,7 +50,8 @@ const drainMs = 2000
 /**
  * Starts the server and waits until it serves.
  * @throws TroupeError process.start_failed if the server ends before it serves (the message has the end of its output),
- * process.start_timeout if it does not serve within `startTimeoutMs`; the signal's reason if the signal aborts
+ * process.start_timeout if it does not serve within `startTimeoutMs`, process.no_python without a set-up; the signal's
+ * reason if the signal aborts
  */
 export async function startServerProcess(options: ServerProcessOptions): Promise<ServerProcess> {
   const { name, command, env, healthPath, startTimeoutMs, signal, log } = options

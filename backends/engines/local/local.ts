@@ -1,8 +1,9 @@
 /**
  * The local engine: Troupe's own process around a transformers model, over one gRPC stream.
  *
- * in   generate, abort, release, new weights        out  generations
- * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.
+ * in   generate, abort, release, new weights        out  generations, the engine's status
+ * Invariant: every `generate` settles: with its answer, with a refusal, with the reason of a signal that was aborted
+ * before, or with `engine.lost` when the process or its stream is gone.
  * Writes keep their order while the stream is blocked.
  */
 import type { EngineStatus } from '../../../messages/commands'

@@ -36,7 +36,8 @@ const runsTopicOf = (run: string) => `troupe.${run}.runs`
 
 /**
  * Opens the recording. @throws TroupeError config.bad_engine if `text` is not RUN or RUN@BUS; engine.no_recording if
- * that bus holds no such run, no bus is known, the bus is in memory, or the run is the current run itself
+ * that bus holds no such run, no bus is known, the bus is in memory, or the run is the current run itself; the errors
+ * of `openBus`
  */
 export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
   const address = recordingAddress(text)
@@ -51,7 +52,7 @@ export async function openRecording(text: string, own: OwnLog | undefined, log: 
     if (own.run === run)
       throw none(
         run,
-        'itself: a run cannot answer from the log that it is still writing',
+        'the run itself, which cannot answer from the log that it is still writing',
         'name another run, one that was recorded',
       )
     return beside(run, own, log)
@@ -108,7 +109,7 @@ const noRun = (run: string, place: string, runs: readonly string[]): TroupeError
   none(
     run,
     `${place}, which holds ${runs.length === 0 ? 'no run' : runs.slice(-8).join(', ')}`,
-    'name one of these runs, or the bus of the recording: recorded:RUN@lmdb:DIR; `troupe replay ls` lists the runs of a bus',
+    'name a run of this bus, or the bus of the recording: recorded:RUN@lmdb:DIR; `troupe replay runs` lists the runs of a bus',
   )
 
 const none = (run: string, place: string, hint: string): TroupeError =>

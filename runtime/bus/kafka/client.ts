@@ -2,7 +2,7 @@
  * The client of a Kafka cluster, and the only file that imports kafkajs's values; kafkajs loads at the first use.
  *
  * in   brokers and settings
- * out  kafkajs's producer and admin; and its inner `Cluster`, one request at a time
+ * out  kafkajs's producer and admin; and its inner `Cluster`, whose methods each send one request
  *
  * The driver uses the layer below kafkajs's consumer (protocol.ts) for reading and for membership in groups: kafkajs
  * has no call that reads one partition from an offset, and its consumer sends heartbeats only between messages, rejoins

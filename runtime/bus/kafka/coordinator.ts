@@ -18,7 +18,7 @@ const coordinatorOfGroup = 0
 export async function findCoordinator(cluster: KafkaCluster, groupId: string): Promise<KafkaBroker> {
   const { brokers } = cluster.brokerPool
   const isAway = (nodeId: string) => (brokers[nodeId]?.isConnected() ? 0 : 1)
-  let fault: unknown = noBroker()
+  let fault: unknown = noBroker(groupId)
   for (const nodeId of Object.keys(brokers).sort((a, b) => isAway(a) - isAway(b))) {
     try {
       const broker = await cluster.findBroker({ nodeId })
@@ -32,11 +32,11 @@ export async function findCoordinator(cluster: KafkaCluster, groupId: string): P
   throw fault
 }
 
-function noBroker(): TroupeError {
+function noBroker(groupId: string): TroupeError {
   return new TroupeError('bus.unreachable', {
     boundary: 'bus',
     retriable: true,
-    message: 'no known broker could name the coordinator of the group',
+    message: `no broker is known that could name the coordinator of the group ${groupId}`,
     hint: 'check that the brokers run',
   })
 }

@@ -119,7 +119,7 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   }
   if (error.name === 'KafkaJSNotImplemented') {
     const hint =
-      'for zstd use Node 22.15 or newer, or npm install @mongodb-js/zstd@1.2.2; troupe writes zstd only where compression=zstd is set'
+      'for zstd use Node 22.15 or newer, or npm install @mongodb-js/zstd@1.2.2; Troupe reads no snappy and no lz4: set compression.type=producer for the topic'
     return make(
       'bus.codec_missing',
       false,

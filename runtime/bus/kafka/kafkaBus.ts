@@ -4,7 +4,7 @@
  * in   `kafka://HOST:PORT[,…]` and settings      out  a Bus whose acknowledged records are on all in-sync replicas
  * Invariants: those of bus.ts, except that an append over several partitions is not atomic: if it fails, some of its
  * records may have been appended, and the caller appends all of them again under the same ids. Offsets of a partition
- * grow by one, since nobody writes transactions to it.
+ * grow by one, unless another program writes transactions to its topic.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bus, BusRecord, NewRecord, Subscription } from '../bus'

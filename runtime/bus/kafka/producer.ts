@@ -2,10 +2,10 @@
  * Appends to Kafka in batches: records that arrive while a batch of their partition is in flight form the next batch.
  *
  * in   placed records      out  their positions, once all in-sync replicas have them
- * Invariants: a partition has one batch in flight, so that its records keep the order of the calls, and the records of
- * one call are consecutive in a partition. A batch without an answer is sent again under the same sequence number. If
- * the batch is given up, its calls fail and the producer is replaced: kafkajs would use that number again, and the
- * broker would drop the next batch.
+ * Invariants: a partition has one batch in flight, so that its records keep the order of the calls; between the records
+ * of one call only another process's records may come. A batch without an answer is sent again under the same sequence
+ * number. If the batch is given up, its calls fail and the producer is replaced: kafkajs would use that number again,
+ * and the broker would drop the next batch.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Producer, RecordMetadata } from 'kafkajs'

@@ -1,9 +1,10 @@
 /**
  * Reads single partitions: records from an offset, the oldest and next offset, a group's committed offset.
  *
- * in   topic, partition, offset      out  records of that partition, in order
- * Invariant: a request that fails because a broker went away or a leader moved is retried until its deadline; any other
- * fault is an error of the bus at once. Records are copies that the receiver owns.
+ * in   topic, partition, offset or group      out  records of that partition, in order; offsets
+ * Invariant: a request that meets a transient fault (`passesByItself`: a broker went away, a leader moved, …) is
+ * retried until its deadline; any other fault is an error of the bus at once. Records are copies that the receiver
+ * owns.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'

@@ -8,7 +8,7 @@ import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs
 import { join } from 'node:path'
 import { isFileTooLarge, isOutOfSpace } from '../../../sandbox/outOfSpace'
 import { needText } from '../../disk/freeSpace'
-import { TroupeError } from '../../errors'
+import { asError, TroupeError } from '../../errors'
 import { DamagedPage, type Meta, PageFile } from './pages/pageFile'
 
 /** statfs(2) types of network file systems: locks and mapped files of another machine are unreliable there. */
@@ -62,7 +62,7 @@ export const lmdbErrors = {
     new TroupeError('bus.fenced', {
       boundary: 'bus',
       retriable: false,
-      message: `another process has taken over the log in ${directory}; this append was not written`,
+      message: `another process has taken over the log in ${directory}; this write was not made`,
       hint: 'stop one of the two processes, then open the log again',
     }),
 
@@ -125,7 +125,7 @@ export const lmdbErrors = {
     new TroupeError('bus.write_failed', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} could not be written; acknowledged appends are safe`,
+      message: `the log in ${directory} could not be written: ${asError(cause).message}; acknowledged appends are safe`,
       hint: 'remove the cause, then open the log again',
       cause,
     }),

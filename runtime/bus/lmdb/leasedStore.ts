@@ -3,8 +3,8 @@
  *
  * in   writes        out  true once they are on disk; false, and nothing written, if another writer has the lease
  * Invariant: a transaction is written whole or not at all. If lmdb gives one up (MDB_BAD_TXN), the log is opened again
- * and the transaction is repeated: lmdb's list of free pages in memory then contradicts the file, and later writes
- * through the same handle would end the process.
+ * and the transaction is repeated, up to three attempts in all: lmdb's list of free pages in memory then contradicts
+ * the file, and later writes through the same handle would end the process.
  */
 import { createLog } from '../../log'
 import { within } from '../../within'
@@ -74,7 +74,7 @@ export class LeasedStore {
 
   /**
    * Writes one transaction; resolves with false if another writer has the lease. @throws lmdb's error; TroupeError
-   * bus.disk_full, bus.write_stalled
+   * bus.disk_full, bus.file_too_large, bus.write_stalled, or an error of opening the log again
    */
   async commit(writes: readonly Write[]): Promise<boolean> {
     for (let attempt = 1; ; attempt++) {

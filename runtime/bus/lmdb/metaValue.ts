@@ -24,7 +24,10 @@ export function fromMeta(directory: string, key: string, stored: unknown): unkno
   if (isChecked(stored)) {
     if (Object.keys(stored).length === 2 && checksum(key, stored.v) === stored.crc) return stored.v
   } else if (hasForm(key, stored)) return stored
-  throw lmdbErrors.torn(directory, `the value of ${JSON.stringify(key)} does not match its checksum`)
+  throw lmdbErrors.torn(
+    directory,
+    `the value of ${JSON.stringify(key)} does not match its checksum, or has none and a wrong form`,
+  )
 }
 
 const isChecked = (stored: unknown): stored is MetaValue =>

@@ -1,5 +1,5 @@
 /**
- * The layout of a log directory in lmdb: its tables and keys, and how records are found.
+ * Opens and checks a log directory in lmdb, and knows its layout: tables, keys, and how records are found.
  *
  * Two tables. `troupe.records`: (u32 partition id, u48 offset of the last record) big-endian → a chunk, so that the
  * first key at or after an offset is that of the chunk with this offset. `troupe.meta`: JSON under `format`, `writer`,
@@ -64,7 +64,7 @@ export function openStore(
   check: Check = 'unless known',
 ): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
-  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing')
+  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'data.mdb is missing or empty')
   requireLocalDisk(directory)
   const file = inspectDataFile(directory)
   const damage = file && checkFile(directory, mode, check)
@@ -74,7 +74,7 @@ export function openStore(
     // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would
     // end the process with a signal; a page of zeros is an error that lmdb reports.
     if (mode === 'write') lengthen(directory, file)
-    else if (!isWritten()) throw lmdbErrors.torn(directory, 'it is shorter than its header says')
+    else if (!isWritten()) throw lmdbErrors.torn(directory, 'data.mdb is shorter than its header says')
   }
   const store = attempt(directory, () => {
     prepareDirectory(directory, mode, file === undefined)
@@ -171,7 +171,9 @@ function checkMeta(store: Store): void {
   try {
     for (const { key, value } of store.meta.getRange()) fromMeta(store.directory, key, value)
   } catch (thrown) {
-    throw thrown instanceof TroupeError ? thrown : lmdbErrors.torn(store.directory, 'troupe.meta', thrown)
+    throw thrown instanceof TroupeError
+      ? thrown
+      : lmdbErrors.torn(store.directory, `the table troupe.meta cannot be read: ${asError(thrown).message}`, thrown)
   }
 }
 

@@ -3,8 +3,9 @@
  *
  * in   records
  * out  a Bus with the semantics of the durable drivers, except that records last only until the bus is closed
- * Invariant: records are copied in and out, so that no two holders share bytes. The bus keeps every record that
- * retention does not drop, so its size grows with the appends.
+ * Invariant: records are copied when they are appended and again when they are read, so that a reader shares no bytes
+ * with the log. Consumers of one process that read the same batch share it. The bus keeps every record that retention
+ * does not drop, so its size grows with the appends.
  */
 import { type Effects, systemEffects } from '../../effects'
 import type { Bus, BusRecord, Position, TopicConfig } from '../bus'

@@ -3,8 +3,9 @@
  *
  * in   a data file      out  nothing, or the first damage
  * Invariants: a file that passes a whole check holds two sound meta pages, and trees whose pages, nodes, keys, counts
- * and free pages agree, so lmdb finds every record that was committed. The values of records are not read: each chunk
- * has a checksum, which is compared whenever it is read.
+ * and free pages agree, so lmdb finds every record that was committed (if a writer disturbs all walks, nothing is
+ * proved: see `findDamage`). The values of records are not read: each chunk has a checksum, which is compared whenever
+ * it is read.
  */
 
 import { nodeValue, walkFreePages } from './freePages'

@@ -5,7 +5,8 @@
  * in   a data file      out  its two meta pages, and pages by number
  * Layout (lmdb 3.5, data version 2), little-endian: a page begins with u64 number, u64 transaction, u16, u16 flags,
  * u16 lower, u16 upper.
- * Invariant: nothing is written; a read that the file or the disk cannot serve throws a `DamagedPage`.
+ * Invariant: nothing is written; reading a page that lies beyond the end of the file, or that the disk cannot read
+ * (EIO), throws a `DamagedPage`.
  */
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 
@@ -100,7 +101,10 @@ export class PageFile {
     closeSync(this.handle)
   }
 
-  /** Reads `length` bytes from byte `at` of a page on. @throws DamagedPage when the file ends before */
+  /**
+   * Reads `length` bytes into `into`, from the beginning of a page on. @throws DamagedPage when the file ends before,
+   * or the disk cannot read them
+   */
   read(page: number, into: Buffer, length = this.pageBytes): Buffer {
     if (page * this.pageBytes + length > this.bytes) throw new DamagedPage(page, 'it lies beyond the end of the file')
     let read: number
