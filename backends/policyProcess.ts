@@ -49,7 +49,8 @@ const closeGraceMs = 3_000
 /**
  * Starts a process and waits until it serves.
  * @throws TroupeError process.start_failed if it ends or reports that it cannot serve (with the end of its stderr);
- * process.start_timeout after `startTimeoutMs`; process.no_python if no Python is found
+ * process.start_timeout after `startTimeoutMs`; process.no_python if no Python is found, process.no_torch if it lacks
+ * torch
  */
 export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
   const { serve, startTimeoutMs = 180_000 } = options

@@ -27,7 +27,7 @@ export interface PythonProgram {
 const stderrTailChars = 4000
 const canFork = process.platform === 'linux' && !hasGpuDriver()
 
-/** Starts a process. @throws TroupeError process.no_python if no Python is found */
+/** Starts a process. @throws TroupeError process.no_python if no Python is found, process.no_torch if it lacks torch */
 export async function startPython(program: PythonProgram): Promise<PythonProcess> {
   const { module, args, mayFork = true, python = torchPythonPath() } = program
   const env = pythonEnvironment(program.env)

@@ -30,7 +30,7 @@ export const visibleVariable = (env: NodeJS.ProcessEnv = process.env): string =>
 
 /**
  * Lists the GPUs. @throws TroupeError process.no_devices if torch does not say how many there are, process.no_python if
- * there is no venv
+ * there is no venv, process.no_torch if it lacks torch
  */
 export async function visibleDevices(
   env: NodeJS.ProcessEnv = process.env,
@@ -48,7 +48,7 @@ export async function visibleDevices(
         boundary: 'process',
         retriable: false,
         message: `torch could not count this machine's GPUs: ${asError(thrown).message.trim().split('\n').at(-1)}`,
-        hint: 'set CUDA_VISIBLE_DEVICES to an empty text to run on the CPU',
+        hint: `set ${visibleVariable(env)} to an empty text to run on the CPU`,
         cause: thrown,
       })
     },

@@ -1,11 +1,12 @@
 /**
  * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
  *
- * in   messages, tools, tool responses       out  text, token ids, masks
+ * in   messages, tools, tool responses, texts, token ids       out  text, token ids, masks
  * Invariant: every call has a deadline. Calls that decode or encode are repeated if they are late, up to 5 attempts
  * (breaker.ts), so that a slow process does not lose a generation because its text is missing; other calls are not
  * repeated.
- * If a template refuses its input, the error is `render.refused`, with the template's reason.
+ * If the process cannot render its input, such as when a template refuses it, the error is `render.refused`, with the
+ * reason.
  */
 
 import type { ToolSchema } from '../../config/toolSchema'

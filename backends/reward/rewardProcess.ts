@@ -2,8 +2,8 @@
  * A user's reward function in Python, in processes of its own.
  *
  * in   an answer and its task
- * out  a score, or a fault: it raised, timed out, ended its process, returned no number
- * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs
+ * out  a score, or a fault: it raised, timed out, ended its process, returned no number, could not be imported again
+ * Invariant: an attempt at a question ends within `timeoutMs` after a process has taken it. A process that hangs
  * or dies costs only its current question; it is killed with all its child processes, and another takes its place. A
  * process that SIGKILL from outside ends costs nothing: its question is asked again, its start repeated, up to three
  * times in all. All processes end with this one.

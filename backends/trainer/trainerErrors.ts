@@ -1,7 +1,7 @@
 /**
  * Errors of the trainer's streamed calls (Step, Sft, Checkpoint): the process refused the call, the call exceeded its
- * deadline, or the connection broke before the answer. policyProcess.ts has the error of a process that has ended, and
- * the errors of other calls.
+ * deadline, or the connection broke before the answer. policyProcess.ts has the error of a process that has ended,
+ * policyClient.ts those of other calls.
  */
 import { asError, TroupeError } from '../../runtime/errors'
 

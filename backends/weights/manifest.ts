@@ -71,7 +71,7 @@ export async function checkFiles(
     return refused(found, `${path} has the digest ${short(found)}, but the log says ${short(expected)}`)
   }
   const parsed = shape.safeParse(jsonOf(content.toString('utf8')))
-  if (!parsed.success) return refused(found, `${path} is not the manifest of a checkpoint`)
+  if (!parsed.success) return refused(found, `${path} is not a valid manifest of a checkpoint or of published weights`)
   const manifest = parsed.data
   const faults: FileFault[] = []
   let [files, bytes] = [1, content.length]

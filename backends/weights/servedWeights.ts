@@ -4,9 +4,9 @@
  * in   a published directory; the digests of its weights and of its manifest
  * out  that directory, or a view of it beside the weights
  * Invariant: only files with the published digests are passed on: the weights, and with a manifest's digest also config
- * and tokenizer. The initial model (digest '') is not checked.
- * Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which a server would load as
- * the model's: the view links the model's files only.
+ * and tokenizer. A directory is checked once in a process, and again after `unchecked`; the initial model (digest '')
+ * is not checked. Checkpoints of earlier Troupe versions hold the optimizer's state as safetensors too, which a server
+ * would load as the model's: the view links the model's files only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'

@@ -2,9 +2,9 @@
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is declared lost, once
- * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find one of these: its port
- * refuses connections; /health answers 5xx, which means a dead engine; or the answer is a status below 500 other than
- * 200 and 429. A slow server, or one that answers 5xx on another path, has six polls by default (about a minute),
+ * Invariant: a server is declared lost when a poll and its repetition after 300 ms both find one of these: a
+ * connection to it fails; /health answers 5xx, which means a dead engine; or the answer is a status below 500 other
+ * than 200 and 429. A slow server, or one that answers 5xx on another path, has six polls by default (about a minute),
  * however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost server stays lost:
  * if it answers again, it counts as another engine.
  */

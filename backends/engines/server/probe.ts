@@ -69,7 +69,7 @@ export async function givesProcessedLogprobs<Token>(
   const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
   const [first, last] = [common[0], common.at(-1)]
   if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
-    throw garbage(url, 'the server returns no logprobs of the most likely tokens')
+    throw garbage(url, 'the server returns no logprobs of the most likely tokens, or the same one for each of them')
   }
   const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
   const mass = (entries: Iterable<readonly [Token, number]>) =>

@@ -95,7 +95,7 @@ export const eventErrorOf = (error: EventError): string =>
 export function completionEventOf<E extends { readonly error?: EventError }>(url: string, line: string): E {
   const event = eventOf<E>(url, line)
   const error = event.error ?? null
-  if (error !== null) throw garbage(url, `the generation failed: ${eventErrorOf(error)}`)
+  if (error !== null) throw failed(`${url}: the generation failed: ${eventErrorOf(error)}`, "see the server's log")
   return event
 }
 

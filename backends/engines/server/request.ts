@@ -1,6 +1,6 @@
 /**
- * Rules for requests to an inference server such as vLLM or SGLang: why a request is refused, why it failed, when it
- * must wait.
+ * Rules for requests to an engine: why a request is refused; for an inference server such as vLLM or SGLang also why it
+ * failed, and when it must wait.
  *
  * in   requests, pauses        out  coded errors; a gate that is closed while the server loads whole weights or sleeps
  * Invariant: a request that cannot fit never reaches a server. While the gate is closed, the watchdog's timeouts for
@@ -33,7 +33,7 @@ export function checkRequest(
       boundary: 'engine',
       retriable: false,
       message: `engine ${id}: a context of ${context.length} tokens leaves no room for an answer in ${room} tokens`,
-      hint: 'lower limits.contextTokens, or start the server with a longer context and more KV cache',
+      hint: 'lower limits.contextTokens, or give the engine a longer context and more KV cache',
     })
   }
   const foreign = context.find(token => token < 0 || token >= vocabulary)
@@ -70,8 +70,8 @@ export function refused(url: string, status: number, message: string, tooLong: R
 }
 
 /**
- * Returns the error for a request that failed although the server is alive. `engine.lost`, and errors that are no
- * TroupeError, become `engine.failed`; any other TroupeError is returned as it is.
+ * Returns the error for a request that failed although the server is not declared lost. `engine.lost`, and errors that
+ * are no TroupeError, become `engine.failed`; any other TroupeError is returned as it is.
  */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error

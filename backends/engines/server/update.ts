@@ -14,7 +14,7 @@ export function serverUpdate(kind: 'vLLM' | 'SGLang') {
       boundary: 'engine',
       retriable: true,
       message: `the ${kind} server at ${url} ${what}: ${said}`,
-      hint: "give a directory that the server can read and that holds the same model architecture; see the server's log",
+      hint: "see the server's log; new weights need a directory that the server can read, with the same model architecture",
     })
   return {
     failed,

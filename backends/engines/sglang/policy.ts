@@ -3,8 +3,9 @@
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
  * Invariant: the gate is closed while this engine has paused the server, so no generation is sent. If the server can
- * load weights, a token of weights that this engine did not load is an error. The weights that the server was started
- * with have version -1; if the server cannot load weights, an update loads nothing and only sets their version.
+ * load weights, a token of weights that this engine neither loaded nor found at its start is an error. The weights that
+ * the server was started with have version -1; if the server cannot load weights, an update loads nothing and only sets
+ * their version.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -91,7 +92,10 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
     versionOf(label) {
       const known = traits.takesWeights ? versions.get(label) : version
       if (known !== undefined) return known
-      throw garbage(url, `the server's weights have the unknown label '${label}': another process has changed them`)
+      throw garbage(
+        url,
+        `the server's weights have the unknown label '${label}': another process has changed them, or the turn outlasted ${rememberedLabels} updates`,
+      )
     },
     updateWeights,
     sleep: () =>

@@ -3,7 +3,7 @@
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
  * Invariant: no probe changes or harms what the server does for other clients. The server is never paused, and told to
- * continue only if it answers no generation for a second. No token id outside its vocabulary is sent, since that would
+ * continue only if it answers no generation for a second. No token id beyond its vocabulary is sent, since that would
  * crash a server on a GPU. If the run trains, a server that lacks what training needs is refused before the run's first
  * turn.
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of

@@ -5,8 +5,8 @@
  * out  generations, as token ids with logprobs and the weights that sampled them
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
  * which is `engine.lost` when the server is gone. A token is attributed to the weights that the server names with it;
- * weights that this engine did not load are an error. tests/sglang runs the engine over a real server on a CPU, but
- * without sleep and wake: freeing memory needs CUDA.
+ * weights that this engine neither loaded nor found at its start are an error. tests/sglang runs the engine over a real
+ * server on a CPU, but without sleep and wake: freeing memory needs CUDA.
  */
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'

@@ -1,7 +1,7 @@
 /**
  * The vLLM engine: a server that the run or somebody else has started, over its HTTP API.
  *
- * in   generate, abort, new weights
+ * in   generate, abort, new weights or adapters, sleep and wake
  * out  generations, as token ids with logprobs under the distribution sampled from
  * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
  * which is `engine.lost` when the server is gone. Each token is attributed to the weights that sampled it: these change
