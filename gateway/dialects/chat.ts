@@ -3,7 +3,7 @@
  *
  * in   bodies of POST /v1/chat/completions        out  chat.completion objects, chunks, errors
  * Invariant: a stream sends the role, then text and reasoning as they are sampled, then whole tool calls, the finish
- * reason, the usage if it was asked for, and `[DONE]`.
+ * reason, the usage if it was asked for, and `[DONE]`. A stream whose call fails ends with an error instead.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message } from '../conversation/message'
@@ -21,6 +21,7 @@ import {
   samplingFields,
   schemaOf,
   textOfParts,
+  unnamedFunction,
 } from './dialect'
 import { openaiError } from './openaiError'
 
@@ -84,7 +85,7 @@ function messageOf(raw: Readonly<Record<string, unknown>>, i: number): Message {
       return assistantOf(raw, i)
     default:
       throw invalid(
-        `messages.${i}.role: '${String(raw.role)}' is not a role; expected system, developer, user, assistant or tool`,
+        `messages.${i}.role: '${String(raw.role)}' is not a role; give system, developer, user, assistant, tool or function`,
         `messages.${i}.role`,
       )
   }
@@ -137,7 +138,8 @@ export const chat: DialectAdapter = {
       ...{ dialect: 'chat', model: given.model, messages, isStreamed: given.stream === true },
       withUsage: given.stream_options?.include_usage === true,
       tools: tools.map((tool, i) => {
-        if (tool.type !== 'function' || tool.function === undefined) throw hostedTool(tool.type, `tools.${i}`)
+        if (tool.type !== 'function') throw hostedTool(tool.type, `tools.${i}`)
+        if (tool.function === undefined) throw unnamedFunction(`tools.${i}.function`)
         return schemaOf(tool.function.name, tool.function.description, tool.function.parameters)
       }),
       ...(maxTokens == null ? {} : { maxTokens }),

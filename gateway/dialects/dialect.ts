@@ -1,5 +1,6 @@
 /**
- * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form.
+ * Interface of a dialect, which reads requests and writes answers, streams and errors in its own form, and what the
+ * dialects share.
  *
  * Invariant: a dialect knows neither engines nor the log. The last event of a stream is written by `end`, which is
  * called once the answer is durable, or by `failed`.
@@ -44,7 +45,7 @@ export interface StreamWriter {
   end(answer: AnswerView): string
   /** Event of an error after the stream began; it is the stream's last. */
   failed(error: GatewayError): string
-  /** Text that is sent on an idle stream, so that the connection stays open. */
+  /** Text that is sent at a fixed interval until the answer is complete, so that the connection stays open. */
   readonly keepAlive: string
 }
 
@@ -105,6 +106,10 @@ export const hostedTool = (name: string, where: string): GatewayError =>
     where,
     'unsupported_tool',
   )
+
+/** Refuses a function tool without its definition. */
+export const unnamedFunction = (where: string): GatewayError =>
+  invalid(`${where}: a tool of type 'function' needs a name`, where)
 
 export const schemaOf = (name: string, description: unknown, parameters: unknown): ToolSchema => ({
   name,

@@ -4,7 +4,7 @@
  * in   bodies of POST /v1/responses        out  response objects, events, errors
  * Invariant: output items come one after the other: reasoning, message, then each function call; every event has the
  * next `sequence_number`. `previous_response_id` names a call of the same session, whose conversation the input
- * follows. Instructions are of one request only: they are its first message, and `asked.instructions` says so.
+ * follows. Instructions apply to one request only: they are its first message, and `asked.instructions` marks that.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message, ToolUse } from '../conversation/message'
@@ -25,6 +25,7 @@ import {
   samplingFields,
   schemaOf,
   textOfParts,
+  unnamedFunction,
 } from './dialect'
 import { openaiError } from './openaiError'
 
@@ -95,7 +96,10 @@ function messagesOf(items: readonly Item[], answerById: AnswerById): readonly Me
         if (item.role === 'assistant') assistant({ content })
         else if (item.role === 'user') out.push({ role: 'user', content })
         else if (item.role === 'system' || item.role === 'developer') out.push({ role: 'system', content })
-        else throw invalid(`${where}.role: '${String(item.role)}' is not a role`, `${where}.role`)
+        else {
+          const expected = 'give user, assistant, system or developer'
+          throw invalid(`${where}.role: '${String(item.role)}' is not a role; ${expected}`, `${where}.role`)
+        }
         return
       }
       case 'function_call': {
@@ -206,7 +210,8 @@ export const responses: DialectAdapter = {
       ...{ dialect: 'responses', model: given.model, messages: list, isStreamed: given.stream === true },
       ...(after === undefined ? {} : { after }),
       tools: tools.map((tool, i) => {
-        if (tool.type !== 'function' || tool.name === undefined) throw hostedTool(tool.type, `tools.${i}`)
+        if (tool.type !== 'function') throw hostedTool(tool.type, `tools.${i}`)
+        if (tool.name === undefined) throw unnamedFunction(`tools.${i}.name`)
         return schemaOf(tool.name, tool.description, tool.parameters)
       }),
       ...(given.max_output_tokens == null ? {} : { maxTokens: given.max_output_tokens }),

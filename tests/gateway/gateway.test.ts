@@ -225,6 +225,13 @@ describe('a refusal', () => {
       /'web_search' is run by its vendor/,
     ],
     [
+      'a function without a name',
+      '/v1/responses',
+      { model: 'm', input: 'x', tools: [{ type: 'function' }] },
+      400,
+      /tools\.0\.name: a tool of type 'function' needs a name/,
+    ],
+    [
       'a hosted tool of Anthropic',
       '/v1/messages',
       {
