@@ -2,8 +2,8 @@
  * GatewayError: a refusal of a call, which each dialect writes in its own form.
  *
  * in   what is wrong        out  an HTTP status, a kind, a code, and if the client's library should try again
- * Invariant: clients are told not to retry a fault of the gateway (500), nor an error that only they can correct (4xx).
- * A busy or lost engine is 429 or 503, with the time after which to retry.
+ * Invariant: clients are told to retry after some seconds when engines are busy (429) or not available (503). They are
+ * told not to retry anything else: faults of the gateway (500) and errors that only they can correct (other 4xx).
  */
 import { asError, TroupeError } from '../runtime/errors'
 
@@ -66,7 +66,7 @@ export const invalid = (message: string, param?: string, code = 'invalid_request
 
 export const contextExceeded = (tokens: number, most: number): GatewayError =>
   invalid(
-    `This model's maximum context length is ${most} tokens, but the request has ${tokens}: shorten the messages, or raise limits.contextTokens in the recipe`,
+    `This model's maximum context length is ${most} tokens, answer included, but the messages alone have ${tokens}: shorten them, or raise limits.contextTokens in the recipe and the engine's context length, if that is shorter`,
     'messages',
     'context_length_exceeded',
   )

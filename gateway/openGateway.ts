@@ -37,10 +37,7 @@ export interface GatewayOptions {
   readonly model?: string
   readonly strictModel?: boolean
   readonly strippedThinking?: 'branch' | 'restore'
-  /**
-   * Time after which a session expires: its calls are refused then. A session may be opened with another. Default: 24
-   * h.
-   */
+  /** Time after which a session expires: its calls are refused then. The request to open a session may give another. */
   readonly ttlMs?: number
   readonly callTimeoutMs?: number
   readonly maxBodyBytes?: number

@@ -1,8 +1,9 @@
 /**
- * Builds an image from a Dockerfile with the engine's own builder, which knows every instruction and has a network.
+ * Builds an image from a Dockerfile with the engine's classic builder, which has a network, but not what needs BuildKit
+ * (`RUN --mount`, here-documents).
  *
- * in   a Dockerfile, its context        out  the id of an image of the engine
- * Invariant: equal inputs are built once, by the engine's cache. The engine may fetch the base image, as `docker build`
+ * in   a Dockerfile, its context        out  the id of an image of the engine; TroupeError environment.no_image
+ * Whether a step is built again is left to the engine's cache. The engine may fetch the base image, as `docker build`
  * does.
  */
 import { spawn } from 'node:child_process'
@@ -15,7 +16,7 @@ import type { DockerDriver } from './dockerDriver'
 
 /**
  * Builds the image, or takes it from the engine's cache; resolves with its id. @throws TroupeError environment.no_image
- * with the engine's own message and the end of what the build printed
+ * with the engine's own message, and, if a step failed, the end of what the build printed
  */
 export async function buildDockerImage({ engine }: DockerDriver, options: BuildOptions): Promise<string> {
   const { file, context, timeoutMs, signal } = options

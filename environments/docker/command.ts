@@ -3,9 +3,9 @@
  *
  * in   a container, a command        out  an ExecResult
  * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
- * started nothing; the command never writes that line. A deadline kills the command's session and what descends from
- * it. The engine reports a command that a signal ended as 128 + the signal. So an exit code from 129 to 159 is read as
- * a signal.
+ * started nothing; the command never writes that line. A deadline or an abort kills the command's session and what
+ * descends from it, in at most 50 scans of /proc. The engine reports a command that a signal ended as 128 + the signal.
+ * So an exit code from 129 to 159 is read as a signal.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'

@@ -85,7 +85,8 @@ export class DockerDriver implements EnvironmentDriver {
     if (!networks.includes(spec.network))
       throw environmentError(
         'environment.refused',
-        `the driver docker offers only ${networks.join(', ')}, not ${spec.network}`,
+        `the driver docker offers only the networks ${networks.join(', ')} here, not ${spec.network}`,
+        { hint: 'an allowlist needs Linux, root, and a Docker engine behind a Unix socket' },
       )
     if (spec.limits.storageMb !== undefined)
       throw environmentError('environment.refused', 'the driver docker has no limit on disk space (storageMb)')

@@ -141,7 +141,7 @@ export class DockerEnvironment implements Environment {
     if (status === 'timeout' || status === 'rejected')
       throw environmentError(
         'environment.refused',
-        `environment ${this.id}: its processes were not killed: ${reason}`,
+        `environment ${this.id}: its processes were not killed: ${reason ?? 'the kill took more than 30 s'}`,
         {
           retriable: true,
         },

@@ -3,8 +3,8 @@
  *
  * in   requests        out  JSON, streams; for attach and exec the raw connection
  * Invariant: every request has a deadline (default 60 s) for its answer's header. The body has none here: a caller that
- * needs one gives a signal. A status of 400 or more is thrown as an EngineError with the engine's own message. Nothing
- * is fetched from a registry here.
+ * needs one gives a signal. A status of 400 or more (for attach and exec: any but 101) is thrown as an EngineError with
+ * the engine's own message; a lost connection is Node's own error.
  */
 import { existsSync } from 'node:fs'
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http'
@@ -83,6 +83,7 @@ export class Engine {
 
   /** Sends a request whose connection becomes a raw stream in both directions. @throws EngineError */
   hijack(path: string, options: EngineRequest = {}): Promise<Socket> {
+    const { deadlineMs = usualDeadlineMs } = options
     const body = JSON.stringify(options.json ?? {})
     return new Promise((resolve, reject) => {
       const place = this.place()
@@ -97,8 +98,8 @@ export class Engine {
         headers: { ...headersOf(body, undefined), connection: 'Upgrade', upgrade: 'tcp' },
       })
       const timer = setTimeout(
-        () => request.destroy(new Error(`the engine did not answer ${path}`)),
-        options.deadlineMs ?? usualDeadlineMs,
+        () => request.destroy(new Error(`the engine did not answer POST ${path} in ${deadlineMs} ms`)),
+        deadlineMs,
       )
       request.once('upgrade', (_, raw, head) => {
         clearTimeout(timer)

@@ -1,10 +1,10 @@
 /**
- * Copies files into and out of a container, as tar streams that the engine packs and unpacks inside the container's
- * root.
+ * Copies files into and out of a container, as tar streams: the engine unpacks an upload in the container, and packs a
+ * download there.
  *
  * in   paths of this machine and of the container        out  copies; TroupeError environment.transfer_failed
  * Invariant: the engine resolves paths and links with the container's root as the root directory. A download leaves
- * only files, directories and links on this machine: pipes and devices are removed before it returns.
+ * only files, directories and links on this machine: pipes, sockets and devices are removed before it returns.
  */
 import { spawn } from 'node:child_process'
 import { createWriteStream, type Dirent, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'

@@ -37,7 +37,10 @@ export async function openForwarder(
 ): Promise<Forwarder> {
   const { State } = await engine.call<{ State: { Pid: number } }>('GET', `/containers/${container}/json`)
   if (!isHere(State.Pid, container))
-    throw environmentError('environment.unavailable', 'an allowlist needs a Docker engine that runs on this machine')
+    throw environmentError(
+      'environment.unavailable',
+      `an allowlist needs a Docker engine on this machine; container ${container.slice(0, 12)} has no process here`,
+    )
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const proxy = await AllowlistProxy.open(directory, hosts)
   const program = join(__dirname, '../keeper/forward.py')

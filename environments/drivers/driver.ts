@@ -4,7 +4,8 @@
  * in   a specification of the environment; commands, files        out  results of commands, files, snapshots
  * Invariant: how a command or an environment ends is a result, not an error. An error is a TroupeError with the
  * boundary `environment`: the driver or the machine cannot do what was asked. After `stop`, and after the death of this
- * process, nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots.
+ * process, nothing of the environment is left: no process, no mount, no cgroup, no file but its snapshots. What the
+ * death of a driver's helper process or of the Docker engine leaves, `sweep` removes.
  */
 
 export type DriverName = 'local' | 'oci' | 'docker'

@@ -148,7 +148,10 @@ export class Keeper {
   }
 
   lost() {
-    return environmentError('environment.ended', `environment ${this.config.name} has ended`)
+    return environmentError(
+      'environment.ended',
+      `environment ${this.config.name} has ended, or its keeper closed the connection without an answer`,
+    )
   }
 
   /** Lets the keeper remove its environment, and waits until it has. @throws environment.unresponsive after 30 s */

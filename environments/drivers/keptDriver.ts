@@ -1,10 +1,11 @@
 /**
- * Drivers `oci` and `local`: a keeper for each environment, overlayfs for its files.
+ * Drivers `oci` and `local`: for each environment a keeper (the process that holds it, keeper/keeper.py), and overlayfs
+ * for its files.
  *
  * in   specifications        out  environments
- * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), a snapshot's
- * layer over it, and what the environment has changed, in this order. Two environments never share a directory they can
- * write.
+ * Invariant: an environment's files are the image (or, for `local`, the machine's programs, read-only), over it the
+ * layer of a snapshot or of an image built here, if there is one, and what the environment has changed. Two
+ * environments never share a directory they can write.
  */
 import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -75,7 +76,7 @@ export class KeptDriver implements EnvironmentDriver {
     if (!capabilities.networks.includes(spec.network))
       throw environmentError(
         'environment.refused',
-        `the driver ${this.name} offers only ${capabilities.networks.join(', ')}, not ${spec.network}`,
+        `the driver ${this.name} offers only the networks ${capabilities.networks.join(', ')}, not ${spec.network}`,
       )
     if (spec.limits.storageMb !== undefined && !capabilities.limits.includes('storageMb'))
       throw environmentError(

@@ -2,8 +2,8 @@
  * An environment that a keeper holds: the part that the drivers `oci` and `local` share.
  *
  * in   calls of the Environment interface        out  requests to the keeper
- * Invariant: `stop` ends it once. Files travel as raw bytes (a file) or as a tar stream (a directory), so neither their
- * size nor their names have a bound.
+ * Invariant: `stop` ends it once. A file travels as raw bytes, a directory as a tar stream, so memory does not bound
+ * their size, and names inside a directory may be any bytes. An upload or a snapshot takes at most `transferMs`.
  */
 import { spawn } from 'node:child_process'
 import { createReadStream, createWriteStream, existsSync, mkdirSync, rmSync, statSync } from 'node:fs'

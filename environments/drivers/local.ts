@@ -5,7 +5,7 @@
  * in   specifications without an image, or with one that was built here
  * out  environments with /usr and parts of /etc of this machine
  * Invariant: commands see nothing else of this machine: no home, no /etc/shadow, no network but an allowlist's proxy.
- * Where Troupe does not run as root, commands run as root of a user namespace, and no cgroup limits memory and
+ * Where Troupe does not run as root, commands run as root of a user namespace, and no cgroup limits CPUs, memory and
  * processes.
  */
 import { existsSync, lstatSync, mkdirSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -3,8 +3,8 @@
  *
  * in   specifications with the name of an image in the store        out  environments
  * Invariant: an image is never written. runc makes namespaces, cgroups and mounts; commands are started by the keeper
- * inside them, with fewer capabilities than Docker's default and, where libseccomp is installed, a filter
- * (keeper/kernel.py).
+ * inside them, with fewer capabilities than Docker's default and, where libseccomp is installed, a filter of system
+ * calls (keeper/kernel.py).
  */
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'

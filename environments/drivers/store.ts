@@ -3,9 +3,10 @@
  *
  *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
  *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
+ *   runc/                                runc's state             docker/, local-root-1/        the drivers' own files
  *
- * Invariant: everything is in one file system, so that snapshots can share files by hard links. The directory belongs
- * to the user alone.
+ * Invariant: everything is in one file system, so that snapshots can share files by hard links. Directories that are
+ * made here are for the user alone.
  */
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

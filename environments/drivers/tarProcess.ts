@@ -1,7 +1,7 @@
 /**
  * Feeds a tar(1) process, and waits for its end.
  *
- * in   a process of tar      out  a promise of its end, which has the end of its stderr if it fails
+ * in   a process of tar, a stream for it      out  a promise of its end; its error has the end of tar's stderr
  */
 import type { ChildProcess } from 'node:child_process'
 import type { Readable } from 'node:stream'

@@ -123,9 +123,9 @@ async function exec(
   const said = reason ?? `${stdout}${stderr}`.trim().slice(-800)
   throw environmentError(
     'environment.no_image',
-    `${options.file}: RUN ${command}: ${status}${exitCode === null ? '' : ` (exit code ${exitCode})`}: ${said}`,
+    `${options.file}: ${typeof command === 'string' ? `RUN ${command}` : command.join(' ')}: ${status}${exitCode === null ? '' : ` (exit code ${exitCode})`}: ${said}`,
     {
-      hint: 'images are built here without a network: build an image that needs one elsewhere, and import it (troupe tasks image)',
+      hint: 'images are built here without a network: if the command needs one, build the image elsewhere and import it (troupe tasks image)',
     },
   )
 }

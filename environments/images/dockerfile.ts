@@ -68,7 +68,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
       }
       case 'RUN':
         if (rest.startsWith('--')) refuse(`RUN ${rest.split(/\s/)[0]}: build mounts and options are not known here`)
-        if (/<<-?['"]?\w+/.test(rest)) refuse('RUN with a here-document')
+        if (/<<-?['"]?\w+/.test(rest)) refuse('RUN with a here-document is not supported here')
         found.push({ kind: 'run', command: words(rest) ?? rest })
         break
       case 'COPY':
@@ -80,9 +80,10 @@ export function readDockerfile(text: string, file: string): readonly Instruction
         if (other !== undefined) refuse(`${name} --${other}: only files of the task can be copied`)
         const plain = rest.replace(/^(--\S+\s+)*/, '')
         const parts = (words(plain) ?? plain.split(/\s+/)).map(expand)
-        if (parts.some(part => /^\w+:\/\//.test(part))) refuse(`${name} from a URL`)
-        if (name === 'ADD' && parts.some(part => /\.(tar|tgz|tar\.\w+)$/.test(part))) refuse('ADD of an archive')
-        if (parts.some(part => /[*?[]/.test(part))) refuse(`${name} with a pattern`)
+        if (parts.some(part => /^\w+:\/\//.test(part))) refuse(`${name} from a URL is not supported here`)
+        if (name === 'ADD' && parts.some(part => /\.(tar|tgz|tar\.\w+)$/.test(part)))
+          refuse('ADD of an archive is not supported here: use COPY and RUN tar')
+        if (parts.some(part => /[*?[]/.test(part))) refuse(`${name} with a pattern is not supported here`)
         if (parts.length < 2) refuse(`${name} names no target`)
         const owner = options.get('chown')
         const mode = options.get('chmod')

@@ -1,10 +1,10 @@
 """One command in an environment: a child inside its namespaces and cgroup, with a deadline and bounded output.
 
 in   a request (a dict), its standard input        out  a result (a dict), standard output and error
-Invariant: the status comes from waitpid and this process's clock. The caller's process is outside the environment's PID
-namespace, so nothing inside can see or signal it. If the deadline passed, the command's process group and its
-descendants are dead when `run` returns, except those whose parent had ended before, and which the first process had
-adopted. Otherwise only processes that the command left in the background are alive.
+Invariant: the status never comes from what the command writes. The caller's process is outside the environment's PID
+namespace, so nothing inside can see or signal it. At the deadline, or when the requester hangs up, the command's
+process group and its descendants are killed, except those whose parent had ended before, and which the first process
+had adopted. Processes that a command left in the background when it ended by itself live on.
 """
 
 import errno

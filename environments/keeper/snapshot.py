@@ -1,11 +1,11 @@
 """Snapshot of an environment's files: a layer for overlayfs, with a manifest whose digest is the layer's name.
 
 in   the upper directory, the layer that the environment started from, the image
-out  `layers/<digest>`, its manifest
+out  `layers/<digest>`, its manifest, contents in `objects/`; sockets are left out
 Invariant: over the same image, equal digests mean equal files (name, kind, mode, owner, content); times are kept but do
-not count. Regular files of equal content, mode, owner and time are stored once (`objects/`), however many layers have
-them. Names are looked up relative to open directories, without following links: the environment's processes may change
-the tree meanwhile.
+not count. Regular files of equal content, mode, owner, time and capabilities share one file of `objects/`, up to the
+file system's bound on hard links. Names are looked up relative to open directories, without following links: the
+environment's processes may change the tree meanwhile.
 """
 
 import errno

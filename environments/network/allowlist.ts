@@ -1,7 +1,7 @@
 /**
  * HTTP proxy that reaches the hosts of an allowlist alone, for one environment without any other network.
  *
- * in   connections on a Unix socket, which the keeper's forwarder makes (keeper/forward.py)
+ * in   connections on a Unix socket, which a forwarder in the environment's network makes (keeper/forward.py)
  * out  HTTP and CONNECT
  * Invariant: a host is reached only if an entry names it, or if its address lies in a listed range. A listed name whose
  * address is this machine's, private or link-local is refused, unless a listed range contains that address. A listed

@@ -4,8 +4,8 @@
  * in   a call, with the calls that have run before it
  * out  its outcome, and the snapshot after it if files changed
  * Invariant: a call runs on the files that its earlier calls left; if these had to be made again and differ, its
- * outcome says so (`other-files`). An environment in another state (an attempt that was not counted, a fork, a restart
- * of Troupe) is ended, and one with the right files is started. Calls of a rollout run one after the other. Before a
+ * outcome says so (`other-files`). If there is no environment in that state (after an attempt that was not counted, a
+ * fork, or a restart of Troupe), one is started with these files. Calls of a rollout run one after the other. Before a
  * new environment starts while there are `live` or more, the idle one that was used longest ago is ended; if none is
  * idle, the new one starts nevertheless. An environment without a call for `idleMs` is ended.
  */
@@ -96,7 +96,7 @@ export class RolloutEnvironments {
         return 'ended' as const
       })
       if (files === 'ended')
-        return toolOutcome({ ...outcome, reason: 'the environment ended; its files are as before' })
+        return toolOutcome({ ...outcome, reason: 'the environment ended; its files are as before this call' })
       live.position++
       live.usedAt = this.options.fx.elapsed()
       live.dirty = outcome.status === 'killed' && !(await isAlive(live.environment))

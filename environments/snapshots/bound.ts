@@ -1,9 +1,10 @@
 /**
  * Bounds the store of snapshots: the one that was used longest ago is removed first.
  *
- * in   the store, its largest size        out  a store of at most that size, but for snapshots in use
- * Invariant: no snapshot is removed that a live environment has mounted, or that an image is made of. A snapshot that
- * another process is about to mount may be removed: that start fails, and its caller makes the files again.
+ * in   the store, its largest size        out  a store of about that size, but for snapshots in use
+ * The size is measured anew only after growth by `slack`, and files of the last `settleMs` are never removed.
+ * Invariant: no snapshot is removed that a live environment of the drivers `oci` and `local` has mounted, or that an
+ * image is made of. One that is about to be mounted may be removed: that start fails, and restore.ts repeats it.
  */
 import {
   existsSync,

@@ -3,7 +3,7 @@
  *
  * in   the environment in which the agent worked        out  its artifacts in another environment, or below a directory
  * here
- * Invariant: as in Harbor, `/logs/artifacts` is always one, an artifact that is missing is no error, `exclude` has
+ * Invariant: as in Harbor, `/logs/artifacts` is always one, what cannot be copied is left out, `exclude` has
  * patterns of `tar --exclude` for directories, and in the verifier's environment every artifact is where it was in the
  * agent's; `destination` names its place in the directory alone.
  */

@@ -25,7 +25,9 @@ export async function waitUntilHealthy(environment: Environment, check: Healthch
     if (status === 'lost' || failures >= retries)
       throw environmentError(
         'environment.start_failed',
-        `environment ${environment.id}: its health check failed ${failures} times: ${`${stderr}${stdout}`.trim().slice(-300) || status}`,
+        status === 'lost'
+          ? `environment ${environment.id} died during its health check '${command}'`
+          : `environment ${environment.id}: its health check failed ${failures} times: ${`${stderr}${stdout}`.trim().slice(-300) || status}`,
       )
     await sleep((isStarting ? start_interval_sec : interval_sec) * 1000)
   }

@@ -26,7 +26,7 @@ export function readRewards(directory: string): Rewards {
       boundary: 'environment',
       retriable: false,
       message: 'the verifier wrote neither /logs/verifier/reward.json nor /logs/verifier/reward.txt',
-      hint: 'its output is in test-stdout.txt',
+      hint: "the task's test script (tests/test.sh) has to write one of them",
     })
   const value = text.trim() === '' ? Number.NaN : Number(text.trim())
   if (!Number.isFinite(value)) throw bad(`reward.txt holds no number: ${text.trim().slice(0, 100)}`)
@@ -42,7 +42,7 @@ function fromJson(text: string): Rewards {
   }
   const rewards = typeof value === 'number' ? { reward: value } : value
   if (typeof rewards !== 'object' || rewards === null || Array.isArray(rewards))
-    throw bad('reward.json holds no object of numbers')
+    throw bad('reward.json: expected a number or an object of numbers')
   for (const [name, reward] of Object.entries(rewards)) {
     // JSON has no infinity, but 1e999 is read as one. Harbor takes true for 1, as Python does.
     if (typeof reward !== 'boolean' && (typeof reward !== 'number' || !Number.isFinite(reward)))

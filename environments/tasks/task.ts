@@ -3,13 +3,13 @@
  * several.
  *
  * in   the directory        out  a Task: its configuration, and the paths and instruction of each step
- * Invariant: a task that loads has all files that a run of it reads: instruction and test script of every step (or an
- * image of the verifier's own). Symbolic links that lead out of the directory are refused. An error lists all faults of
- * its kind: of task.toml, of links, or of missing files.
+ * Invariant: a task that loads has the instruction and the test script (or an image of the verifier's own) of every
+ * step. Symbolic links that lead out of the directory, or to a directory above themselves, are refused. An error lists
+ * all faults of its kind: of task.toml, of links, or of missing files.
  */
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, join, relative, resolve, sep } from 'node:path'
-import { TroupeError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import { type EnvironmentToml, type TaskToml, taskToml } from './taskToml'
 import { unknownFields } from './unknownFields'
 
@@ -55,7 +55,7 @@ export interface Task {
   readonly unknownFields: readonly string[]
 }
 
-/** Loads a task. @throws TroupeError task.unreadable, task.bad_toml, task.invalid (which lists all faults) */
+/** Loads a task. @throws TroupeError task.unreadable, task.bad_toml, task.invalid */
 export function loadTask(directory: string): Task {
   const root = resolve(directory)
   const { document, config } = readConfig(root)
@@ -97,7 +97,7 @@ function readConfig(root: string): { readonly document: unknown; readonly config
     throw new TroupeError('task.unreadable', {
       boundary: 'config',
       retriable: false,
-      message: `${root} is not a task directory: task.toml cannot be read`,
+      message: `${root} is not a task directory: task.toml cannot be read: ${asError(thrown).message}`,
       hint: "name a directory in Harbor's task format, which holds task.toml, instruction.md, environment/ and tests/",
       cause: thrown,
     })

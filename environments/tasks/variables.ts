@@ -26,8 +26,8 @@ export function resolveVariables(
       throw new TroupeError('task.variable_refused', {
         boundary: 'config',
         retriable: false,
-        message: `the task's variable ${name} takes its value from ${wanted} in this process's environment, which tasks may not read`,
-        hint: `let tasks read it with --env ${wanted}, if it is set`,
+        message: `the task's variable ${name} takes its value from ${wanted} in this process's environment, which is not set, or which tasks may not read`,
+        hint: `set ${wanted}, and let tasks read it with --env ${wanted}`,
       })
     }),
   )

@@ -2,9 +2,9 @@
  * Runs the verifier of a step and reads its reward.
  *
  * in   the environment in which the agent worked        out  rewards, and the verifier's log
- * Invariant: the agent's processes are dead before the verifier's files enter its environment, and the verifier's
- * processes are dead before the reward is read: what outlives the verifier changes nothing. Reward files from before
- * are removed.
+ * Invariant: the agent's processes are dead before the verifier runs, and the verifier's processes are dead before the
+ * reward is read. Reward files from before are removed. A verifier that misses its deadline gives no reward, whatever
+ * it wrote.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -105,6 +105,6 @@ export async function mustRun(environment: Environment, request: ExecRequest): P
   const said = reason ?? (`${stderr}${stdout}`.trim() || status)
   throw environmentError(
     'environment.refused',
-    `environment ${environment.id}: the command '${request.command}' failed: ${said.slice(-500)}`,
+    `environment ${environment.id}: the command '${[request.command].flat().join(' ')}' failed: ${said.slice(-500)}`,
   )
 }

@@ -4,8 +4,8 @@
  * in   a command, an environment        out  the outcome of the call
  * Directory, variables and functions are written to a file of the environment when they have changed, and read before
  * the next command. So a snapshot holds them too, and a fork continues with them. If the image has no bash, sh runs the
- * command, and only directory and exported variables carry over. A command that misses its deadline, or that ends the
- * shell with `exec` or sets its own EXIT trap, leaves the saved state as it was before.
+ * command, and only directory and exported variables carry over. A command that is killed (at its deadline, say), that
+ * replaces the shell with `exec`, or that sets its own EXIT trap, leaves the saved state as it was before.
  */
 import { constants } from 'node:os'
 import { type ToolOutcome, toolOutcome } from '../../kernels'
@@ -96,7 +96,7 @@ export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
     case 'rejected':
       return toolOutcome({ status, reason: reason ?? 'the command could not be started', ...common })
     case 'lost':
-      return toolOutcome({ status: 'killed', reason: 'the environment ended; its files are kept', ...common })
+      return toolOutcome({ status: 'killed', reason: 'the environment ended while the command ran', ...common })
     case 'error':
       return signal === null
         ? toolOutcome({ status, exitCode, ...common })

@@ -2,8 +2,8 @@
  * The tool `str_replace_editor`: views and edits text files of an environment.
  *
  * in   the arguments of a call, an environment        out  the outcome of the call
- * Invariant: files are read and written by programs in the environment, as the agent's user: it sees and changes no
- * file that the user could not. A file keeps its mode and owner.
+ * Invariant: files are read and written by programs in the environment, as the agent's user: the tool sees and changes
+ * no file that the user could not. A file keeps its mode and owner. One of more than 1 MiB is refused.
  */
 import { type ToolOutcome, toolOutcome } from '../../kernels'
 import type { Environment, ExecResult } from '../drivers/driver'

@@ -2,8 +2,8 @@
  * Tools of an agent that acts on files, as a chat template describes them: name, description, JSON schema of the
  * arguments.
  *
- * Invariant: `bash`, `str_replace_editor` and `mcp` act in the environment of the rollout's task; `submit` ends a step of
- * the task, or the rollout.
+ * `bash`, `str_replace_editor` and `mcp` act in the environment of the rollout's task; `submit` ends a step of the
+ * task, or the rollout.
  */
 import type { TaskEnvironment } from '../../messages/facts'
 

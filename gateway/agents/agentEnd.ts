@@ -2,11 +2,12 @@
  * Decides the outcome of a rollout once its agent's program has ended, and finds the rollout's reward.
  *
  * in   how the program ended, the outcome that the agent reported, the limit for which a call was refused, the recipe's
- *      source of rewards
+ *      source of rewards and its program `agent.check`
  * out  outcome and reason of `rollout.finished`; the facts of the reward
- * Invariant: a rollout whose agent crashed, or was killed at its deadline, has failed: it gets no reward, so it is no
- * negative example. If the agent ended before its deadline, and a call was refused because the rollout's turns or
- * tokens were used up, the rollout is truncated, whatever the program's exit code.
+ * The first that applies decides: the program was killed at its deadline (failed); a call was refused because the
+ * rollout's turns or tokens were used up (truncated); the agent reported another outcome than `done`, or its program
+ * ended by a signal or with an exit code other than 0 (failed); else the rollout is answered. A failed rollout gets no
+ * reward, so it is no negative example.
  */
 import type { AgentConfig } from '../../config/sections/agent'
 import type { Fact, RolloutFinished } from '../../messages/facts'

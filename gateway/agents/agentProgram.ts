@@ -1,9 +1,10 @@
 /**
- * Runs one program of an agent to its end: starts it, keeps what it writes, and leaves no process of it.
+ * Runs one program of an agent to its end: starts it, keeps what it writes, and kills the processes that it leaves.
  *
  * in   program, arguments, directory, environment, deadline, limits        out  how it ended, and its output
- * Invariant: when the result is there, the program's process group and every process with the program's mark in its
- * environment are dead. At most `logBytes` of the output are kept, its beginning; the rest is counted.
+ * The program has a mark in its environment: a variable with a value of its own, by which its descendants are found.
+ * Invariant: before the result is given, the program's process group and the processes with its mark are killed, within
+ * the bounds that killMarked.ts names. Of the output, the first `logBytes` are kept, and all bytes are counted.
  */
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'

@@ -1,10 +1,11 @@
 /**
  * Runs a recipe's Python function as agents: one process imports its file once, and forks a process for each rollout.
  *
- * in   a rollout's directory, environment and deadline        out  how its process ended, and its output
- * Invariant: as runProgram: when the result is there, the call's process group and every process with its mark are
- * dead. The importing process is started at the first call, and again if it was lost; calls that it had are then ended
- * by a signal.
+ * in   a rollout's directory, environment and deadline
+ * out  how its process ended, and its output; agent.function_not_loaded if the file cannot be imported
+ * Invariant: as in agentProgram.ts, the processes that a call leaves are killed before its result is given. The
+ * importing process is started at the first call. If it dies, its running calls are reported as killed by SIGKILL, and
+ * the next call starts another one.
  */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import { closeSync, openSync, readSync, statSync } from 'node:fs'
@@ -145,5 +146,5 @@ const notImported = (what: string, said: string) =>
     boundary: 'config',
     retriable: false,
     message: `the agent's function ${what} could not be loaded: ${said || 'its process ended'}`,
-    hint: 'run the file with agent.interpreter; it is imported once, before the first rollout',
+    hint: 'import the file by hand with the interpreter that agent.interpreter names to see the whole error',
   })

@@ -2,9 +2,9 @@
  * Kills what is left of agents that have ended: their process groups, and every process that carries their mark.
  *
  * in   marks, pids of group leaders
- * out  resolves when no such process is left, at the latest after `mostRounds` scans
- * Invariant: agents that end together share one scan of /proc. A process that has left the agent's process group
- * and was executed without the mark in its environment is not found.
+ * out  resolves when a scan of /proc finds no process with the mark, at the latest after `mostRounds` scans
+ * Invariant: agents that end together share one scan. A process that has left the agent's process group is found only
+ * if its /proc/PID/environ has the mark: not if it was executed without it, nor if a Python function forked it.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { MARK, signalTo } from '../../sandbox/freshProcess/killProcesses'

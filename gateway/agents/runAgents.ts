@@ -4,9 +4,10 @@
  * leads the rollout.
  *
  * in   requests to start an agent for a rollout (lead) or to end it (dismiss)
- * out  session.opened, the calls' facts; at the end rollout.finished, and the reward or answer.verify
- * Invariant: a rollout has one agent at a time, with a key and a directory of its own, which ends with this process. If
- * this process ends first, the rollout's session is opened again for a new agent, and the earlier calls do not count.
+ * out  session.opened, the calls' facts, turn.asked + turn.generate; at the end rollout.finished, reward.assigned or
+ *      reward.failed, trajectory.release, answer.verify; the agents' output in the run's directory
+ * Invariant: a rollout has one agent at a time, with a key and a directory of its own. The agent's program is killed
+ * when this process ends. The rollout's session is then opened again for a new agent; the earlier calls do not count.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -38,7 +39,7 @@ import { places } from './places'
 const MIB = 1024 * 1024
 /** Time in ms for which a session stays valid after its agent's deadline. */
 const graceMs = 60_000
-/** Interval in ms at which an idle stream gets a keep-alive text, while its call waits for the engine. */
+/** Interval in ms at which a stream gets a keep-alive text until its answer is complete. */
 const keepAliveMs = 3000
 
 /** @throws TroupeError gateway.cannot_listen, render.refused */

@@ -1,9 +1,9 @@
 /**
  * Reads what the model wrote as an assistant's message: thinking, text, and tool calls.
  *
- * in   the text of a turn, with its special tokens        out  a canonical message
- * Invariant: the same text always gives the same message, so that a log that is read again has the same keys. A tool
- * call that is not well-formed stays in the content, where the client can see it.
+ * in   the text of a turn, with its special tokens; whether the request offered tools        out  a canonical message
+ * Invariant: equal inputs give equal messages, so a session that is rebuilt from the log finds the same conversations.
+ * A tool call that is not well-formed stays in the content, where the client can see it.
  */
 import { parseToolCalls } from '../../kernels'
 import { type AssistantMessage, canonicalJson, type ToolUse } from './message'
@@ -17,7 +17,8 @@ const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*
 export const withoutEnd = (text: string): string => text.replace(endTokens, '')
 
 /**
- * Splits a text into the thinking at its start and the rest. If the thinking is not closed, the whole text is thinking.
+ * Splits a text into the thinking at its start and the rest. If the text begins with `<think>` and has no `</think>`,
+ * all of it is thinking.
  */
 export function splitThinking(text: string): { readonly thinking: string; readonly rest: string } {
   const start = text.trimStart()

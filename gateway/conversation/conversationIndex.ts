@@ -3,8 +3,9 @@
  *
  * in   the requests and answers of a session's calls, in the log's order; a new request
  * out  the call whose tokens the request continues, the messages that follow it, and the reason of a branch
- * Invariant: the digest of a conversation covers its tools and all its messages, so a search is one look-up for each
- * message of the request, however many calls and turns the session has. The index follows from the log alone.
+ * Invariant: the digest of a conversation covers its tools and all its messages, so a search takes a fixed number of
+ * look-ups for each message of the request, however many calls and turns the session has. The log and the option
+ * `strippedThinking` determine the index.
  */
 import type { BranchReason } from '../../messages/facts'
 import { type AssistantMessage, chained, type Message, messageKey, strippedKey } from './message'

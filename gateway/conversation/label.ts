@@ -4,7 +4,8 @@
  *
  * in   the call's place, what the client says about itself, the session's earlier calls        out  a label
  * The first that applies decides: the client's own label (`x-troupe-label`); a small model's name (`aux`); the label of
- * the call that this one continues; a parent session, or another lane than the first call's (`subagent`); a compaction;
+ * the call that this one continues; a parent session (header `x-parent-session-id`), or another lane (header
+ * `x-session-id`) than the first call's (`subagent`); a compaction (the conversation begins anew with fewer messages);
  * else `main`, except for a new conversation after the first call: it is `aux` if it has at most two messages and no
  * tools while the first call had tools, and `subagent` otherwise.
  */

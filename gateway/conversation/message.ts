@@ -1,9 +1,9 @@
 /**
  * Canonical messages: one form of a conversation for all dialects, and the key by which two messages are compared.
  *
- * in   messages, as a dialect's parser made them        out  a key that is equal if a model would read the same
- * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls, and
- * headers that a client changes with every request do not make two messages different.
+ * in   messages, as a dialect's parser made them        out  a key; messages with equal keys are taken for the same
+ * Invariant: key order and white space in tool arguments, line ends, white space around a text, ids of tool calls,
+ * error marks of tool results, and Claude Code's `x-anthropic-billing-header:` lines make no two messages different.
  */
 import { hash } from 'node:crypto'
 
@@ -79,6 +79,6 @@ export function messageKey(message: Message): string {
 /** Returns the key that an assistant's message has once its thinking is left out. */
 export const strippedKey = (message: AssistantMessage): string => messageKey({ ...message, thinking: '' })
 
-/** Digest of a conversation that is extended by one message; `before` is '' for the first. */
+/** Digest of a conversation that is extended by its tools or one message; `before`: digest so far, '' at its start. */
 export const chained = (before: string, key: string): string =>
   hash('sha256', `${before}\0${key}`, 'base64url').slice(0, 24)

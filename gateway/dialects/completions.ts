@@ -34,7 +34,7 @@ export const completions: DialectAdapter = {
     const given = checked(body, raw)
     const count = given.n ?? 1
     if (count !== 1 || (given.best_of ?? 1) !== 1)
-      throw invalid('n: only 1 is supported; ask again for another sample', 'n', 'unsupported_n')
+      throw invalid('n and best_of: only 1 is supported; ask again for another sample', 'n', 'unsupported_n')
     if (given.echo) throw invalid('echo: not supported', 'echo')
     const prompts = typeof given.prompt === 'string' ? [given.prompt] : given.prompt
     if (prompts.length !== 1 || typeof prompts[0] !== 'string' || prompts[0] === '')

@@ -3,8 +3,9 @@
  *
  * in   pieces of the model's text; at the end, the whole answer
  * out  pieces that a client can be sent at once
- * Invariant: the pieces joined are the thinking and the content of the answer. Text that may turn out to be a tag, a
- * tool call, a special token or white space at the end is held back.
+ * Invariant: text that may turn out to be a tag, a tool call, a special token or white space at the end is held back.
+ * The pieces joined are the thinking and the content of the answer, if its thinking is closed, and was opened at the
+ * answer's start or by the prompt. Else pieces already sent may be of the other kind than the answer has them.
  */
 import type { AssistantMessage } from '../conversation/message'
 

@@ -3,7 +3,8 @@
  *
  * in   bodies of POST /v1/messages        out  message objects, events, errors
  * Invariant: content blocks come one after the other: thinking, text, then each tool use. Events are message_start, and
- * for each block its start, its deltas and its stop; then message_delta with the stop reason, and message_stop.
+ * for each block its start, its deltas and its stop; then message_delta with the stop reason, and message_stop. A
+ * stream whose call fails ends with an error event instead.
  */
 import { z } from 'zod'
 import type { AssistantMessage, Message, ToolUse } from '../conversation/message'

@@ -3,8 +3,8 @@
  *
  * in   contexts to continue        out  generations; tokens as they are sampled
  * Invariant: an engine has at most `maxSequences` calls at once; the others wait in order, at most `mostWaiting` of
- * them. A call whose engine is lost continues on another engine after the tokens that it has, so that what was streamed
- * stays part of the answer.
+ * them. A call whose engine is lost continues on any free engine after the tokens that it has, so that what was
+ * streamed stays part of the answer. After `mostTries` attempts it fails.
  */
 import type { Engine, GenerateRequest, Generation, PartialGeneration } from '../../backends/engines/engine'
 import { GenerationLost } from '../../backends/engines/engine'
@@ -36,7 +36,7 @@ export type PoolRequest = Omit<GenerateRequest, 'resumedTokens'>
 export type PoolGeneration = Omit<Generation, 'finish'> & {
   readonly engine: EngineId
   readonly finish: 'stop' | 'length'
-  /** True if several engines generated the answer; `text` is then only the last engine's part. */
+  /** True if several attempts generated the answer; `text` is then at most the last attempt's part. */
   readonly isJoined: boolean
 }
 
@@ -152,7 +152,10 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
       const onAbort = () => end(asError(signal.reason))
       const cancel = afterOn(fx, waitMs, () =>
         end(
-          new GatewayError({ kind: 'unavailable', code: 'no_engine', message: `no engine had room for ${waitMs} ms` }),
+          new GatewayError({
+            ...{ kind: 'unavailable', code: 'no_engine' },
+            message: `no running engine had room for the call within ${waitMs} ms: try again later`,
+          }),
         ),
       )
       signal.addEventListener('abort', onAbort)
@@ -195,7 +198,7 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
             throw new TroupeError('engine.aborted', {
               boundary: 'engine',
               retriable: true,
-              message: 'the generation was ended',
+              message: `engine ${engine.id} aborted the generation, in ${tries} attempts of the call`,
             })
           return { ...joined([...parts, g], g), finish: g.finish, engine: engine.id, isJoined: parts.length > 0 }
         } catch (thrown) {

@@ -1,5 +1,5 @@
 /**
- * Joins the parts of an answer that several attempts sampled, because an engine was lost in between.
+ * Joins the parts of an answer that several attempts sampled, because an attempt was interrupted.
  *
  * in   tokens, logprobs and segments of each attempt        out  those of the answer
  * Invariant: tokens keep their order, and each keeps the logprob and the policy version of its sampling.
@@ -9,8 +9,8 @@ import type { PolicySegment } from '../../messages/facts'
 import { concatArrays } from '../../runtime/concatArrays'
 
 /**
- * Joins tokens, logprobs and segments of a generation that several engines made; the other fields are the last
- * engine's. Entropies are kept only for a generation of one part.
+ * Joins tokens, logprobs and segments of a generation that several attempts made; the other fields are the last
+ * attempt's. Entropies are kept only for a generation of one part.
  */
 export function joined(parts: readonly PartialGeneration[], last: Generation): Omit<Generation, 'finish'> {
   const { finish: _, entropies, ...rest } = last

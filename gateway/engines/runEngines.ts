@@ -5,7 +5,8 @@
  * out  turn.asked + turn.generate; generations
  * Invariant: a rollout has one turn at a time, so parallel calls in one session are generated one after the other.
  * Turns are numbered in the order of generation, apart from the calls. An answer counts only for the attempt asked
- * last; an interrupted turn continues after the tokens that it had. Tokens are not streamed: they come with the answer.
+ * last. An interrupted turn continues after the tokens that it had, unless it is too long, the recording lacks it, or
+ * `mostFaults` attempts failed: then its call fails. Tokens are not streamed: they come with the answer.
  */
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact, RolloutRequested, TurnCompleted, TurnInterrupted } from '../../messages/facts'
@@ -36,6 +37,7 @@ export interface RunEngines extends EnginePool {
   leave(trajectory: TrajectoryId): void
 }
 
+/** A rollout's calls, which are generated one after the other. */
 interface Lane {
   readonly request: RolloutRequested
   readonly epoch: Epoch
@@ -153,7 +155,10 @@ export async function runEngines(options: RunEnginesOptions): Promise<RunEngines
       faults = reason === 'aborted' || tokens.length > 0 ? 0 : faults + 1
       engine = reason === 'aborted' ? answer.engine : null
       if (faults >= mostFaults || reason === 'not-recorded')
-        throw new GatewayError({ kind: 'unavailable', code: 'engine_failed', message: `engine: ${error}` })
+        throw new GatewayError({
+          ...{ kind: 'unavailable', code: 'engine_failed' },
+          message: `no engine answered turn ${number} of ${request.trajectory}: ${error}`,
+        })
     }
   }
 

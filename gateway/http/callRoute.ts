@@ -2,9 +2,10 @@
  * Answers one call in its dialect, whole or as a stream.
  *
  * in   a parsed request, a session
- * out  the answer; `call.delivered` if no response got the answer, or a retry got it after all (noteDelivery)
- * Invariant: the last byte is sent only after `call.finished` is durable. When a client disconnects, its call
- * continues, and the client's retry gets the answer. An answer that no client got is recorded as not delivered.
+ * out  the answer or an error; `call.delivered` if no connection took the answer, or a retry's took it after all
+ * Invariant: an answer's last byte is sent only after `call.finished` is durable. When a client disconnects, its call
+ * continues, and the client's retry gets the answer. An answer that no connection took is recorded as not delivered,
+ * unless this process ends before that.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { TokenText } from '../../backends/renderer/tokenText'
@@ -167,8 +168,9 @@ const idOf = ({ session, call }: LiveCall): string => `${idPrefix(session.id)}${
 const idPrefix = (session: string): string => `${session.replace(/[^A-Za-z0-9]/g, '_')}_`
 
 /**
- * Number of the answered call of this session that an id without its dialect's prefix names. A fork knows its calls
- * under the ids of the session that it was forked from, too: its first calls are copies of those.
+ * Number of the answered call of this session that an id without its dialect's prefix names. A fork takes the ids of
+ * the session that it was forked from, too. They name the right copies only if the copied calls were that session's
+ * first ones, since a fork numbers its copies from 0.
  */
 function callOf({ id: own, calls: { tree } }: SessionState, id: string): number | undefined {
   const prefix = [own, tree.opened?.parent].find(one => one !== undefined && id.startsWith(idPrefix(one)))

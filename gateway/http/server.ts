@@ -2,9 +2,9 @@
  * The gateway's HTTP server: finds the session of a request and passes it on to a dialect or to the sessions API.
  *
  * in   requests        out  answers, in the form of the dialect that was asked
- * Invariant: a session is named by its path or by its key; if both are given they name the same one. A gateway with a
- * key of its own answers only `/health` without a key; a gateway without a key is on loopback, and answers only
- * requests whose Host header is a loopback name.
+ * Invariant: a session is named by its path or by its key; a request whose path and key name two sessions is refused.
+ * A gateway with a key of its own answers only `/health` without a key; a gateway without a key is on loopback, and
+ * answers only requests whose Host header is a loopback name.
  */
 import { timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -108,7 +108,7 @@ export async function openServer(options: ServerOptions): Promise<GatewayServer>
         new TroupeError('gateway.cannot_listen', {
           ...{ boundary: 'config', retriable: false, cause },
           message: `the gateway cannot listen on ${host}:${port}: ${cause.message}`,
-          hint: 'give another --port; 0 takes a free one',
+          hint: 'if the port is in use, give another --port (0 takes a free one); else give another --host',
         }),
       ),
     )
@@ -147,7 +147,7 @@ function routesOf(options: ServerOptions) {
     throw new GatewayError({
       kind: 'forbidden',
       code: 'bad_host',
-      message: `a gateway without a key answers requests to loopback names only, not to '${name}'`,
+      message: `a gateway without a key answers only requests to 127.0.0.1, ::1 or localhost, not to '${name}': start it with --key-file to use another name`,
     })
   }
 

@@ -2,7 +2,7 @@
  * Writes a canonical message as chat templates take it.
  *
  * in   a message        out  role and text
- * Tool calls and thinking of the model are written as the model would write them.
+ * Thinking is written as `<think>…</think>`, tool calls as `<tool_call>{"name": …, "arguments": …}</tool_call>`.
  */
 import type { ChatMessage } from '../../messages/facts'
 import type { Message, ToolUse } from '../conversation/message'

@@ -2,8 +2,8 @@
  * Renders conversations of agents: a whole conversation, or the messages that follow a turn that the model sampled.
  *
  * in   canonical messages, tools        out  token ids, which end with the template's generation prompt
- * Invariant: a turn of the model is rendered as the text that it sampled. A continuation gives the same text as a
- * rendering of the whole conversation, or is refused: then the template rewrites history (drops thinking, say).
+ * Invariant: tokens that a turn sampled are never rendered again: `following` and `tailOfWhole` return only what comes
+ * after them. They return undefined if the template does not append, but rewrites history (drops thinking, say).
  */
 import type { Rendered, Renderer } from '../../backends/renderer/renderer'
 import type { ToolSchema } from '../../config/toolSchema'
@@ -54,7 +54,7 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
     throw new TroupeError('render.refused', {
       boundary: 'codec',
       retriable: false,
-      message: `the chat template ends a turn of the model with none of its stop tokens (${stops.join(', ')})`,
+      message: `the chat template does not write a turn of the model as its text and then a stop token (${stops.join(', ')})`,
       hint: 'give a template that appends, such as --template hermes',
     })
   }

@@ -4,8 +4,8 @@
  * in   requests in canonical form
  * out  `call.started`, `call.finished`; the answer, and its text while it is sampled
  * Invariant: an answer is resolved once `call.finished` is durable. A retry of a request (the same digest, and the
- * client says that it is one) joins the running call, or gets the recorded answer; the same request without that mark
- * is a new sample. A call whose answer was lost is generated again under its number and seed.
+ * client says that it is one) joins the running call, or gets the recorded answer. The same request without that mark,
+ * or after a failed call, is a new call. A call whose answer was lost is generated again under its number and seed.
  */
 import type { CallFinished, CallStarted } from '../../messages/facts'
 import { type EngineId, engineId } from '../../messages/ids'

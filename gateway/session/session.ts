@@ -2,8 +2,9 @@
  * The state of one captured session: its tree of calls, where a new request continues it, its reward and its end.
  *
  * in   facts of the session, in the log's order        out  the state
- * Invariant: the state follows from the facts alone, so a gateway that starts again has the state of the one before.
- * Only `told` and `exhausted` are in no fact: they serve a run, whose agent does not outlive this process.
+ * Invariant: the facts and the option `strippedThinking` determine the state, so a gateway that starts again has the
+ * state of the one before. Only `told` and `exhausted` are in no fact: a run alone reads them, and its agent does not
+ * outlive this process.
  */
 import { countAnswerTags, type GrowingTree, growingTree, pathTo } from '../../kernels'
 import type {

@@ -1,4 +1,4 @@
-/** Options of a gateway's sessions: the settings that all share, and the request to open one of them. */
+/** Options of a gateway's sessions: the settings that all share, the request to open one of them, and its result. */
 import type { RolloutRequested, Task } from '../../messages/facts'
 import type { Epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'

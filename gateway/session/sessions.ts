@@ -1,11 +1,12 @@
 /**
- * All sessions of a gateway: opened, found by path or key, rewarded and ended. Each of these is a fact.
+ * Keeps all sessions of a gateway: opens them, finds them by id or key, rewards and ends them. An opening, a reward and
+ * an end are facts; inside a run, the run writes the end.
  *
  * in   requests of the sessions API; the run's log when the gateway starts
  * out  facts of `trajectories`; states of sessions
  * Invariant: a key names one session and one opening of it: a new opening makes the key stale, and no other session
- * ever gets it. A state changes only by a durable fact, with two exceptions: a call's request is placed before its fact
- * is durable, and `told` and `exhausted` are kept in memory alone.
+ * ever gets it. A state changes only by a durable fact, with these exceptions: a call's request is placed before its
+ * fact is durable, `told` and `exhausted` are kept in memory alone, and `adopt` sets the number of the next call.
  */
 import { hash } from 'node:crypto'
 import type { Fact, RolloutRequested } from '../../messages/facts'
@@ -94,7 +95,7 @@ export class Sessions {
       throw new GatewayError({
         kind: 'conflict',
         code: 'session_expired',
-        message: `session ${session.id} has expired`,
+        message: `session ${session.id} has expired: open a new one, with a longer ttl_s if the agent needs it`,
       })
   }
 
@@ -153,7 +154,7 @@ export class Sessions {
     const { reward } = session
     if (reward !== null) {
       if (reward.reward === value && reward.how === how) return
-      const message = `session ${session.id} has the reward ${reward.reward} already`
+      const message = `session ${session.id} has the reward ${reward.reward} (key '${reward.how}') already`
       throw new GatewayError({ kind: 'conflict', code: 'rewarded', message })
     }
     const at = this.options.fx.now()
@@ -187,7 +188,7 @@ export class Sessions {
     await this.closeIfComplete(session.request.group)
   }
 
-  /** Closes a group once all of its members have ended; a process that died before it did so left that to the next. */
+  /** Closes a group once all of its members have ended. If the process dies before, `recover` of the next does it. */
   private async closeIfComplete(group: GroupId): Promise<void> {
     const members = [...this.inGroup.get(group)!.values()]
     const isComplete = members.length >= members[0]!.request.groupSize && members.every(one => one.ended !== null)

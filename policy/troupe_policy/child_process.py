@@ -2,7 +2,8 @@
 
 In: the parent's pid, and stdin, whose end means that the parent is gone. Out: one JSON line on stdout, {"ready":
 true, "socket": …} or {"ready": false, "code": …, "message": …}.
-Invariant: this process never outlives its parent, however the parent dies, kill -9 included.
+Invariant: on Linux the kernel kills this process when its parent dies, kill -9 included; elsewhere it exits at the end
+of stdin.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Attention over the KV blocks, registered with transformers under the name ATTENTION.
 
 In: the queries of a pass, and the blocks that the pass reads. Out: attention with our mask instead of the model's.
-Invariants: a token attends to its own row only, up to its own position (under a sliding window of w, to the last w
-positions). A row's result never mixes with keys of a block
-that belongs to another row, not even masked ones: another row's NaN stays in that row.
+A row is one sequence's place in the KV storage. Invariants: a token attends to its own row only, up to its own position
+(under a sliding window of w, to the last w positions). A row's result never mixes with keys of another row's blocks,
+not even masked ones: another row's NaN stays in that row.
 
 A decode reads the blocks in place: each block is a small matrix product of its own, and a softmax over a row's blocks
 joins the results. No row is padded to the length of the longest.

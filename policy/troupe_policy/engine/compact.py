@@ -3,7 +3,7 @@ the highest one that it needs.
 
 In: the block tables, the KV storage, the rows that decode now, each with at least one block. Out: the same keys and
 values under other block numbers.
-Invariant: blocks change places in pairs, so a kept row's keys and values are never lost.
+Invariant: blocks change places in pairs, so the keys and values of other rows are never lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decode: one forward pass and one sampled token for every ready row. A row is ready when only its last token lacks
 keys.
 
-In: the ledger's running rows. Out: row numbers; for each row the sampled token, its log-probability, and on request the
-entropy of the distribution that it was sampled from.
+In: the ledger's running rows (a row is one sequence's place in the KV storage). Out: row numbers; for each row the
+sampled token, its log-probability, and on request the entropy of the distribution that it was sampled from.
 Invariants: a token's random number depends only on its request's seed and its index in its turn. In deterministic mode
 no operation's shape depends on other requests: products with weights and sampling always have the same number of lines,
 and attention runs line by line.

@@ -3,7 +3,7 @@ mode.
 
 In: row numbers, positions and tokens as numpy arrays. Out: logits; a prefill returns nothing. Before a pass writes keys
 and values, it gives its rows the blocks for them.
-Invariant: in `fixed`, a token's logits and keys depend only on the tokens up to it, to the bit.
+Invariant: in `fixed`, a token's logits and keys depend only on the tokens of its row up to it, to the bit.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ tensors.
 
 In: sequences that start and end, trajectories that are kept between turns. Out: rows, blocks in use, rows to evict or
 preempt.
-Invariant: before every forward pass, running rows and kept rows together may use at most the budget of blocks, so the
-block tables, which hold no more than that, always have a free block for a pass.
+Invariant: after `shrink`, which comes before every forward pass, the running and the kept rows' tokens fit the budget
+of blocks, so the block tables have a free block for each new token of the pass.
 """
 
 from __future__ import annotations
