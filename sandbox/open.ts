@@ -106,7 +106,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
   const asked = options.requireLevel ?? options.level
   throw new SandboxError('sandbox.level_unmet', {
     retriable: false,
-    message: `level '${asked}' is required and not reached (${why.join('; ') || `level '${options.level}' was asked for`})`,
+    message: `${asked === undefined ? 'no level is' : `level '${asked}' is required and not`} reached (${why.join('; ') || `level '${options.level}' was asked for`})`,
     hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require a lower level',
   })
 }

@@ -200,7 +200,7 @@ export class Sessions<Link> {
         const { result, orphan, kept } = await this.#run('rebuilt', cell, call, parent, signal)
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
-        if (cell.ended !== undefined && (cell.ended !== status || !cell.state)) {
+        if (cell.ended !== undefined && (cell.ended !== status || (!cell.state && !kept))) {
           const stateless = cell.state ? '' : ', and its state was not kept'
           this.#releaseState(cell)
           const once = `cell ${n} ended with '${cell.ended}' the first time, and with '${status}' when it was run again`
