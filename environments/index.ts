@@ -36,6 +36,7 @@ export {
 } from './tasks/runTask'
 export { goOn, isTooLow, taskRewards } from './tasks/steps'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
+export { missingImages, usualDriver } from './tasks/usualDriver'
 export { verifyStep } from './tasks/verify'
 export { withoutNetwork } from './tasks/withoutNetwork'
 export { bashTool, editorTool, environmentTools, mcpTool, submitTool } from './tools/schemas'

@@ -3,8 +3,8 @@
  * provide.
  *
  * in   directories: a task, or a directory of tasks        out  a table, or with --json one line a task
- * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide; nothing is
- * started.
+ * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide, an image
+ * that is not on this machine included; nothing is started.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,10 +14,13 @@ import {
   dockerCapabilities,
   loadTask,
   localCapabilities,
+  missingImages,
   type Need,
   needsOf,
   ociCapabilities,
+  openStore,
   type Task,
+  usualDriver,
   withoutNetwork,
 } from '../../environments'
 import { asError, TroupeError } from '../../runtime/errors'
@@ -25,6 +28,7 @@ import { escapeForTerminal } from '../io/terminal'
 
 interface Options {
   readonly driver?: string
+  readonly store?: string
   /** False if --no-network is given. */
   readonly network: boolean
   readonly json?: true
@@ -51,8 +55,9 @@ export function registerCheck(tasks: Command): void {
     .argument('<directories...>', 'task directories, or directories that contain task directories')
     .option(
       '--driver <name>',
-      `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: what fits the image`,
+      `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: the one that a run chooses`,
     )
+    .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
     .option('--no-network', 'check as if no task asked for a network')
     .option('--json', 'a JSON line for each task')
     .action((directories: readonly string[], options: Options) => {
@@ -79,8 +84,10 @@ export function tasksIn(directory: string): readonly string[] {
 function checkTask(directory: string, options: Options): Checked {
   try {
     const task = taskFor(directory, options)
-    const driver = driverFor(task, options.driver)
-    return { directory, task, driver, needs: needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()) }
+    const driver = driverFor(task, options.driver, options.store)
+    const missing = driver === 'oci' ? missingImages(task, openStore(options.store)) : []
+    const needs = [...needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()), ...missing]
+    return { directory, task, driver, needs }
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code === 'tasks.no_driver') throw thrown
     return { directory, needs: [], error: asError(thrown).message }
@@ -91,9 +98,9 @@ function checkTask(directory: string, options: Options): Checked {
 export const taskFor = (directory: string, { network }: Pick<Options, 'network'>): Task =>
   network ? loadTask(directory) : withoutNetwork(loadTask(directory))
 
-/** Name of the wanted driver, or of the one that fits the task's image. @throws TroupeError tasks.no_driver */
-export function driverFor(task: Task, wanted: string | undefined): string {
-  if (wanted === undefined) return task.image.kind === 'none' ? 'local' : 'oci'
+/** Name of the wanted driver, or of the one that a run would choose. @throws TroupeError tasks.no_driver */
+export function driverFor(task: Task, wanted: string | undefined, store: string | undefined): string {
+  if (wanted === undefined) return usualDriver(task, openStore(store))
   if (Object.hasOwn(knownDrivers, wanted)) return wanted
   throw new TroupeError('tasks.no_driver', {
     boundary: 'cli',

@@ -51,7 +51,7 @@ export function registerRun(tasks: Command): void {
       'run tasks with their oracle solution and their verifier; exit code 1 if a task fails or its reward is not 1 (with --agent empty: not below 1)',
     )
     .argument('<directories...>', 'task directories, or directories that contain task directories')
-    .option('--driver <name>', 'local, oci or docker; default: local or oci, as fits the image')
+    .option('--driver <name>', 'local, oci or docker; default: the one that a run chooses, local or oci')
     .option(
       '--agent <name>',
       `${agents.join(', ')}: runs before the verifier; oracle is the task's own solution, empty does nothing`,
@@ -107,7 +107,7 @@ async function runOne(
   try {
     const task = taskFor(directory, options)
     name = task.name
-    const driver = driverOf(driverFor(task, options.driver), options, drivers)
+    const driver = driverOf(driverFor(task, options.driver, options.store), options, drivers)
     await driver.sweep()
     const refused = needsOf(task, await driver.capabilities()).filter(need => need.refused !== undefined)
     if (refused.length > 0) throw new Error(refused.map(({ what, refused: why }) => `${what}: ${why}`).join('; '))

@@ -7,7 +7,7 @@
  * not trained on.
  */
 import { createHash } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type EnvironmentSettings, environmentSettings, type TaskSource } from '../../config'
 import {
@@ -15,18 +15,17 @@ import {
   dockerCapabilities,
   dockerMissing,
   type Task as HarborTask,
-  type ImageSource,
   loadTask,
   localCapabilities,
   mcpTool,
+  missingImages,
   ociCapabilities,
   ociMissing,
   openStore,
   rolloutRefusals,
+  usualDriver,
   withoutNetwork,
 } from '../../environments'
-import { hasImage } from '../../environments/drivers/store'
-import { readDockerfile } from '../../environments/images/dockerfile'
 import { printToolCall } from '../../kernels'
 import type { ChatMessage, Task, TaskEnvironment } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
@@ -52,7 +51,7 @@ export function terminalTasks(
   const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
     try {
       const harbor = network === 'task' ? loadTask(path) : withoutNetwork(loadTask(path))
-      const name = driver === 'auto' ? usualDriver(harbor) : driver
+      const name = driver === 'auto' ? usualDriver(harbor, openStore()) : driver
       faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
       const place = { directory: path, digest: directoryDigest(path), driver: name, ...stepsOf(harbor) }
       const environment = network === 'task' ? place : { ...place, network }
@@ -158,27 +157,6 @@ const drivers = {
 function refusals(task: HarborTask, driver: TaskEnvironment['driver']): readonly string[] {
   const missing = drivers[driver].missing()
   if (missing !== undefined) return [`the driver ${driver} cannot run here: ${missing}`]
-  return rolloutRefusals(task, drivers[driver].capabilities())
+  const images = driver === 'oci' ? missingImages(task, openStore()) : []
+  return [...rolloutRefusals(task, drivers[driver].capabilities()), ...images.map(({ refused }) => refused)]
 }
-
-/**
- * Driver for a task if the recipe names none (`auto`). A task without an image gets local, one with an image oci. The
- * exception: local stands in for a Dockerfile without RUN if its base image is not in this machine's store, or oci
- * cannot run here.
- */
-function usualDriver({ image }: HarborTask): 'local' | 'oci' {
-  if (image.kind === 'none') return 'local'
-  const isHere = ociMissing() === undefined && hasImage(openStore(), baseOf(image))
-  return !isHere && onlyCopies(image) ? 'local' : 'oci'
-}
-
-const baseOf = (image: ImageSource): string => {
-  if (image.kind === 'image') return image.name
-  const [from] = image.kind === 'dockerfile' ? instructionsOf(image.file) : []
-  return from?.kind === 'from' ? from.image : ''
-}
-
-const onlyCopies = (image: ImageSource): boolean =>
-  image.kind === 'dockerfile' && instructionsOf(image.file).every(({ kind }) => kind !== 'run')
-
-const instructionsOf = (file: string) => readDockerfile(readFileSync(file, 'utf8'), file)

@@ -12,6 +12,7 @@ import {
   type Task,
   withoutNetwork,
 } from '../../environments'
+import { terminalTasks } from '../../recipes/terminal/tasks'
 
 const made: string[] = []
 afterAll(() => {
@@ -170,8 +171,25 @@ test('`tasks check` prints needs and refusals, and fails if a task cannot be run
   write.mockRestore()
   expect(codes).toEqual([0, 1])
   expect(written.join('')).toMatch(
-    /a\/good {2}\(driver oci\)[\s\S]*network: not said; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
+    /a\/good {2}\(driver local\)[\s\S]*network: not said; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
   )
-  expect(JSON.parse(written.at(-1) ?? '')).toMatchObject({ ok: false, driver: 'oci' })
+  expect(JSON.parse(written.at(-1) ?? '')).toMatchObject({ ok: false, driver: 'local' })
   process.exitCode = 0
+})
+
+test('`tasks check` and a run choose the same driver, and both refuse a task whose image is not on this machine', async () => {
+  const copies = taskOf({ 'task.toml': '', 'environment/Dockerfile': 'FROM no-such/image:1\nWORKDIR /app\n' })
+  const runs = taskOf({ 'task.toml': '', 'environment/Dockerfile': 'FROM no-such/image:1\nRUN true\n' })
+  const written: string[] = []
+  const write = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+  const code = await main(['tasks', 'check', '--json', copies, runs])
+  write.mockRestore()
+  process.exitCode = 0
+  expect(code).toBe(1)
+  const [copied, ran] = written.map(line => JSON.parse(line))
+  expect(copied).toMatchObject({ ok: true, driver: 'local' })
+  expect(ran).toMatchObject({ ok: false, driver: 'oci' })
+  expect(ran.needs.at(-1).refused).toMatch(/no-such\/image:1 is not on this machine: docker save no-such\/image:1/)
+  expect(terminalTasks(copies, '', undefined)[0]!.environment.driver).toBe('local')
+  expect(() => terminalTasks(runs, '', undefined)).toThrow(/no-such\/image:1 is not on this machine|cannot run here/)
 })
