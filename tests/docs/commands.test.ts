@@ -63,6 +63,13 @@ describe.each(pages)('%s', page => {
   })
 })
 
+test('what a page gives an image is a command of troupe, whose entry point it is', async () => {
+  const inImages = all.filter(({ line }) => line.includes(' IMAGE ')).flatMap(troupeCalls)
+  expect(inImages.map(([name]) => name)).toContain('judge')
+  const [call] = commandsOf('docs/x.md', '```\ndocker run IMAGE npx troupe judge\n```\n').flatMap(troupeCalls)
+  await expect(parsedCommand(call!)).rejects.toThrow("unknown command 'npx'")
+})
+
 test.each([
   [['train', 'gsm8k', '--set', 'train.lr=1'], /train\.lr: unknown field/],
   [['train', 'gsm9k'], /no recipe 'gsm9k'/],

@@ -62,9 +62,11 @@ function trimmed(lines: readonly string[]): readonly string[] {
   return first < 0 ? [] : lines.slice(first, lines.findLastIndex(line => line.trim() !== '') + 1)
 }
 
-/** Arguments of each call of the `troupe` command in it. */
+/** Arguments of each call of the `troupe` command in it; an image's entry point is `troupe`, so they follow `IMAGE`. */
 export const troupeCalls = ({ commands }: PageCommand): readonly (readonly string[])[] =>
   commands.flatMap(({ words }) => {
+    const image = words[0] === 'docker' && words[1] === 'run' ? words.indexOf('IMAGE') : -1
+    if (image > 0) return [words.slice(image + 1)]
     const at = words[0] === 'npx' ? 1 : 0
     return words[at] === 'troupe' ? [words.slice(at + 1)] : []
   })

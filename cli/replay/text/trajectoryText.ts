@@ -83,7 +83,7 @@ export function trajectoryText(
   let begun = 0
   for (const fact of facts) {
     switch (fact.type) {
-      case 'rollout.requested':
+      case 'rollout.requested': {
         begun = fact.at
         lines.push(
           paint(
@@ -92,8 +92,10 @@ export function trajectoryText(
           ),
         )
         for (const { role, content } of fact.task.messages) lines.push(...indented(content, paint('dim', `${role} │`)))
-        lines.push(paint('dim', `truth: ${escapeForTerminal(fact.task.truth)}   prompt: ${fact.tokens.length} tokens`))
+        const truth = fact.task.truth === '' ? '' : `truth: ${escapeForTerminal(fact.task.truth)}   `
+        lines.push(paint('dim', `${truth}prompt: ${fact.tokens.length} tokens`))
         break
+      }
       case 'turn.interrupted':
         lines.push(
           '',
