@@ -58,27 +58,29 @@ async function main(): Promise<number> {
     lmdb: given => lmdbChaos({ ...common, ...given }),
     kafka: given => kafkaChaos({ ...common, ...given }),
   }
-  const one = async (kind: Kind, given: Given) => {
+  const wrong: string[] = []
+  /** Each run's figures and verdict are printed when it ends, so that a test that is cut off has those of the earlier ones. */
+  const one = async (kind: Kind, given: Given, reference?: ChaosOutcome) => {
     say(`${given.run} begins`)
     const result = await chaosOn[kind](given)
     console.log(JSON.stringify({ run: given.run, ...described(result) }))
+    const found = [...wrongIn(result, reference)].map(what => `${given.run}: ${what}`)
+    console.log(found.length === 0 ? `${given.run}: nothing is wrong` : found.join('\n'))
+    wrong.push(...found)
     return result
   }
   const undisturbed = await one('lmdb', { run: 'undisturbed', seed, faultsForMs: 0 })
-  const wrong = [...wrongIn(undisturbed)].map(what => `undisturbed: ${what}`)
   const disturbed: ChaosOutcome[] = []
   for (const kind of kinds) {
     let leftMs = (minutes * 60_000) / kinds.length
     for (let n = 1; leftMs > leastMs; n++) {
       const run = `${kind}-${n}`
       const since = performance.now()
-      const result = await one(kind, { run, seed: seed + disturbed.length, faultsForMs: leftMs })
+      const given = { run, seed: seed + disturbed.length, faultsForMs: leftMs }
+      disturbed.push(await one(kind, given, undisturbed))
       leftMs -= performance.now() - since
-      disturbed.push(result)
-      wrong.push(...wrongIn(result, undisturbed).map(what => `${run}: ${what}`))
     }
   }
-  for (const what of wrong) console.log(what)
   const all = new Map<string, number>()
   for (const { faults } of disturbed) for (const [name, n] of faults) all.set(name, (all.get(name) ?? 0) + n)
   console.log(JSON.stringify(Object.fromEntries([...all].sort(([a], [b]) => (a < b ? -1 : 1)))))
