@@ -10,6 +10,7 @@
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { endedHow } from '../runtime/endedHow'
 import { asError, TroupeError } from '../runtime/errors'
 import { redactSecrets } from '../runtime/knownSecrets'
 import { torchPythonPath } from '../runtime/python'
@@ -69,9 +70,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const stderr = tailOf(child, options.log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
-    child.once('close', (code, signal) =>
-      resolve(gone(serve, signal === null ? `ended with ${code}` : `was ended by ${signal}`, stderr())),
-    )
+    child.once('close', (code, signal) => resolve(gone(serve, endedHow(code, signal), stderr())))
   })
   const cleaned = lost.then(() => rm(directory, { recursive: true, force: true }))
   const kill = () => child.kill('SIGKILL')

@@ -8,6 +8,7 @@
  * own errors show what the set-up lacks.
  */
 import { spawn } from 'node:child_process'
+import { endedHow } from '../runtime/endedHow'
 import { pythonEnvironment, torchPythonPath } from '../runtime/python'
 import { openForkServer, type PythonProcess } from './forkServer'
 import { hasGpuDriver } from './visibleDevices'
@@ -65,7 +66,7 @@ export async function runPython(program: PythonProgram, timeoutMs: number): Prom
       child.once('error', reject)
       child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
         if (code === 0) return resolve()
-        const how = killed ? `did not end within ${timeoutMs} ms` : `ended with ${code ?? signal}`
+        const how = killed ? `did not end within ${timeoutMs} ms` : endedHow(code, signal)
         reject(Object.assign(new Error(`${program.module} ${how}\n${stderr}`), { code, signal, killed }))
       })
     })

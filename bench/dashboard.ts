@@ -14,6 +14,7 @@ import { gzipSync } from 'node:zlib'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
+import { endedHow } from '../runtime/endedHow'
 import { openJournal } from '../runtime/journal/openJournal'
 import { runDirectory } from '../runtime/runDirectory'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
@@ -39,7 +40,7 @@ async function serve(directory: string): Promise<Served> {
   const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'ignore', 'pipe'] })
   const url = await new Promise<string>((resolve, reject) => {
     let printed = ''
-    child.once('exit', code => reject(new Error(`the dashboard ended with exit code ${code}: ${printed}`)))
+    child.once('exit', (code, signal) => reject(new Error(`the dashboard ${endedHow(code, signal)}: ${printed}`)))
     child.stderr.on('data', chunk => {
       printed += chunk
       const found = /dashboard: (\S+)/.exec(printed)

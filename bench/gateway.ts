@@ -21,6 +21,7 @@ import { type Gateway, openGateway } from '../gateway/openGateway'
 import type { TextRenderer } from '../gateway/rendering/conversationRenderer'
 import { systemEffects } from '../runtime/effects'
 import { openTroupe } from '../runtime/embed'
+import { endedHow } from '../runtime/endedHow'
 import { createLog } from '../runtime/log'
 import { charRenderer, decodeChars, encodeChars } from '../tests/support/gateway/charRenderer'
 import { makeTinyModel } from '../tests/support/tinyModel'
@@ -93,8 +94,8 @@ function client(
     out += data
   })
   return new Promise((resolve, reject) => {
-    child.once('exit', code =>
-      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ended with exit code ${code}`)),
+    child.once('exit', (code, signal) =>
+      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ${endedHow(code, signal)}`)),
     )
   })
 }

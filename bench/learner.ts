@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
+import { endedHow } from '../runtime/endedHow'
 import { TroupeError } from '../runtime/errors'
 import { pythonEnvironment, pythonPath } from '../runtime/python'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
@@ -58,7 +59,7 @@ async function startArm(name: string, model: string, kind: 'ours' | 'trl', check
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
   const ended = new Promise<never>((_, reject) => {
     child.once('error', reject)
-    child.once('close', code => reject(failed(name, `ended with exit code ${code}`, tail)))
+    child.once('close', (code, signal) => reject(failed(name, endedHow(code, signal), tail)))
   })
   ended.catch(() => {})
   async function answer<T>(): Promise<T> {

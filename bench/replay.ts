@@ -12,6 +12,7 @@ import { join } from 'node:path'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
+import { endedHow } from '../runtime/endedHow'
 import { openJournal } from '../runtime/journal/openJournal'
 import { runDirectory } from '../runtime/runDirectory'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
@@ -51,10 +52,10 @@ function troupe(how: readonly string[], args: readonly string[], home: string): 
   })
   return new Promise((resolve, reject) => {
     child.once('error', reject)
-    child.once('close', code => {
+    child.once('close', (code, signal) => {
       const seconds = (performance.now() - began) / 1000
       if (code === 0) resolve({ seconds, stdout })
-      else reject(new Error(`troupe ${args.join(' ')} ended with exit code ${code}: ${stderr}`))
+      else reject(new Error(`troupe ${args.join(' ')} ${endedHow(code, signal)}: ${stderr}`))
     })
   })
 }

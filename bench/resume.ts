@@ -14,6 +14,7 @@ import { join } from 'node:path'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
+import { endedHow } from '../runtime/endedHow'
 import { openJournal } from '../runtime/journal/openJournal'
 import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
 import { type LongRun, writeLongRun } from './support/longRun'
@@ -58,9 +59,11 @@ function resume(run: ResumedRun): Promise<Resumed> {
     else result = said
   })
   return new Promise((resolve, reject) => {
-    child.once('exit', code => {
+    child.once('exit', (code, signal) => {
       if (result === undefined)
-        reject(new Error(`the process of the resumed run ended with exit code ${code}: ${failed}`))
+        reject(
+          new Error(`the process of the resumed run ${endedHow(code, signal)} without a result ${failed}`.trimEnd()),
+        )
       else resolve(result)
     })
   })

@@ -82,7 +82,7 @@ const runExists = (run: string) =>
     boundary: 'config',
     retriable: false,
     message: `run '${run}' exists already`,
-    hint: 'give another name with --as',
+    hint: 'give another name with --as; for `replay salvage`, another directory with --to',
   })
 
 /** Makes the journal of a run that is only read: unreadable records are left out, with a line each on stderr. */

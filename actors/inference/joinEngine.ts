@@ -66,8 +66,13 @@ export async function joinEngine(
   options: JoinOptions = {},
 ): Promise<Joined> {
   const { id, capabilities } = engine
-  const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
-    options
+  const {
+    onFailed = (error: Error) =>
+      log.error(
+        { engine: id, err: error },
+        'this engine will not join again: its join failed, or the log cannot be followed',
+      ),
+  } = options
   const port = inferencePort(engine, options.keepKv ?? false, fx, {
     root: options.runDirectory,
     ...(options.fetchWeightsMs === undefined ? {} : { fetchMs: options.fetchWeightsMs }),

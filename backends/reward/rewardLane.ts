@@ -9,6 +9,7 @@ import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
+import { endedHow } from '../../runtime/endedHow'
 import { killGroup } from '../../runtime/killGroup'
 import { pythonPath, userCodeEnvironment } from '../../runtime/python'
 
@@ -69,7 +70,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   child.once('exit', () => killGroup(child))
   const ended = new Promise<string>(done => {
     child.once('error', error => done(error.message))
-    child.once('close', (code, signal) => done(signal === null ? `ended with ${code}` : `was ended by ${signal}`))
+    child.once('close', (code, signal) => done(endedHow(code, signal)))
   })
   const lane: RewardLane = {
     ready: new Promise(done => {

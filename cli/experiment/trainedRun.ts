@@ -10,6 +10,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { stringify } from 'yaml'
 import type { StepReport, summaryOf } from '../../replay/learning/progress'
+import { endedHow } from '../../runtime/endedHow'
 import { TroupeError } from '../../runtime/errors'
 import { packageRoot } from '../../runtime/python'
 import { recordedArm } from './recordedArm'
@@ -69,14 +70,14 @@ async function trained(name: string, directory: string, args: readonly string[])
   child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
     stderr = (stderr + chunk).slice(-tailChars)
   })
-  const code = await new Promise<number | null>((resolve, reject) => {
+  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve, reject) => {
     child.once('error', reject)
-    child.once('close', resolve)
+    child.once('close', (...end) => resolve(end))
   })
   // Exit code 1 is accepted when the run's outcome is `stopped` (no group had different rewards): it was still
   // evaluated.
   const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
-  if (!isEvaluated) throw failed(name, `its process ended with exit code ${code}: ${stderr.trim()}`, directory)
+  if (!isEvaluated) throw failed(name, `its process ${endedHow(code, signal)}: ${stderr.trim()}`, directory)
   return stdout
 }
 

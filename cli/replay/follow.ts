@@ -26,11 +26,16 @@ const replaced = '  (does not count: its author had lost the partition to a new 
 export function registerFollow(replay: Command): void {
   const command = replay
     .command('follow [target]')
-    .description('print facts as they are appended: of a trajectory, of a group, or of the whole run')
+    .description(
+      'print the facts that the log holds, then each new one: of a trajectory, of a group, or of the whole run',
+    )
     .option('--type <types...>', 'print only facts of these types, such as turn.completed')
     .option('--text <text>', 'print only facts that contain this text; case does not matter')
     .option('--from-now', 'skip the facts that the log already holds')
-    .option('--until-end', 'stop at run.finished, or at once when the log already holds it')
+    .option(
+      '--until-end',
+      'stop when the run ends; if it has ended and was not resumed, after the facts that the log holds',
+    )
     .option('--every-ms <ms>', 'milliseconds between two polls of the log', wholeNumber(10, 60_000), 200)
     .option('--json', 'print one JSON line for each fact')
   withRun(command).action(follow)

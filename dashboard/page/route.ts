@@ -47,7 +47,7 @@ export function trajectoryLink(run: string, trajectory: string, turn?: number): 
   return runLink(run, 't', ...parts, ...(turn === undefined ? [] : [turn]))
 }
 
-/** Changes single values of the query and keeps the rest. */
+/** Returns the address of this view with these values of its query replaced; the others stay, an empty one is left out. */
 export function withQuery(change: Query): string {
   const { path, query } = route.value
   return link(path, { ...Object.fromEntries(query), ...change })

@@ -6,6 +6,7 @@
 import type { ChildProcess } from 'node:child_process'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { endedHow } from '../../runtime/endedHow'
 
 /** Upper bound on the characters that an error quotes from the end of tar's stderr. */
 const stderrTailChars = 2048
@@ -25,8 +26,8 @@ export function tarEnded(tar: ChildProcess): Promise<void> {
   })
   return new Promise((resolve, reject) => {
     tar.once('error', reject)
-    tar.once('close', code =>
-      code === 0 ? resolve() : reject(new Error(`tar: ${errors.trim() || `exit code ${code}`}`)),
+    tar.once('close', (code, signal) =>
+      code === 0 ? resolve() : reject(new Error(errors.trim() || `tar ${endedHow(code, signal)}`)),
     )
   })
 }

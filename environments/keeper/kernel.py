@@ -1,6 +1,7 @@
 """System calls and constants that Python's os module lacks: mounts, namespaces, capabilities, seccomp.
 
-in   arguments        out  OSError with the call's name where the kernel refuses
+in   arguments        out  OSError with the call's name where the kernel refuses; but signal_pidfd returns False, and
+                           drop_capabilities ignores a capability that the kernel does not drop from the bounding set
 Invariant: the functions are thin wrappers of system calls. The only policy here is which capabilities are kept
 (CAPABILITIES) and which system calls the seccomp filter refuses (REFUSED, load_filter).
 """

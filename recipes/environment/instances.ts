@@ -12,6 +12,7 @@ import { createInterface } from 'node:readline'
 import { finished } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
+import { endedHow } from '../../runtime/endedHow'
 import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
 import { environmentsPythonPath, userCodeEnvironment } from '../../runtime/python'
@@ -105,11 +106,7 @@ export async function instancesOf(
   const ended = new Promise<string | undefined>(done => {
     child.once('error', error => done(error.message))
     // Waits for 'exit', not 'close': a process that the package left behind may hold a pipe open for any time.
-    child.once('exit', (code, signal) =>
-      done(
-        signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python exited with code ${code}`,
-      ),
-    )
+    child.once('exit', (code, signal) => done(code === 0 ? undefined : `python ${endedHow(code, signal)}`))
   }).then(how => {
     clearTimeout(late)
     killGroup(child)

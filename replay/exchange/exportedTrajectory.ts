@@ -175,8 +175,8 @@ const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions:
 })
 
 /**
- * Converts the conversation to OpenAI's shape: tool calls are cut out of the assistant's text, each is answered by a
- * `tool` message.
+ * Converts the conversation to OpenAI's shape: tool calls are cut out of the assistant's text. Each that has a result is
+ * answered by a `tool` message; one without a result, since the rollout ended first, is left out.
  */
 function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
   const messages: OpenAiMessage[] = [...trajectory.request.task.messages]

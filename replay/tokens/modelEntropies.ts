@@ -8,6 +8,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { assembleSequence } from '../../kernels'
+import { endedHow } from '../../runtime/endedHow'
 import { TroupeError } from '../../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../../runtime/python'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
@@ -34,7 +35,7 @@ export async function modelEntropies(
   const closed = new Promise<string>(resolve => {
     child.once('error', error => resolve(error.message))
     child.once('close', (code, signal) =>
-      resolve(code === 0 ? '' : `its process ended with ${signal ?? code}: ${tail.trim()}`),
+      resolve(code === 0 ? '' : `its process ${endedHow(code, signal)}: ${tail.trim()}`),
     )
   })
   const found = new Map<string, readonly number[]>()

@@ -91,7 +91,7 @@ test('each step is sampled under the adapters of the one before, which score as 
   const runs = await factsOf('runs')
   expect(ofType(runs, 'engine.joined').map(({ engine }) => engine)).toEqual(['vllm-0', 'vllm-0'])
   expect(ofType(runs, 'engine.left')).toMatchObject([
-    { engine: 'vllm-0', reason: expect.stringMatching(/ended with 137|no answer from/) },
+    { engine: 'vllm-0', reason: expect.stringMatching(/ended with exit code 137|no answer from/) },
   ])
   expect(
     ofType(runs, 'weights.applied')

@@ -11,6 +11,7 @@ import { createServer } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
+import { endedHow } from '../../../runtime/endedHow'
 import { TroupeError } from '../../../runtime/errors'
 import { knowSecret, redactSecrets } from '../../../runtime/knownSecrets'
 import { pythonEnvironment, pythonPath } from '../../../runtime/python'
@@ -69,7 +70,7 @@ export async function startServerProcess(options: ServerProcessOptions): Promise
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(ended(name, `could not be run: ${error.message}`, output())))
     const report = (code: number | null, by: NodeJS.Signals | null) =>
-      resolve(ended(name, by === null ? `ended with ${code}` : `was ended by ${by}`, output()))
+      resolve(ended(name, endedHow(code, by), output()))
     child.once('close', report)
     // A guard that was killed leaves the server's workers, which hold its pipes open; so its end is reported after
     // `drainMs` at the latest.

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { completionBody } from '../../../backends/engines/vllm/completion'
 import type { VllmEngine } from '../../../backends/engines/vllm/vllm'
 import { groupId, trajectoryId } from '../../../messages/ids'
+import { endedHow } from '../../../runtime/endedHow'
 import type { BareRollout, DoneTurn } from '../bareRollouts'
 import type { TracedRun } from '../tracedRun'
 import type { BenchServer } from './server'
@@ -58,9 +59,9 @@ function python(executable: string, input: string): Promise<string> {
       out += text
     })
     child.on('error', reject)
-    child.on('close', code => {
+    child.on('close', (code, signal) => {
       if (code === 0) resolve(out)
-      else reject(new Error(`the client without Troupe ended with exit code ${code}`))
+      else reject(new Error(`the client without Troupe ${endedHow(code, signal)}`))
     })
     child.stdin.end(input)
   })

@@ -80,5 +80,5 @@ def naming_disk_full(target: Path, what: str) -> Iterator[None]:
             ) from error
         free = free_bytes(Path(target)) / 2**20
         raise CheckpointError(
-            code, f"the disk has no space left for {what} in {target}; {free:.1f} MiB are free now that what was written is removed"
+            code, f"no room for {what} in {target}: the disk is full, or your quota is used up; {free:.1f} MiB of the disk are free now that what was written is removed"
         ) from error

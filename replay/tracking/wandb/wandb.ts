@@ -13,6 +13,7 @@ import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import type { RunStarted } from '../../../messages/facts'
+import { endedHow } from '../../../runtime/endedHow'
 import { TroupeError } from '../../../runtime/errors'
 import { wandbPythonPath } from '../../../runtime/python'
 import type { Tracker } from '../runPoints'
@@ -64,7 +65,7 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
     const late = new Promise<{ error: string; refused?: boolean }>(resolve => {
       timer = setTimeout(() => resolve({ error: `no answer in ${deadlineMs / 1000} s` }), deadlineMs)
     })
-    const died = exited.then(([code]) => ({ error: `its process ended: ${String(code)}`, refused: false }))
+    const died = exited.then(([code, signal]) => ({ error: `its process ${endedHow(code, signal)}`, refused: false }))
     const { error, refused } = await Promise.race([answered, late, died]).finally(() => clearTimeout(timer))
     if (error === undefined) return
     child.kill('SIGKILL')
@@ -104,12 +105,12 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
       const { child, exited } = running
       child.stdin.end()
       const limit = setTimeout(() => child.kill('SIGKILL'), closeMs)
-      const [code] = await exited.finally(() => clearTimeout(limit))
+      const [code, signal] = await exited.finally(() => clearTimeout(limit))
       if (code === 0) return
       throw new TroupeError('tracker.unreachable', {
         boundary: 'process',
         retriable: true,
-        message: `wandb did not take the last points: its process ended with ${String(code)}`,
+        message: `wandb did not take the last points: its process ${endedHow(code, signal)}`,
         hint: 'call `troupe track` again: it continues after the points that wandb has',
       })
     },

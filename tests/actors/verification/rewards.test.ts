@@ -112,7 +112,7 @@ async def later():
     expect(await ask('sys.exit')).toMatchObject({ fault: 'raised', why: expect.stringContaining('SystemExit: enough') })
     for (const answer of ['nan', 'text', 'none', 'empty dict'])
       expect(await ask(answer)).toMatchObject({ fault: 'no-number' })
-    expect(await ask('exit')).toEqual({ fault: 'died', why: 'its process ended with 3' })
+    expect(await ask('exit')).toEqual({ fault: 'died', why: 'its process ended with exit code 3' })
     expect(await ask('4')).toEqual({ score: 1 })
     expect(await ask('hang')).toEqual({ fault: 'timeout', why: 'no score within 1500 ms' })
     expect(await ask('spin')).toMatchObject({ fault: 'timeout' })
@@ -234,7 +234,9 @@ def reward(answer, task):
     await expect(start('def rewrad(a, t): return 1')).rejects.toThrow("no function 'reward'")
     await expect(start('def rewrad(a, t): return 1')).rejects.toThrow('its functions: rewrad')
     await expect(start('raise SystemExit(2)')).rejects.toThrow('SystemExit')
-    await expect(start('import os; os._exit(0)')).rejects.toThrow('ended with 0 while the function was imported')
+    await expect(start('import os; os._exit(0)')).rejects.toThrow(
+      'ended with exit code 0 while the function was imported',
+    )
   })
 
   test('as the reward of a recipe it gets the answer by its place and the task whole, and its faults give no reward', async () => {

@@ -71,7 +71,7 @@ test('when it ends by itself, its engine hears why and its workers end too', asy
   const lost = {
     code: 'engine.lost',
     retriable: true,
-    message: expect.stringMatching(/ended with 3; last output:\nlistens/),
+    message: expect.stringMatching(/ended with exit code 3; last output:\nlistens/),
   }
   expect(await server.lost).toMatchObject(lost)
   await until(async () => !isAlive(worker!))
