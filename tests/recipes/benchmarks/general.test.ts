@@ -624,7 +624,7 @@ describe('Arena-Hard', () => {
     expect(await ask(one, 'mine')).toEqual({
       reward: null,
       how: 'verifier.judge_refused',
-      why: 'I cannot compare these.',
+      why: 'the judge refused to compare the answers: I cannot compare these.',
     })
     say = () => ({ content: 'Both are fine. [[A>B]] or [[B>A]]' })
     expect(await ask(one, 'mine')).toMatchObject({ reward: null, how: 'verifier.no_verdict' })
