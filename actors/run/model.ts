@@ -26,7 +26,7 @@ export interface ModelOnDisk {
 
 const initDeadlineMs = 300_000
 /** Text of the error with which init_model.py ends on a full disk (disk_full.py). */
-const diskFullText = /: the disk is full, or your quota is used up/
+const diskFullText = /the disk has no space left/
 
 /** `disk`: makes the model's files wait while the disk is full. Default: a full disk is an error. */
 export async function modelOf(

@@ -2,9 +2,9 @@
  * Estimates the memory of one training step, and measures it on a random model on the CPU, in processes of its own;
  * measures the time of other steps.
  *
- * in   a configuration: architecture, lengths of sequences, how it is trained
- * out  bytes by category, estimated (config/estimate) and measured (policy/measure); CPU seconds of batches, by
- * micro-batch
+ * in   a configuration: architecture, size of a micro-batch, how it is trained; batches to time
+ * out  bytes by category and FLOPs, estimated (config/estimate) and measured (policy/measure); CPU seconds of batches,
+ * by micro-batch
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
@@ -46,8 +46,9 @@ export interface MeasuredStep {
   /** Estimated bytes divided by the measured peak. */
   readonly ratio: number
   readonly residentBytes?: number
-  /** FLOPs of one rank's step by torch's operation, and those that the estimate counts. */
+  /** FLOPs of one rank's step, by torch's operation. */
   readonly flops?: Readonly<Record<string, number>>
+  /** FLOPs of matrix products in one rank's step, as the estimate counts them. */
   readonly estimatedFlops: number
 }
 

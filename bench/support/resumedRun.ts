@@ -1,7 +1,8 @@
 /**
- * Resumes a run in its own process: all actors that reduce facts, without engines, tools and trainer.
+ * Resumes a run in its own process: coordinator, grouper, evaluator, curriculum and learner, without engines, tools and
+ * trainer.
  *
- * in   {directory, groups} as the first argument      out  {seconds, peakMib, open} to the parent
+ * in   {directory, groups} as the first argument      out  {seconds, peakMib, open} or {error} to the parent
  * The clock runs from the opening of the bus until every actor is live: it has reduced the log and repeated its open
  * requests.
  */

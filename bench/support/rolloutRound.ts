@@ -1,8 +1,10 @@
 /**
- * A round of rollouts of either arm of a benchmark: its turns, and the speed figures computed from them.
+ * A round of rollouts of either arm of a benchmark (through Troupe, or without it): its turns, and the figures computed
+ * from them.
  *
- * in   recorded facts, or the turns of a client without Troupe        out  tokens a second, gaps, concurrency
- * Invariant: a round counts only when every turn has the length that its trace states, and every rollout was answered.
+ * in   recorded facts, or the turns of a client without Troupe        out  RoundFigures; recordings to repeat
+ * Invariant: a round counts only when every turn has the length that its trace states, and every rollout that Troupe
+ * made was answered.
  */
 import type { BareRollout, DoneTurn } from './bareRollouts'
 import type { RecordedRollout } from './recordedStep'

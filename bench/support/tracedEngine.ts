@@ -21,7 +21,9 @@ export function tracedEngine(engine: Engine, traceOf: (trajectory: TrajectoryId)
       const trace = traceOf(trajectory)
       const maxTokens = trace.turns[turn]!.newTokens
       if (request.maxTokens < maxTokens)
-        throw new RangeError(`${trajectory}: the trace's turn of ${maxTokens} tokens exceeds the request's maxTokens`)
+        throw new RangeError(
+          `${trajectory}: the trace's turn of ${maxTokens} tokens exceeds the request's ${request.maxTokens}`,
+        )
       const forced = { ...request, maxTokens, sampling: { ...sampling, stopTokens: [] } }
       const generation = await engine.generate(forced, signal)
       if (generation.finish === 'aborted') return generation

@@ -1,5 +1,7 @@
-/** Makes the headers of a turn's record, for the benchmarks of the buses: the same records on each bus. */
-/** Headers as the codec writes them: some are the same for all records, some for a group, some for one record only. */
+/**
+ * Makes the headers of a turn's record, for the benchmarks of the buses: the same records on each bus. As in those that
+ * the codec writes, some are the same for all records, some for a group, some for one record only.
+ */
 export const headersOf = (producer: number, index: number): Record<string, string> => ({
   type: 'turn.completed',
   version: '1',

@@ -5,7 +5,8 @@ In: connections to the unix socket SOCKET, two for each process: the first line 
 "stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
 stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true},
 {"id": …, "pid": …}, {"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and
-has started nothing on a GPU, so a fork is safe. It ends with its parent, and its processes end with it.
+has started nothing on a GPU, so a fork is safe. It ends with its parent, and on Linux its
+processes end with it.
 """
 
 from __future__ import annotations

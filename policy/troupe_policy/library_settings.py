@@ -1,7 +1,7 @@
 """Environment variables that torch, tokenizers and transformers read when they are imported.
 
-Out: values for those that the user has not set. Invariant: every process calls set_library_variables before its first
-import of torch.
+Out: values for those that the user has not set. The servers (server.py) and the fork server call
+set_library_variables before their first import of torch; other programs run with the user's values.
 """
 
 from __future__ import annotations

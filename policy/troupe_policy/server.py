@@ -2,8 +2,9 @@
 socket.
 
 In: a model directory and options on the command line. Out: {"ready": true, "socket": …} on stdout, logs on stderr.
-Invariant: the process ends with its parent. If the model cannot be served it writes the reason to stdout and exits
-with 1. Only this file knows all services. It imports each one late, so that the renderer starts without torch.
+Invariant: the process ends with its parent. If the model cannot be served, it writes the reason to stdout and exits
+with 1; a rank of the trainer other than 0 writes it to stderr. Only this file knows all services. It imports each one
+late, so that the renderer starts without torch.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), help="dtype of an engine's weights, or of a trainer's matrix products; auto: bfloat16 on a GPU, float32 on a CPU")
     parser.add_argument("--threads", type=int, help="CPU threads that torch uses; 0: torch's own choice")
     trainer = parser.add_argument_group("trainer (required: device, dtype, published-dtype, threads, seed, ranks)")
-    trainer.add_argument("--published-dtype", choices=("auto", "float32", "bfloat16"), help="dtype of the weights that engines load")
+    trainer.add_argument("--published-dtype", choices=("auto", "float32", "bfloat16"), help="dtype of the weights that engines load; auto: that of the matrix products")
     trainer.add_argument("--seed", type=int, help="seed of the trainer's random numbers")
     trainer.add_argument("--gradient-reduction", choices=("micro-batch", "update"), default="micro-batch", help="when ranks sum their gradients: after every micro-batch, or once per optimizer update")
     trainer.add_argument("--attention", choices=("auto", "sdpa", "varlen", "flex"), default="auto", help="kernel of packed sequences")

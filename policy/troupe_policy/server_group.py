@@ -4,7 +4,7 @@ it started, when its parent is gone.
 In: a command line; stdin, whose end means that the server must end. Out: the server's own output; its exit status.
 Invariant: the server has a process group of its own, all of which is ended when the server ends, when stdin closes (the
 parent ended, kill -9 included) and on SIGTERM, SIGINT or SIGHUP. A process that leaves the group is not ended. If this
-process itself is killed, the kernel kills the server, but not the processes that the server started.
+process itself is killed, the kernel kills the server (Linux), but not the processes that the server started.
 """
 
 from __future__ import annotations

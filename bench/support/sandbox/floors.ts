@@ -1,8 +1,9 @@
 /**
  * Measures how fast this machine starts processes: the lower bounds that the sandbox is compared with.
  *
- * out  rates, summed over the requested cores: C's fork + _exit; posix_spawn of a command; the bare zygote (a warm
- * interpreter that forks for each program, without isolation); the isolated floor (the zygote's C code without Python)
+ * out  rates, summed over the requested cores: C's fork + _exit (one core); posix_spawn of a command; the bare zygote
+ * (a warm interpreter that forks for each program, without isolation); the isolated floor (the zygote's C code without
+ * Python)
  */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'

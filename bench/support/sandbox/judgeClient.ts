@@ -1,8 +1,8 @@
 /**
- * A client of a judge that works like rStar2's: senders that post batches and wait for each, or single calls at given
- * times.
+ * A client of a judge (HTTP server that runs programs) that works like rStar2's: senders post batches, and wait for the
+ * answer to each.
  *
- * in   a JudgeSetup      out  checked answers: the output of each call must contain the call's number
+ * in   a JudgeSetup      out  a connection; rates. A call of a batch whose output is not its program's is an error
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'

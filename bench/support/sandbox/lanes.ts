@@ -1,6 +1,6 @@
 /**
- * Measures the sandbox's lanes (its parallel call slots): the cost of a timeout, how many calls may sleep at once, and
- * the memory of an idle zygote and of an idle session.
+ * Measures the sandbox's lanes (its parallel call slots): the cost of a timeout, how long many sleeping calls take,
+ * and the memory of an idle zygote and of an idle session.
  *
  * in   the sandbox, as a library      out  measurements, and the budgets that they are compared with
  */

@@ -1,8 +1,9 @@
 /**
- * Measures the calls per second of one workload in every way to run it, side by side: rounds of a few seconds in turn,
- * medians over rounds.
+ * Measures the calls per second of workloads in several ways to run them, side by side: rounds of a few seconds in
+ * turn, medians over rounds.
  *
- * in   a workload      out  rates for all cores together, and the budgets on their ratios
+ * in   a Python, a workload      out  rates and CPU time per call, on all cores unless a way is for one; budgets on
+ * ratios
  */
 import { availableParallelism } from 'node:os'
 import { openSandbox, runBatch, type Sandbox, type SandboxOptions } from '../../../sandbox'

@@ -4,7 +4,7 @@ in   stdin: {url, body, rollouts: [{prompt, responses, turns: [{newTokens, toolM
 out  stdout: {ms, turns: [[{tokens, cachedTokens, queuedAt, firstTokenAt, endedAt}]]}; times in ms since 1970
 
 The client sends the requests of Troupe's engine (`body` is such a request, but for prompt, length and priority),
-reads the same stream with tokens and logprobs, and concatenates contexts in place. Reading the plan and opening the
+reads the same stream with tokens and logprobs, and concatenates the contexts itself. Reading the plan and opening the
 session are not timed.
 """
 
@@ -46,7 +46,7 @@ async def turn(session: aiohttp.ClientSession, url: str, body: Json) -> tuple[li
                 tokens.extend(ids)
                 logprobs.extend((choice.get("logprobs") or {}).get("token_logprobs") or ())
     if len(tokens) != body["max_tokens"] or len(logprobs) != len(tokens):
-        raise RuntimeError(f"{len(tokens)} tokens with {len(logprobs)} logprobs of {body['max_tokens']}")
+        raise RuntimeError(f"the server sent {len(tokens)} tokens and {len(logprobs)} logprobs; expected {body['max_tokens']} of each")
     done = {
         "tokens": len(tokens),
         "cachedTokens": cached,

@@ -1,7 +1,7 @@
 /**
  * A load of a few dozen rollouts for a vLLM server, and a run of Troupe that makes them.
  *
- * in   groups, lengths, a policy        out  the options of a traced run; its steps one by one, with their rollouts
+ * in   a server, groups, lengths, a policy        out  a traced run; its steps one by one, with their rollouts
  */
 
 import type { VllmEngine } from '../../../backends/engines/vllm/vllm'

@@ -1,7 +1,7 @@
 /**
  * Compares scheduling policies on a vLLM server whose KV cache is small enough to cause preemptions.
  *
- * in   a server        out  preemptions that the server counted under each policy, and tokens a second
+ * in   a server        out  preemptions and prefilled tokens that the server counted under each policy, tokens a second
  * Each policy has its own run of Troupe; all runs use the one server and alternate step by step with the same load.
  */
 import type { PolicyName } from '../../../kernels'

@@ -1,7 +1,8 @@
 /**
  * Measures how well the simulator, calibrated on one recorded load of a vLLM server, predicts other loads.
  *
- * in   loads as recorded runs        out  for each: makespan and mean time to the first token, recorded and simulated
+ * out  for each load, which is recorded here as a run: makespan, mean time to the first token and preemptions, recorded
+ * and simulated
  * Both steps go through `troupe simulate`: `--calibrate` fits the engine model to one run, `--run` simulates the
  * arrivals, lengths and tool times of another run on it. Of the other run's server the model gets only the size of the
  * KV cache.

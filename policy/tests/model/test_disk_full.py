@@ -70,8 +70,8 @@ def test_a_write_on_a_full_disk_is_named_and_leaves_nothing_and_succeeds_once_th
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     for begin in (0, 3):
-        assert lines[begin].startswith(f"save checkpoint.disk_full no room for the published weights in {disk}/weights: the disk is full, ")
-        assert lines[begin + 1].startswith(f"checkpoint checkpoint.disk_full no room for a checkpoint in {disk}/step: the disk is full, ")
+        assert lines[begin].startswith(f"save checkpoint.disk_full the disk has no space left for the published weights in {disk}/weights, ")
+        assert lines[begin + 1].startswith(f"checkpoint checkpoint.disk_full the disk has no space left for a checkpoint in {disk}/step, ")
         assert lines[begin + 2] == "left ['filler', 'first']"
     assert lines[6:] == ["save done", "checkpoint done"]
 

@@ -1,9 +1,10 @@
 """The life of each request in the engine: refused or waiting, admitted, preempted, finished.
 
-In: requests, aborts, sampled tokens. Out: rows allocated and freed in the ledger, and events for the callers.
+In: requests, aborts, sampled tokens, new policy versions. Out: rows allocated and freed in the ledger, and events for
+the callers.
 Invariants: a request gets exactly one last event (Finished or Refused), unless the engine stops first. A preempted
-sequence keeps its tokens and waits again; only its keys are computed again. Methods run on the engine's thread; other
-threads read counts.
+sequence keeps its tokens and waits again, and only its keys are computed again; a sequence that runs alone ends
+instead. Methods run on the engine's thread; other threads read counts.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Lifecycle:
         if (id(sink), request.request_id) in self._live:
             return "engine.bad_request", f"request {request.request_id} is already waiting or running: give every request of a stream an id of its own"
         if len(self._waiting) >= self._options.max_waiting:
-            return "engine.busy", f"{len(self._waiting)} requests are waiting already: retry later"
+            return "engine.busy", f"the queue of this engine is full ({len(self._waiting)} requests): retry later"
         return None
 
     def _wait(self, sequence: Sequence) -> None:

@@ -1,8 +1,8 @@
 """A causal LM for inference: loaded with Troupe's attention, checked against a plain forward pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
-Invariant: names and shapes of an update, and its digest if one is given, are checked before the first weight changes.
-An update changes values, never storage.
+Invariant: names and shapes of an update, and its digest and manifest if they are given, are checked before the first
+weight changes. An update changes values, never storage.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "",
     covered = {own[name].data_ptr() for name in names}
     missing = [name for name, value in loaded.model.named_parameters() if value.data_ptr() not in covered]
     if missing:
-        raise WeightsError(f"the weights in {path} lack {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise WeightsError(f"the weights in {path} lack {missing[0]}{more}: the weights are another model's")
     for name, reader in names.items():
         own[name].copy_(reader.get_tensor(name))
 

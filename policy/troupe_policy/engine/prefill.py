@@ -1,7 +1,8 @@
 """Prefill: computes the missing keys of contexts, many rows in one forward pass. Unless the engine is deterministic,
 the rows of a group share one computation of their common prompt.
 
-In: rows that lack keys before their last token. Out: rows that are ready to decode.
+In: rows that lack keys before their last token. Out: those keys, as many as the budget of an iteration allows; a row
+that has all of them is ready to decode.
 Invariant: a prefill never computes the keys of a row's last token; the decode does, so every token is sampled in the
 same way.
 """

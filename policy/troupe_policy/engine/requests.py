@@ -1,7 +1,7 @@
 """Requests to an engine and its answers, as types without gRPC and torch.
 
-In: nothing; these are the types that the engine's files share. Invariant: while the engine runs, each Request gets
-exactly one Finished or Refused.
+These are the types that the engine's files share. Invariant: while the engine runs, each Request gets exactly one
+Finished or Refused.
 """
 
 from __future__ import annotations

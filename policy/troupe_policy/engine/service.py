@@ -1,8 +1,8 @@
 """The Engine service of policy.proto, around one engine whose loop runs in its own thread.
 
-In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; when a stream
-ends, its open requests are aborted. The events of one iteration cross from the engine's thread to the event loop in
-one call.
+In: streams of commands; new weights; requests for counts. Out: streams of events; replies. Invariants: a stream's
+events answer its own commands; when a stream ends, its open requests are aborted. The events of one iteration cross
+from the engine's thread to the event loop in one call.
 """
 
 from __future__ import annotations

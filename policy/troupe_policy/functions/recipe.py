@@ -2,9 +2,8 @@
 
 In: a file whose variable `recipe` is a dict with the fields of a YAML recipe. A function that stands for a tool or for
 the reward is replaced by its name and FILE: `"tools": [price]` becomes `tools: {names: [], functions: {file, names:
-[price]}}`,
-`"reward": reward` becomes `reward: {name: python, file, function: reward}`. Out: one line of JSON: {"recipe": {…}}, or
-{"fault", "line"?}.
+[price]}}`, `"reward": reward` becomes `reward: {name: python, file, function: reward}`. Out: one line of JSON:
+{"recipe": {…}}, or {"fault", "line"?}.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def recipe_in(file: str) -> dict[str, Any]:
     try:
         json.dumps(whole)
     except TypeError as error:
-        return {"fault": f"recipe: {error}; functions may stand in 'tools' and 'reward' alone"}
+        return {"fault": f"recipe: {error}; use values that JSON has, and functions in 'tools' and 'reward' alone"}
     return {"recipe": whole}
 
 

@@ -29,9 +29,9 @@ def schemas_in(file: str, names: list[str]) -> dict[str, object]:
     own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__ and not n.startswith("_")]
     unknown = [name for name in names if name not in own]
     if unknown:
-        return {"fault": f"has no function '{unknown[0]}'; its functions: {', '.join(own) or 'none'}"}
+        return {"fault": f"defines no public function '{unknown[0]}'; its functions: {', '.join(own) or 'none'}"}
     if not own:
-        return {"fault": "defines no function; a tool is a function with type hints and a docstring"}
+        return {"fault": "defines no function with a public name; a tool is a function with type hints and a docstring"}
     tools = []
     for name in names or own:
         function = getattr(module, name)

@@ -2,9 +2,9 @@
 
 In: a model, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files, adapters below
 adapter/, and manifest.json with sha256 and size of every other file.
-Invariants: the directory is published atomically (published_directory.py). Loading a directory with a manifest
-verifies every file that is read (manifest.py). The trainer's checkpoints are such directories with its state beside the
-weights (trainer/saved_state.py).
+Invariant: the directory is published atomically (published_directory.py). `check_model` and `read_manifest` verify its
+files by the manifest (manifest.py). The trainer's checkpoints are such directories with its state beside the weights
+(trainer/saved_state.py).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _parent_made(file: Path) -> Path:
 
 
 def link_or_copy(source: Path, file: Path) -> None:
-    """Makes `file` a hard link to `source`, or a copy if the file system has no hard links. Also makes its folder."""
+    """Makes `file` a hard link to `source`, or a copy if no hard link can be made. Also makes its folder."""
     _parent_made(file)
     try:
         os.link(source, file)
@@ -157,7 +157,8 @@ def link_or_copy(source: Path, file: Path) -> None:
 def read_manifest(directory: str | Path, *, expected: str = "", verify: bool = True) -> dict | None:
     """Returns the manifest, or None if the directory has none. expected: sha256 in hex that manifest.json must have;
     empty turns that check off. verify: also check every file that the manifest names, or, in format 1, which names
-    none, the digest of the weights. Raises CheckpointError if a check fails or the directory does not exist.
+    none, the digest of the weights. Raises CheckpointError if a check fails, the manifest is damaged or of a newer format, or
+    the directory does not exist.
     """
     path = Path(directory)
     if not path.is_dir():

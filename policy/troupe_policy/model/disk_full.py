@@ -4,8 +4,8 @@ In: a block of code that writes below a path. Out: CheckpointError checkpoint.di
 space, if the disk is full or the user's quota is used up; CheckpointError checkpoint.file_too_large if a file reached
 the limit on the size of a file; any other error unchanged. The learner waits for room after the first; waiting cannot
 help after the second.
-Invariant: recognises an OSError by its number, errors of safetensors and torch by the system's text in their message,
-and torch.save's error after a short write, which names only a position in the file.
+An OSError is recognised by its number, an error of safetensors or torch by the system's text in its message. torch's
+error after a short write names only a position in the file: see code_of.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def code_of(error: BaseException | None) -> str | None:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that this user may still write on the file system of `path`, or of its nearest parent that exists."""
+    """Bytes that are free to users on the file system of `path`, or of its nearest parent that exists; quotas do not
+    count.
+    """
     while not path.exists() and path != path.parent:
         path = path.parent
     space = os.statvfs(path)
@@ -80,5 +82,6 @@ def naming_disk_full(target: Path, what: str) -> Iterator[None]:
             ) from error
         free = free_bytes(Path(target)) / 2**20
         raise CheckpointError(
-            code, f"no room for {what} in {target}: the disk is full, or your quota is used up; {free:.1f} MiB of the disk are free now that what was written is removed"
+            code, f"the disk has no space left for {what} in {target}, or the user's quota is used up; {free:.1f} MiB of the file system "
+            "are free now that what was written is removed"
         ) from error

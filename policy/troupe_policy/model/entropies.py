@@ -1,10 +1,10 @@
-"""Computes entropies of recorded tokens on the command line, with one forward pass of a causal LM per sequence.
+"""Computes log-probabilities and entropies of recorded tokens, with one forward pass of a causal LM per sequence.
 
 In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin; mask 1 asks for the token's numbers. Out: for each a line
 {"id", "logprobs", "entropies"} with two numbers per token with mask 1, the natural log of its probability and the
 entropy in nats of its distribution, both at the given temperature.
 Invariant: nothing is tokenised; the recorded ids are used. A model or an input line that cannot be read ends the
-process with one line on stderr and exit code 1.
+process with a message on stderr and exit code 1.
 """
 
 from __future__ import annotations

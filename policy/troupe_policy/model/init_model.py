@@ -1,8 +1,9 @@
 """Makes a model directory: a small causal LM with random weights and its own tokenizer, or the model of a GGUF file.
 
 In: a specification (transformers config, corpus, chat template), or a GGUF file. Out: a directory with weights,
-config and tokenizer that `transformers` loads. Invariants: the same specification gives the same files, byte for
-byte; the tokenizer decodes encoded text to the same text; the directory is complete or absent.
+config and tokenizer that `transformers` loads. Invariants: with the same libraries, a specification and its files give
+the same bytes; a tokenizer made from a corpus decodes encoded text to the same text; the directory is published whole
+(published_directory.py).
 
     python -m troupe_policy.model.init_model --out DIR --spec JSON|@FILE
     python -m troupe_policy.model.init_model --out DIR --from-gguf FILE [--dtype float32|bfloat16] [--chat-template
@@ -94,7 +95,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # Added tokens are removed from the corpus, so that no BPE merge is spent on parts of them.
+    # Special and added tokens are removed from the corpus, so that no BPE merge is spent on parts of them.
     tokenizer.train_from_iterator(_without(_texts(corpus), (*SPECIAL_TOKENS, *added_tokens)), trainer)
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added_tokens])
     fast = PreTrainedTokenizerFast(

@@ -218,4 +218,4 @@ def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], T
     finite = torch.isfinite(theirs)
     spread = theirs[finite].abs().max().item() if finite.any() else 0.0
     if theirs.shape != ours.shape or not torch.allclose(ours[finite], theirs[finite], atol=tolerance * (1.0 + spread)):
-        raise UnsupportedModel(f"the logits of {type(model).__name__} differ from its head applied to its hidden states: it cannot be trained here")
+        raise UnsupportedModel(f"the logits of {type(model).__name__} differ from its head applied to its hidden states: Troupe cannot compute its log-probabilities")

@@ -1,7 +1,7 @@
 """The manifest of a checkpoint or of published weights: sha256 and size of every other file in the directory.
 
-In: a directory; optionally the sha256 of manifest.json, as the run's log records it. Out: the manifest, or a
-CheckpointError that names the file, the digest that was expected and the one that was found.
+In: a directory; optionally the sha256 of manifest.json, as the run's log records it. Out: the manifest, None if
+the directory has none, or a CheckpointError that names the file and what is wrong with it.
 Invariants: if the caller gives that sha256, manifest.json must exist and have it, which is checked before the file is
 parsed. A file that differs from its entry in size or sha256 raises CheckpointError when it is checked.
 """
@@ -22,7 +22,8 @@ ADVICE = "copy it again from an intact copy, or use another checkpoint"
 
 
 class CheckpointError(RuntimeError):
-    """The checkpoint is missing, damaged or belongs to another model. `code` is for programs: trainer.no_checkpoint, …
+    """A checkpoint or published weights cannot be read (missing, damaged, newer, of another model or call) or written
+    (no space). `code` is for programs: trainer.no_checkpoint, …
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -1,9 +1,9 @@
 """Publishes a directory atomically: readers see the whole old content or the whole new one.
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
-Invariant: a crash at any point leaves the old target or the new one, on systems that can exchange two paths (Linux);
-elsewhere an existing target is missing between two renames, and a crash there leaves it missing. The next call for
-a target in the same folder removes the temporary directories of dead processes.
+Invariant: a crash at any point leaves the old target or the new one, where the system and the file system can
+exchange two paths (Linux); elsewhere an existing target is missing between two renames, and a crash there leaves it
+missing. The next call for a target in the same folder removes the temporary directories of dead processes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def published_directory(target: Path) -> Iterator[Path]:
     `target`.
 
     An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails,
-    `target` is unchanged and the temporary directory is removed. Temporary directories beside it of
-    processes that died are removed first.
+    `target` is unchanged and the temporary directory is removed. Temporary directories beside it of processes that died
+    are removed first.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def _publish(temporary: Path, target: Path) -> None:
         return
     if _exchange(temporary, target):
         return
-    # On systems without an atomic exchange, the target is missing for a moment between the two renames.
+    # Without an atomic exchange, the target is missing for a moment between the two renames.
     aside = target.parent / f".{target.name}.{os.getpid()}.old"
     os.rename(target, aside)
     os.rename(temporary, target)

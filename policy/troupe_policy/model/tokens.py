@@ -71,7 +71,10 @@ class Tokens:
                 added = AddedToken(token["content"], special=token.get("special", False), normalized=False)
                 self._tokenizer.add_tokens([added])
                 if self._tokenizer.token_to_id(token["content"]) != int(number):
-                    raise TokensError(f"tokenizer.json lacks {token['content']!r}, which tokenizer_config.json declares as token {number}")
+                    raise TokensError(
+                        f"tokenizer.json lacks {token['content']!r}, and tokenizer_config.json declares it as token {number}, "
+                        "an id that it cannot get: give a tokenizer.json that has it"
+                    )
 
 
 def _json(file: Path) -> dict:

@@ -2,4 +2,4 @@
 
 
 class UnsupportedModel(RuntimeError):
-    """The model uses a computation that our code does not implement; the message names it."""
+    """The model uses a computation that our code does not implement; the message says what was found."""

@@ -1,10 +1,10 @@
 """`python -m troupe_policy.render.measure`: renders prompts once and says how long they are, without a server.
 
-In: one JSON object on stdin: {model, template, tools, prompts, conversations}, both [[{role, content}, …], …]; model: a
-model directory, or null for a model whose tokenizer does not exist yet, which needs a template file. Out: one line of
-JSON with the length of each prompt and then of each conversation: {"tokens": [n, …]}, without a model {"characters":
-[n, …]}, or {"fault": why}. Invariant: the text is the one that a run's renderer makes. With a model, the template must
-also render a tool response.
+In: one JSON object on stdin: {model, template, tools, prompts, conversations}; the last two: [[{role, content}, …], …];
+model: a model directory, or null for a model whose tokenizer does not exist yet, which needs a template file. Out: one
+line of JSON with the length of each prompt and then of each conversation: {"tokens": [n, …]}, without a model
+{"characters": [n, …]}, or {"fault": why}. With a model, the text is the one that a run's renderer makes, and the
+template must also render a tool response; without one, it is what the template makes with empty special tokens.
 """
 
 from __future__ import annotations

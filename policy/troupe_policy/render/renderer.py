@@ -1,11 +1,12 @@
 """Renders chat messages to token ids, as a whole or as the addition to a context: for rollouts and for supervised
 fine-tuning (SFT).
 
-In: messages, tool schemas, tool responses; the model's Jinja chat template. Out: text, token ids, mask.
+In: messages, tool schemas, tool responses; the model's Jinja chat template. Out: text, token ids, mask; the ids of the
+stop tokens.
 Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses
 with the generation prompt, the model's turn …), each tokenised separately, exactly as a rollout appends them. So no
 token of SFT spans two pieces, as none does in RL. Text that the generation prompt puts at the start of the model's turn
-(`<reason>`) is part of the prompt.
+(`<reason>`) is part of the prompt; an assistant message that does not begin with it is rendered without it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ PROBE = "\u2063troupe-probe\u2063"
 
 
 class RenderError(RuntimeError):
-    """The chat template is missing, fails, or cannot render the messages; the message says which."""
+    """The chat template is missing or fails, the messages cannot be rendered, or the tokenizer has no stop token; the
+    message says which.
+    """
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
         named = {entry["name"]: entry["template"] for entry in declared}
         declared = named.get("tool_use") or named.get("default")
     if not declared:
-        raise RenderError(f"the model in {directory} has no chat template: give one with --template FILE")
+        raise RenderError(f"the model in {directory} has no chat template: give a file as model.template of the recipe, or with --template")
     return declared
 
 

@@ -1,8 +1,8 @@
 """The Render service of policy.proto: the only tokeniser of a run.
 
-In: messages, tool responses, token ids. Out: text, token ids, masks.
-Invariant: a request that cannot be rendered is answered with INVALID_ARGUMENT and the reason, and the process keeps
-serving.
+In: messages, tool responses, token ids, texts. Out: text, token ids, masks.
+Invariant: a request that the renderer refuses is answered with INVALID_ARGUMENT and the reason; the process keeps
+serving after every error.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@ over epochs of shuffled batches.
 
 In: the training state, examples in memory or in files. Out: changed weights, metrics, checkpoints on the way.
 Invariants: a call that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and optimizer
-as they were. A call that resumes from a checkpoint ends with the weights and losses of an uninterrupted call. After a
-call that succeeds the optimizer is fresh, since RL does not inherit the moments of imitation.
+as they were. A call that resumes from a checkpoint on the same number of ranks ends with the weights and losses of an
+uninterrupted call. After a call that succeeds the optimizer is fresh, since RL does not inherit the moments of
+imitation.
 """
 
 from __future__ import annotations

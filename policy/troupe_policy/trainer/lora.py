@@ -2,9 +2,9 @@
 
 In: a causal LM and LoraOptions. Out: the model with frozen weights and trained adapters; merged weights; peft's
 config.
-Invariants: the frozen weights never change, so the adapters are all that training needs to continue, and all that a
-server needs that already has the model. For every other reader W + (alpha / rank)·B·A is published under the model's
-own names.
+Invariants: the frozen weights never change, so the adapters are the only weights that training needs to continue, and
+that a server needs that already has the model. For every other reader W + (alpha / rank)·B·A is published under the
+model's own names.
 Source: arXiv 2106.09685.
 """
 
@@ -31,7 +31,7 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}; `npm run setup` installs it") from error
+        raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}; `npx troupe setup` (in a checkout `npm run setup`) installs it") from error
     targets = linear_names(model) if options.targets == ("all-linear",) else list(options.targets)
     model.requires_grad_(False)
     unknown = [target for target in targets if not _matches(model, target)]
@@ -39,7 +39,7 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
         raise TrainerError(
             "trainer.no_lora_target",
             f"train.lora.targets: {', '.join(unknown)} matches no linear layer of {type(model).__name__}; "
-            f"its linear layers are {', '.join(linear_names(model)[:SHOWN])}",
+            f"its linear layers include {', '.join(linear_names(model)[:SHOWN])}",
         )
     head = model.get_output_embeddings()  # type: ignore[operator]
     is_transposed = any(type(module).__name__ == "Conv1D" for module in model.modules())

@@ -58,7 +58,7 @@ class Optimizer:
         norm = whole(torch.nn.utils.get_total_norm(gradients)).item()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise TrainerError(
-                "trainer.not_finite", f"loss {loss}, gradient norm {norm}: the update was not applied, nothing has changed"
+                "trainer.not_finite", f"the loss is {loss} and the gradient norm {norm}, expected finite numbers: the update was not applied"
             )
         if max_grad_norm > 0 and norm > max_grad_norm:
             torch._foreach_mul_([local_shard(gradient) for gradient in gradients], max_grad_norm / (norm + 1e-6))

@@ -2,7 +2,7 @@
 
 In: fields as they came over the wire. Out: checked arguments. Invariants: no option has a default here, since the
 recipe's schema has all of them; a message that lacks one is refused. The schema also refuses contradicting fields;
-Python checks only what the schema cannot know: the names that this package implements, the arrays, and the model's
+this file checks only what the schema cannot know: the names that this package implements, the arrays, and the model's
 vocabulary and context.
 """
 
@@ -25,8 +25,8 @@ Metrics = dict[str, float]
 
 
 class TrainerError(RuntimeError):
-    """A call was refused or rejected, or a rank was lost. `code` is for programs: trainer.not_finite,
-    trainer.bad_sequence, …
+    """A call was refused or failed, the trainer could not be made, or a rank was lost. `code` is for programs:
+    trainer.not_finite, trainer.bad_sequence, …
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -180,8 +180,9 @@ def trained_mask(
     (engine_logp at a trained token).
     """
     count = len(tokens)
+    scored = "" if engine_logp is None else f", {len(engine_logp)} logprobs"
     if len(mask) != count or (engine_logp is not None and len(engine_logp) != count):
-        raise TrainerError("trainer.bad_sequence", f"{name}: tokens, mask and logprobs differ in length ({count} tokens, {len(mask)} in the mask)")
+        raise TrainerError("trainer.bad_sequence", f"{name}: tokens, mask and logprobs differ in length ({count} tokens, {len(mask)} in the mask{scored})")
     if count == 0:
         raise TrainerError("trainer.bad_sequence", f"{name} has no tokens")
     if int(tokens.min()) < 0 or int(tokens.max()) >= vocabulary:

@@ -1,6 +1,6 @@
-"""Reads the stream of a Step call: its options and its sequences.
+"""Reads the stream of a Step call: its options, its checkpoints, its sequences.
 
-In: parts of the stream, as policy.proto has them. Out: the options message, and sequences with arrays.
+In: parts of the stream, as policy.proto has them. Out: both messages, and sequences with arrays.
 Invariant: a call holds at most `max_tokens` tokens; a longer one is refused at its first sequence beyond them.
 """
 
@@ -19,10 +19,11 @@ NO_OPTIONS = "the call has no options: send them first"
 
 def received(parts: Iterator[Any], max_tokens: int) -> tuple[Any, pb.PartialCheckpoints, list[TrainSequence]]:
     """Reads a call's stream to its end: its options message, its checkpoints (none by default), and its sequences.
-    `max_tokens`: upper bound on the tokens of all sequences, which are held in memory before the call starts: 9 bytes each.
+    `max_tokens`: upper bound on the tokens of all sequences, which are held in memory before the call starts: 9 bytes
+    each.
 
     Raises TrainerError trainer.batch_too_large at the first sequence beyond `max_tokens`, trainer.bad_option without
-    options, trainer.bad_sequence for an array that does not hold whole numbers.
+    options, trainer.bad_sequence for an array whose last number is cut off.
     """
     given, sequences, budget = None, [], max_tokens
     checkpoints = pb.PartialCheckpoints()
@@ -58,4 +59,4 @@ def _array(data: bytes, kind: str) -> np.ndarray:
     try:
         return np.frombuffer(data, dtype=np.dtype(kind))
     except ValueError as error:
-        raise TrainerError("trainer.bad_sequence", f"an array of {len(data)} bytes does not hold whole numbers of type {kind}") from error
+        raise TrainerError("trainer.bad_sequence", f"an array of {len(data)} bytes is not a whole number of values of numpy's type {kind}") from error

@@ -3,8 +3,9 @@
 In: the parameters at the time when the reference is taken. Out: those parameters in the model, for the length of a
 `with`.
 Invariant: after the `with` the current parameters are back, bit for bit. With adapters (LoRA) only the adapters are
-copied, since untrained adapters are the base model. No second model is on the device, with one exception: with several
-ranks, a checkpoint that writes the reference has this rank's shard of it there until the checkpoint has its copy.
+copied, since untrained adapters are the base model. No second model is on the device, with two exceptions: with several
+ranks, a checkpoint that writes the reference has this rank's shard of it there until the checkpoint has its copy; and a
+saved reference is read into tensors on the device (`empty_shards`).
 """
 
 from __future__ import annotations

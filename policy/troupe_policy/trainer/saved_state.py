@@ -4,7 +4,8 @@ In: the training state (on any number of ranks) and a directory. Out: published 
 a checkpoint holds.
 Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no
 engine loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a
-reference. Both are in shards that any number of ranks reads. All files are verified before the first weight changes; if
+reference. Both are in shards that any number of ranks reads. A checkpoint of an unfinished RL step may have `partial/`,
+tensors that only as many ranks can read. Files that the manifest names are verified before the first weight changes; if
 a check fails, every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie
 beside them in peft's format, for inference servers, and continue only on the base model that they were trained on.
 """
@@ -201,7 +202,7 @@ def load(
     if "directory" not in described:
         whole_checkpoint.load(state, directory)
         return manifest or {}
-    _all_agree(state, lambda: _check(state, directory, manifest))
+    _all_agree(state, directory, lambda: _check(state, directory, manifest))
     folder = directory / described["directory"]
     names = list(shapes_in(folder))
     state.optimizer.prepare_state(names, "optimizer/", described["updates"])
@@ -221,7 +222,7 @@ def _read(state: TrainingState, tensors: dict[str, Tensor], folder: Path) -> Non
     try:
         read_shards(tensors, folder, state.ranks.control)
     except CheckpointException as error:  # a BaseException, which the service does not catch: its caller would never get an answer
-        raise CheckpointError("trainer.checkpoint_corrupt", f"the shards in {folder} cannot be read: {error}") from error
+        raise CheckpointError("trainer.checkpoint_corrupt", f"the shards in {folder} cannot be read: {error}; copy the checkpoint again, or use another one") from error
 
 
 def _check(state: TrainingState, directory: Path, manifest: dict) -> None:
@@ -234,7 +235,7 @@ def _check(state: TrainingState, directory: Path, manifest: dict) -> None:
     checkpoint.check_shapes(directory, given, _own(state))
 
 
-def _all_agree(state: TrainingState, check) -> None:
+def _all_agree(state: TrainingState, directory: Path, check) -> None:
     """Runs `check` on every rank; an error on one is raised on all. Collective."""
     problem: CheckpointError | None = None
     try:
@@ -242,6 +243,6 @@ def _all_agree(state: TrainingState, check) -> None:
     except CheckpointError as error:
         problem = error
     except Exception as error:  # `.metadata` is a pickle: damaged, it may raise anything
-        problem = CheckpointError("trainer.checkpoint_corrupt", f"a checkpoint cannot be read: {error}")
+        problem = CheckpointError("trainer.checkpoint_corrupt", f"the checkpoint in {directory} cannot be read: {error}; copy it again, or use another one")
     for code, text in state.ranks.every((problem.code, str(problem)) if problem else None):
         raise problem or CheckpointError(code, text)

@@ -1,7 +1,8 @@
 """The trainer: a causal LM with AdamW that is fine-tuned on demonstrations (SFT: recorded conversations to imitate) or
 trained by single GRPO steps.
 
-In: token sequences with masks, advantages and the engine's log-probabilities. Out: changed weights and metrics.
+In: token sequences with masks, advantages and the engine's log-probabilities. Out: changed weights, metrics,
+checkpoints.
 Invariants: an `sft` or `step` that fails, is cancelled, or has a loss or gradient that is not finite leaves weights and
 optimizer as they were; the gradient of a batch does not depend on how it is cut into micro-batches or spread over
 ranks.

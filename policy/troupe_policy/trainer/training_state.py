@@ -1,7 +1,8 @@
 """The state that every call of the trainer works on: a causal LM, its AdamW, the reference policy, and the ranks.
 
 In: a model directory, and how it is trained (dtype, adapters, ranks). Out: micro-batches, log-probabilities with a
-graph, optimizer updates. grpo_step.py, fine_tuning.py and saved_state.py take this state as their first argument.
+graph, optimizer updates. The functions of grpo_step.py, fine_tuning.py, saved_state.py and other files take
+this state as their first argument.
 Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. On
 the CPUs of one machine, the same weights, inputs, thread count and rank count give the same bits.
 """
@@ -62,7 +63,7 @@ class TrainingState:
         a trainer of one process. published_dtype: dtype of the weights that engines load; 'auto' is the resolved
         `dtype`. gradient_reduction: see `reduce_after`. attention: kernel of packed sequences, see
         attention_kernels.py. compiled: `layer` compiles each layer, '' none. Raises TrainerError trainer.bad_option,
-        trainer.no_model.
+        trainer.no_model, or as add_adapters does; UnsupportedModel.
         """
         if gradient_reduction not in ("micro-batch", "update"):
             raise TrainerError(
@@ -119,7 +120,7 @@ class TrainingState:
 
     def _make_policy(self, checkpointing: bool, attention: str, compiled: str) -> Policy:
         if compiled not in ("", "layer") or (compiled and self.ranks.size > 1):
-            raise TrainerError("trainer.bad_option", f"train.compile is {compiled!r} with {self.ranks.size} ranks: expected 'layer', which needs one rank, or none")
+            raise TrainerError("trainer.bad_option", f"train.compile is {compiled!r} with {self.ranks.size} ranks: expected 'layer' with one rank, or false")
         with _refused("attention"):
             kernel = chosen_kernel(attention, self.device, self.dtype == "bfloat16")
             policy = Policy(self.model, attention=kernel, named=attention != "auto", device=self.device) if self.ranks.is_leader else None

@@ -106,7 +106,7 @@ test('a model whose files find the disk full is made again once there is room', 
 
 test('the text with which the program that makes models ends on a full disk is told from other failures', () => {
   const program = readFileSync(join(__dirname, '../../../policy/troupe_policy/model/disk_full.py'), 'utf8')
-  const [said] = /: the disk is full, or your quota is used up/.exec(program) ?? []
+  const [said] = /the disk has no space left[^"{]*/.exec(program) ?? []
   const full = notMade('t', folder, new Error(`init_model ended with exit code 1\nCheckpointError: ${said}/x`))
   expect(full).toMatchObject({ code: 'config.disk_full', retriable: true })
   const other = notMade('t', folder, new Error('init_model ended with exit code 1\nValueError: no such model_type'))

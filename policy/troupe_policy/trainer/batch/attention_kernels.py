@@ -32,7 +32,7 @@ def chosen_kernel(asked: str, device: torch.device, half: bool) -> str:
     run in bfloat16. Raises ValueError for an unknown name and for a kernel that cannot train here.
     """
     if asked not in ("auto", *ATTENTIONS):
-        raise ValueError(f"is {asked!r}: expected auto, {', '.join(ATTENTIONS)}")
+        raise ValueError(f"there is no kernel {asked!r}: expected auto, {', '.join(ATTENTIONS)}")
     on_cuda = device.type == "cuda"
     if asked == "auto":
         return "varlen" if on_cuda and half else "sdpa"

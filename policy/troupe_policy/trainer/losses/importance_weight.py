@@ -28,8 +28,8 @@ def importance_weight(
     """Weights of the correction `correction`, [tokens] float32; None if every weight is 1.
 
     low, high: bounds on π_old / π_engine, for geometric-mask on its geometric mean over a sequence; truncated uses only
-    `high`. old_logp, engine_logp, mask:
-    [tokens], float32. sequence: [tokens], int64 from 0, the index of each token's sequence.
+    `high`. old_logp, engine_logp, mask: [tokens], float32. sequence: [tokens], int64 from 0, the index of each token's
+    sequence. Raises ValueError for another name and for bounds that the correction cannot have.
     """
     if correction in ("none", "engine-logprobs"):
         return None

@@ -3,8 +3,8 @@
 In: the environment that torchrun sets (RANK, WORLD_SIZE, …), or nothing for a trainer of one process.
 Out: sums and flags over all ranks, rank 0's values and calls on every other rank, a share of the work for each.
 Invariants: a sum or flag on which a decision depends is the same on every rank, so all ranks decide alike. A rank
-waits at most `timeout_s` for another, except for the next call, which may come at any time. A rank whose leader is
-gone ends.
+waits at most `timeout_s` for another, except for the next call, for which it waits up to 30 days (IDLE_TIMEOUT). A
+rank whose leader is gone ends.
 """
 
 from __future__ import annotations
