@@ -1,5 +1,5 @@
 /**
- * Measures how well the simulator, calibrated on one recorded load of a vLLM server, predicts other loads.
+ * Measures how well the simulator, calibrated on one recorded load of a vLLM server, predicts that load and others.
  *
  * out  for each load, which is recorded here as a run: makespan, mean time to the first token and preemptions, recorded
  * and simulated

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         serve(Entropies(given.model, given.device), given.temperature, sys.stdin, sys.stdout)
     except (OSError, ValueError, KeyError, RuntimeError, UnsupportedModel) as error:
-        print(f"{given.model}: {error}", file=sys.stderr)
+        print(f"entropies under the model in {given.model}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 

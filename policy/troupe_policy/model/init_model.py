@@ -213,7 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = Path(given.spec[1:]).read_text() if given.spec.startswith("@") else given.spec
             parameters = init_model(given.out, ModelSpec.from_json(text))
     except (OSError, ValueError, KeyError) as error:
-        print(f"init_model: {error}", file=sys.stderr)
+        why = f"the key {error} is missing" if isinstance(error, KeyError) else error
+        print(f"init_model: {why}", file=sys.stderr)
         return 1
     print(json.dumps({"directory": str(given.out), "parameters": parameters}))
     return 0

@@ -87,8 +87,8 @@ class Renderer:
         stops += _configured_stops(Path(directory))
         self.stop_tokens = list(dict.fromkeys(stop for stop in stops if stop is not None))
         if not self.stop_tokens:
-            raise RenderError(f"the tokenizer in {directory} names no end-of-sequence token, so a turn would never end: set eos_token in "
-                "tokenizer_config.json")
+            raise RenderError(f"the tokenizer in {directory} has no end-of-sequence token, so a turn would never end: set eos_token in "
+                "tokenizer_config.json to a token that tokenizer.json has")
         self.digest = hashlib.sha256(self.tokens.source + b"\0" + source.encode()).hexdigest()
         self._probed: tuple[str, str] | None = None
 
@@ -181,12 +181,12 @@ class Renderer:
             asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
             whole = self._template.render(asked, None, False)
             if PROBE not in whole:
-                raise RenderError("the chat template drops the content of assistant messages: use another template")
+                raise RenderError("the chat template drops the content of assistant messages: name another one in model.template")
             after = whole[whole.index(PROBE) + len(PROBE) :]
             texts = [self.decode([stop]) for stop in self.stop_tokens]
             stop = next((text for text in texts if text and after.startswith(text)), None)
             if stop is None:
-                raise RenderError(f"after an assistant message the chat template puts {after!r}, which begins with none of the stop tokens {texts}")
+                raise RenderError(f"after an assistant message the chat template puts {after!r}, which begins with none of the stop tokens {texts}: name another one in model.template")
             self._probed = (after, stop)
         return self._probed
 

@@ -123,7 +123,7 @@ class PartialWriter:
             if any(saved.get(key) != value for key, value in self._what.items()):
                 raise CheckpointError(
                     "trainer.other_call",
-                    f"the checkpoint in {directory} was written by another call, on other data or with other options: start without it",
+                    f"the checkpoint in {directory} is not of this call: it holds the progress of no call, or of one on other data or with other options; start without it",
                 )
             # The sums of a step's metrics are per rank, and so are log-probabilities that were saved.
             of_ranks = self._kind == "step" or saved_state.PARTIAL in optimizer

@@ -50,7 +50,7 @@ class ExampleFiles(Sequence[SftExample]):
             raise ExampleFilesError(f"the demonstrations in {folder} cannot be read: {error}") from error
         self.digest = hashlib.sha256(text).hexdigest()
         if self.digest != digest:
-            raise ExampleFilesError(f"the demonstrations in {folder} have the digest {self.digest[:12]}…; expected {digest[:12]}…: render them again")
+            raise ExampleFilesError(f"the demonstrations in {folder} have the digest {self.digest[:12]}…; expected {digest[:12]}…: resume the run, which renders them again")
         self._readers: list[Any] = []
         self._firsts: list[int] = []
         ends: list[np.ndarray] = []
@@ -107,4 +107,4 @@ def _check(file: Path, sha256: str) -> None:
     except OSError as error:
         raise ExampleFilesError(f"the demonstrations in {file} cannot be read: {error}") from error
     if digest.hexdigest() != sha256:
-        raise ExampleFilesError(f"{file} has another content than the manifest beside it says: render the demonstrations again")
+        raise ExampleFilesError(f"{file} has another content than the manifest beside it says: resume the run, which renders the demonstrations again")
