@@ -3,8 +3,8 @@
  * trainer.
  *
  * in   {directory, groups} as the first argument      out  {seconds, peakMib, open} or {error} to the parent
- * The clock runs from the opening of the bus until every actor is live: it has reduced the log and repeated its open
- * requests.
+ * The clock runs from the opening of the bus until every actor is live: it has computed its state from the log, and
+ * repeated its open requests.
  */
 import { readFileSync } from 'node:fs'
 import { curriculum } from '../../actors/curriculum/curriculum'

@@ -1,5 +1,6 @@
 /**
- * Wraps an engine so that it samples as many tokens as a trace states and returns the text that the trace states.
+ * Wraps an engine so that it samples as many tokens as a trace (planned turns of a rollout, traces.ts) states, and
+ * returns the text that the trace states.
  *
  * in   an engine, the trace of a trajectory        out  the same engine, whose turns have the trace's lengths
  * The tokens are really sampled; only the number of tokens, and the text that the coordinator reads, come from the

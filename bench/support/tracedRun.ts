@@ -1,6 +1,6 @@
 /**
- * Starts a run whose rollouts follow traces: real engine, bus, actors, renderer (and trainer, when it learns); no tool
- * runs.
+ * Starts a run whose rollouts follow traces (traces.ts): real engine, bus, actors, renderer (and trainer, when it
+ * learns); no tool runs.
  *
  * in   fields of the quickstart to set, traces, a bus        out  the run, its engine, and a gate before each step
  * Invariant: every step requests the same problems and makes turns of the same lengths, on every bus.

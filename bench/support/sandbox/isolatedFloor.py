@@ -1,5 +1,5 @@
-"""Starts the benchmark program isolatedFloor (isolatedFloor.c) where a zygote would run: enters the zygote's namespaces
-and root, as zygote.py does, then replaces itself with the program (execve).
+"""Starts the benchmark program isolatedFloor (isolatedFloor.c) where a zygote (the sandbox's warm interpreter) would
+run: enters the zygote's namespaces and root, as zygote.py does, then replaces itself with the program (execve).
 
 argv: the settings as JSON: core (CPU to run on); floor (path of the compiled program); seconds, small_kib, huge_kib and
 mappings, the program's arguments; and what sandbox/zygote/confine.py needs (base, readable, uid).

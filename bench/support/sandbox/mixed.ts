@@ -1,6 +1,7 @@
 /**
- * Measures a mixed load: 40 % trivial calls, 40 % rStar2's wrapper, 5 % numpy, 10 % errors, 5 % that spin to their
- * limit of 4 s; beside the same load without spinners, and beside workers with a fresh process for each call.
+ * Measures a mixed load: 40 % trivial calls, 40 % like rStar2's (`wrapper` of programs.ts), 5 % numpy, 10 % errors, 5 %
+ * that spin to their limit of 4 s; beside the same load with trivial calls in their place, and beside workers with a
+ * fresh process for each call.
  *
  * in   a judge in its default configuration, by HTTP      out  rates, and the budgets that they are compared with
  * Two shapes with 512 calls in flight: 8 batches of 64, where a batch is answered after its slowest call; and 512 calls

@@ -1,9 +1,9 @@
 """The life of each request in the engine: refused or waiting, admitted, preempted, finished.
 
-In: requests, aborts, sampled tokens, new policy versions. Out: rows allocated and freed in the ledger, and events for
-the callers.
+In: requests, aborts, sampled tokens, new policy versions. Out: rows (each the storage of one sequence's
+keys and values) allocated and freed in the ledger, and events for the callers.
 Invariants: a request gets exactly one last event (Finished or Refused), unless the engine stops first. A preempted
-sequence keeps its tokens and waits again, and only its keys are computed again; a sequence that runs alone ends
+sequence keeps its tokens and waits again, and its keys and values are computed again; a sequence that runs alone ends
 instead. Methods run on the engine's thread; other threads read counts.
 """
 

@@ -1,4 +1,5 @@
-"""A causal LM for inference: loaded with Troupe's attention, checked against a plain forward pass, updated in place.
+"""A causal LM for inference: loaded with Troupe's attention (attention.py), checked against a plain forward
+pass, updated in place.
 
 In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
 Invariant: names and shapes of an update, and its digest and manifest if they are given, are checked before the first

@@ -1,5 +1,6 @@
-"""Prefill: computes the missing keys of contexts, many rows in one forward pass. Unless the engine is deterministic,
-the rows of a group share one computation of their common prompt.
+"""Prefill: computes the missing keys (with their values) of contexts, many rows in one forward pass. A row is the
+storage of one sequence. Unless the engine is deterministic, the rows of a group share one computation of their common
+prompt.
 
 In: rows that lack keys before their last token. Out: those keys, as many as the budget of an iteration allows; a row
 that has all of them is ready to decode.

@@ -3,8 +3,8 @@ tokens at once.
 
 In: a transformers model and micro-batches. Out: log-probabilities with a graph, and entropies.
 Invariants: log-probabilities agree with the model's own logits (compared on a few tokens when the policy is made,
-unless `checked` is false). A model whose attention cannot be packed runs on padded rows, unless the recipe names varlen
-or flex: then it is refused.
+unless `checked` is false). A model that cannot attend to sequences laid end to end (packed) runs on padded rows,
+unless the recipe names the kernel varlen or flex: then it is refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Attention of a pack by kernels that take sequences of any length without padding: `varlen`
-(torch.nn.attention.varlen, FlashAttention) and `flex` (FlexAttention); and the choice of a kernel.
+"""Attention of a pack (sequences laid end to end in one row) by kernels that take sequences of any length without
+padding: `varlen` (torch.nn.attention.varlen, FlashAttention) and `flex` (FlexAttention); and the choice of a kernel.
 
 In: query, key and value of a pack, the active layout. Out: as packed_attention.attend, which is the kernel `sdpa`.
 Invariants: every kernel computes the same attention, within the rounding of its dtype. varlen computes in bfloat16 on
