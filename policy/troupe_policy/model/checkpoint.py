@@ -240,7 +240,7 @@ def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Map
     ]
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-        raise CheckpointError("trainer.shape_mismatch", f"the checkpoint in {directory} belongs to another model: {shown}")
+        raise CheckpointError("trainer.shape_mismatch", f"the checkpoint in {directory} does not fit this model, or these adapters: {shown}")
 
 
 def tensors_in(file: Path) -> Iterator[tuple[str, Tensor]]:

@@ -185,7 +185,7 @@ class TrainerService(rpc.TrainerServicer):
             # The other ranks are at another point of the call, or gone: a common state cannot be restored.
             logger.exception("rank 0 ends: the ranks have no common state any more")
             threading.Timer(LOST_REPLY_S, exit_now, [1]).start()
-            raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
+            raise TrainerError("trainer.rank_lost", f"one of the trainer's {self._trainer.ranks.size} ranks failed, so all of them end: {error}") from error
 
     def _run(
         self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.PartialCheckpoint] | None = None

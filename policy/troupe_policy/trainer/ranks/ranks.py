@@ -58,7 +58,7 @@ class Ranks:
             return asked
         local = int(os.environ.get("LOCAL_RANK", self.rank))
         if local >= torch.cuda.device_count():
-            raise ValueError(f"rank {local} of this machine has no GPU: {torch.cuda.device_count()} are visible")
+            raise ValueError(f"rank {local} of this machine has no GPU: {torch.cuda.device_count()} are visible; expected one for each rank")
         torch.cuda.set_device(local)
         return torch.device("cuda", local)
 
