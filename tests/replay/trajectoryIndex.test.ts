@@ -6,8 +6,9 @@ import { join } from 'node:path'
 import * as fc from 'fast-check'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import { encode } from '../../messages/codec'
-import { runId } from '../../messages/ids'
-import { topicOnBus } from '../../messages/topics'
+import type { CallFinished } from '../../messages/facts'
+import { engineId, policyVersion, runId } from '../../messages/ids'
+import { type Message, topicOnBus } from '../../messages/topics'
 import { summaryOfRow } from '../../replay/trajectories/summaries'
 import { readIndex, writeIndex } from '../../replay/trajectoryIndex/indexFile'
 import { packPlaces, unpackPlaces } from '../../replay/trajectoryIndex/packedPlaces'
@@ -18,6 +19,7 @@ import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 import { troupe } from '../support/cli'
+import { requested } from '../support/facts'
 import { quickstartHistory } from '../support/histories'
 
 jest.setTimeout(120_000)
@@ -75,29 +77,51 @@ test('places go through bytes and back, whatever their partitions and offsets', 
   )
 })
 
+type Stored = { readonly message: Message; readonly timestamp: number }
+
+/** Folds the records with the offsets from `from` up to `to` into the rows. */
+function fold(rows: IndexRows, history: readonly Stored[], from: number, to: number): IndexRows {
+  for (let offset = from; offset < to; offset++) {
+    const { message, timestamp } = history[offset]!
+    const { key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const record = { topic: 't', partition: 0, offset, timestamp, key, headers, value }
+    if (rows.place(record)) rows.take({ message, topic: 'trajectories', partition: 0, offset, timestamp })
+  }
+  return rows
+}
+
+/** Writes the rows to bytes and reads these. */
+function through(rows: IndexRows) {
+  const partition = { oldest: 0, first: null, last: null, ...rows.partition(0) }
+  return readIndex(writeIndex(rows, { source: '', schema: '', partitions: [partition], faults: [] }))!
+}
+
 test('rows that are kept and go on equal rows made at once, wherever the log was cut', () => {
   const history = quickstartHistory().records.filter(r => r.topic === 'trajectories')
-  const fold = (rows: IndexRows, from: number, to: number) => {
-    for (let offset = from; offset < to; offset++) {
-      const { message, timestamp } = history[offset]!
-      const { key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
-      const record = { topic: 't', partition: 0, offset, timestamp, key, headers, value }
-      if (rows.place(record)) rows.take({ message, topic: 'trajectories', partition: 0, offset, timestamp })
-    }
-    return rows
-  }
-  const through = (rows: IndexRows) =>
-    readIndex(writeIndex(rows, { source: '', schema: '', partitions: [partition(rows)], faults: [] }))!
-  const partition = (rows: IndexRows) => ({ oldest: 0, first: null, last: null, ...rows.partition(0) })
   const said = (rows: IndexRows) => {
     const view = through(rows)
     return Array.from({ length: view.size }, (_, i) => [summaryOfRow(view.row(i)), view.places(i), view.groupPlaces(i)])
   }
-  const whole = said(fold(new IndexRows(), 0, history.length))
+  const whole = said(fold(new IndexRows(), history, 0, history.length))
   expect(whole).toHaveLength(88)
   for (let cut = 0; cut <= history.length; cut += 61) {
-    const before = fold(new IndexRows(), 0, cut)
-    expect(said(fold(through(before).rows(), cut, history.length))).toEqual(whole)
+    const before = fold(new IndexRows(), history, 0, cut)
+    expect(said(fold(through(before).rows(), history, cut, history.length))).toEqual(whole)
+  }
+})
+
+test("calls of an agent that come after the index was stored add to its earlier calls' turns and tokens", () => {
+  const answered = (call: number): CallFinished => ({
+    ...{ type: 'call.finished', at: 0, trajectory: requested('g', 0).trajectory, call, attempt: 0, text: '' },
+    ...{ engine: engineId('e'), tokens: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -1), finish: 'stop' },
+    ...{ error: '', cachedTokens: 0, preemptions: 0 },
+    segments: [{ policyVersion: policyVersion(0), start: 0, end: 2 }],
+    timing: { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 },
+  })
+  const history = [requested('g', 0), answered(0), answered(1), answered(2)].map(message => ({ message, timestamp: 0 }))
+  for (let cut = 0; cut <= history.length; cut++) {
+    const rows = fold(through(fold(new IndexRows(), history, 0, cut)).rows(), history, cut, history.length)
+    expect(through(rows).row(0)).toMatchObject({ state: 'running', turns: 3, sampledTokens: 6 })
   }
 })
 
