@@ -34,19 +34,22 @@ export async function changedCells(
   const sandbox = await openSandbox({ ...codeOptions(code.config.tools), lanes: 1 })
   try {
     const { tools, close } = await openRunTools(code, sandbox)
-    const notebook = tools.get(notebookTool.name)
-    const cells: string[] = []
-    const changed: ChangedCell[] = []
-    for (const [place, { turn: at, call, arguments: args }] of asked) {
-      const limits = { timeoutMs, trajectory: parent.id, cells: [...cells] }
-      const outcome = await notebook?.(args, limits, AbortSignal.timeout(graceMs + timeoutMs * (cells.length + 1)))
-      const now = outcome === undefined ? '' : truncateMiddle(toolResultText(outcome), toolResponseChars)
-      const recorded = said.get(place)
-      if (recorded !== undefined && recorded !== now) changed.push({ turn: at, call, recorded, now })
-      if (typeof args.code === 'string') cells.push(args.code)
+    try {
+      const notebook = tools.get(notebookTool.name)
+      const cells: string[] = []
+      const changed: ChangedCell[] = []
+      for (const [place, { turn: at, call, arguments: args }] of asked) {
+        const limits = { timeoutMs, trajectory: parent.id, cells: [...cells] }
+        const outcome = await notebook?.(args, limits, AbortSignal.timeout(graceMs + timeoutMs * (cells.length + 1)))
+        const now = outcome === undefined ? '' : truncateMiddle(toolResultText(outcome), toolResponseChars)
+        const recorded = said.get(place)
+        if (recorded !== undefined && recorded !== now) changed.push({ turn: at, call, recorded, now })
+        if (typeof args.code === 'string') cells.push(args.code)
+      }
+      return changed
+    } finally {
+      await close()
     }
-    await close()
-    return changed
   } finally {
     await sandbox.close()
   }

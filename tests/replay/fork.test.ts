@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import * as runTools from '../../actors/tools/runTools'
 import { type RecipeConfig, recipeSchema } from '../../config'
 import type { Fact } from '../../messages/facts'
 import { runId } from '../../messages/ids'
@@ -49,6 +50,19 @@ test('cells before the fork are run again, and those that say otherwise than the
     { turn: 1, call: 0, recorded: expect.stringContaining('[1, 2, 3]'), now: expect.stringContaining('[1, 2, 2]') },
   ])
   expect(await changedCells(other, 1, code)).toEqual([])
+})
+
+test('a cell whose run throws ends the rerun with its error, and the tools are closed', async () => {
+  const close = jest.fn(async () => {})
+  const fails = async () => {
+    throw new Error('the sandbox is lost')
+  }
+  const tools = { schemas: [], tools: new Map([[notebookTool.name as string, fails]]), close }
+  const opened = jest.spyOn(runTools, 'openRunTools').mockResolvedValue(tools)
+  const code = { config: configOf({ tools: { names: [notebookTool.name] } }), recipe: { tools: [] } }
+  await expect(changedCells(notebook('', ''), 2, code)).rejects.toThrow('the sandbox is lost')
+  expect(close).toHaveBeenCalledTimes(1)
+  opened.mockRestore()
 })
 
 test("a recipe that is given brings its tools and rewards; the run's own are found by its name", () => {
