@@ -23,7 +23,7 @@ export interface RunLine {
   readonly plannedSteps: number | null
   readonly passAt1: number | null
   readonly alarms: number
-  /** Reason why the run cannot be shown; the other fields are then empty. */
+  /** Reason why the run cannot be shown; of the other fields only `run` then has a meaning. */
   readonly error?: string
 }
 
@@ -40,7 +40,7 @@ export interface StepPoint {
   readonly version: number | null
   readonly rollouts: number
   readonly seconds: number | null
-  /** Figures by name: those of the rollouts, of the optimizer update and of the tally. */
+  /** Figures by name: of the rollouts, of the optimizer update and of the curriculum (`step.tallied`). */
   readonly values: Readonly<Record<string, number | null>>
 }
 
@@ -59,12 +59,12 @@ export interface AlarmLine {
   readonly place: PlaceText
   /** Last step that was over when the alarm was raised; 0 before the first. */
   readonly step: number
-  /** `link`: view of the page that shows the cause, with its query. `command`: terminal command that shows the same. */
+  /** `link`: view of the page that shows the cause, with its query. `command`: terminal command that shows it too. */
   readonly link: string
   readonly command: string
 }
 
-/** Event in the life of a run: its start, a resume, an engine that left, an alarm, a stage, new weights. */
+/** Event in the life of a run, such as its start, an engine that left, an alarm or new weights. */
 export interface Mark {
   readonly at: number
   readonly kind: 'started' | 'resumed' | 'finished' | 'engine-left' | 'engine-joined' | 'alarm' | 'stage' | 'weights'
@@ -98,7 +98,7 @@ export interface Overview {
   readonly evaluations: readonly EvaluationPoint[]
   readonly alarms: readonly AlarmLine[]
   readonly marks: readonly Mark[]
-  /** Records that could not be read. */
+  /** Records that could not be read, at most 20. */
   readonly faults: readonly string[]
   /** Cursor from which a stream continues this state; the id of a stream's event has the same form. */
   readonly cursor: string
@@ -131,6 +131,7 @@ export interface Paged<T> {
   readonly command: string
 }
 
+/** A group in a list. Its figures, `size` too, count the members that match the list's filter. */
 export interface GroupLine {
   readonly group: string
   readonly step: number
@@ -229,7 +230,7 @@ export type Part =
       readonly attempt: number
       /** Call that this one continues; null if it begins anew. */
       readonly parent: number | null
-      /** 0 on the first conversation; each branch is one deeper than the call that it left. */
+      /** 0 for a call that begins anew. The first call that continues one has the same depth, each further one 1 more. */
       readonly depth: number
       readonly label: string
       /** Reason of the branch; empty if the call simply continues. */
@@ -376,7 +377,7 @@ export interface Cluster {
     readonly oldest: number
     readonly next: number
     readonly lastAt: number | null
-    /** Records after the offset that the topic's consumer group has committed; null: no group commits offsets there. */
+    /** Records after the offset that the topic's consumer group has committed; null: none is committed there. */
     readonly lag: number | null
   }[]
   readonly trees: readonly {

@@ -2,8 +2,8 @@
  * Actions of the page: what it may ask the server to do, and what the server says about them. Types only.
  *
  * Each action is a `troupe` command, run as a process of its own: it sends an order to the run's process, starts that
- * process again (resume), reads the log, or makes a new run (fork). The server builds the command from these fields;
- * the page never sends words of a command line.
+ * process again (resume), reads the log and may grade its responses again, or makes a new run (fork). The server builds
+ * the command from these fields; the page never sends words of a command line.
  */
 
 /** Text of models, tools, tasks and commands, escaped and cut by the server. */
@@ -13,7 +13,7 @@ export interface ShownText {
   readonly cut: number
 }
 
-/** Upper bounds of the recipe's `limits` that a what-if can change. */
+/** Upper bounds of the recipe's `limits` that the action `limits` can change. */
 export type LimitName = 'turns' | 'responseTokens' | 'contextTokens' | 'toolResponseChars' | 'callsPerTurn'
 
 export type ActionRequest =
@@ -47,7 +47,7 @@ export interface ActionLine {
   /** The newest part of what the command printed; `dropped`: characters before it that are no longer kept. */
   readonly output: ShownText
   readonly dropped: number
-  /** Run that the action creates or resumes; the page links to it. null for other actions. */
+  /** Run that the action creates or resumes; the page links to it if it is another run. null for other actions. */
   readonly opens: string | null
 }
 

@@ -1,7 +1,7 @@
 /**
  * A run as one file that any machine can read: the records of its log, and the tokenizer that gives its tokens a text.
  *
- * in   a bus and a run        out  gzipped msgpack; and back, a run on an lmdb bus
+ * in   a bus, a run, the directory of its model        out  gzipped msgpack; and back, a run on an lmdb bus
  * Invariant: keys, headers, values and times are those of the run. Commands are left out, except the executors' offers
  * of slots. Offsets in the topics of facts and telemetry are those of the run too, if these topics begin at offset 0.
  */

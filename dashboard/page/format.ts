@@ -3,7 +3,7 @@
 export const percent = (share: number | null | undefined, digits = 1): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(digits)} %`
 
-/** Made once: `toLocaleString` makes one for each call. */
+/** Made once, because `toLocaleString` makes such a formatter at each call. */
 const grouped = new Intl.NumberFormat('en')
 
 export function number(value: number | null | undefined): string {

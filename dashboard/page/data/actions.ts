@@ -2,8 +2,8 @@
  * The actions of the shown run: whether they are allowed, and what became of those that were started.
  *
  * in   a run; an action to start or to stop        out  signals that views read
- * Invariant: the server is asked when a run is shown, after an action was started or stopped, and every `pollMs` while
- * an action runs.
+ * Invariant: the server is asked when a run is shown, after each request to start or stop an action, and every `pollMs`
+ * while an action runs.
  */
 import { signal } from '@preact/signals'
 import type { ActionRequest, Actions } from '../../apiActions'
@@ -14,7 +14,7 @@ const pollMs = 700
 
 const none: Actions = { allowed: false, actions: [] }
 export const actions = signal<Actions>(none)
-/** Reason why the latest action was not started. */
+/** Reason why the latest request to start or stop an action failed; undefined if it did not. */
 export const refusedAction = signal<Failure | undefined>(undefined)
 
 let shown = ''

@@ -2,7 +2,7 @@
  * Asks the server, or the data that a static export carries.
  *
  * in   a path below /api        out  its JSON
- * @throws Failure with the server's code and hint
+ * @throws Failure with the server's code, message and hint if it refuses; the error of `fetch` if it cannot be reached
  */
 import { tokenHeaders } from './token'
 
@@ -30,7 +30,7 @@ export async function ask<T>(path: string, signal?: AbortSignal): Promise<T> {
   )
 }
 
-/** Sends a request that starts or stops something. @throws Failure */
+/** Sends a request that starts or stops an action. @throws as `ask` */
 export async function send<T>(path: string, body: object): Promise<T> {
   const headers = { ...tokenHeaders(), 'content-type': 'application/json' }
   return answerOf<T>(await fetch(`api/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }))
@@ -60,7 +60,7 @@ function fromExport<T>(path: string): T {
     throw new Failure(
       'export.absent',
       'this export does not contain that view',
-      'export the whole run: replay export --all --format html',
+      '`troupe dashboard` shows every view; `troupe replay export --all --format html` exports all trajectories',
     )
   const list = value as Partial<Rows>
   if (!Array.isArray(list.rows)) return value as T

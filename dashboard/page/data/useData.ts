@@ -1,7 +1,7 @@
 /**
  * Keeps the server's answer to a request while a view is shown, and asks again when the run has grown.
  *
- * in   a path, or undefined to ask nothing        out  the latest answer, or why there is none
+ * in   a path, or undefined to ask nothing        out  the latest answer; the error, if the latest request failed
  */
 import { useEffect, useReducer, useState } from 'preact/hooks'
 import { ask, Failure, isStatic } from './ask'
@@ -46,7 +46,11 @@ export function useData<T>(
         const failure =
           thrown instanceof Failure
             ? thrown
-            : new Failure('dashboard.unreachable', 'the server does not answer', 'is `troupe dashboard` still running?')
+            : new Failure(
+                'dashboard.unreachable',
+                'the server of this page cannot be reached, or its answer is not JSON',
+                'check that `troupe dashboard` still runs at this address; the page asks again every 2 s',
+              )
         // The last answer stays in view while the server cannot be reached.
         retry = setTimeout(() => again(undefined), retryMs)
         set(before => ({ path, value: before.path === path ? before.value : undefined, failure }))

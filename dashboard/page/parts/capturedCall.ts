@@ -19,7 +19,7 @@ export function CapturedCall({ run, part }: { readonly run: string; readonly par
   return html`<article class=${`message captured depth${Math.min(mostDepth, part.depth)} ${finish === 'failed' ? 'broken' : ''}`} id=${`turn-${call}`}>
     <header><b>call ${call}${part.attempt > 0 ? `, attempt ${part.attempt}` : ''}</b><${Tag}>${part.label}<//>
       <span>${from}${branch === '' ? '' : ` (${branch})`}</span><span>${part.dialect} ${part.model}</span>
-      <span>${number(part.tokens)} new tokens of ${number(part.contextTokens)}</span>
+      <span>${number(part.tokens)} new tokens in a context of ${number(part.contextTokens)}</span>
       ${part.delivered ? null : html`<span class="warn">the client went away before the answer</span>`}
       ${part.counts ? null : html`<span class="warn">not trained on</span>`}
       <a href=${placeLink(run, part.place)} title=${clock(part.at)}>${part.place}</a></header>

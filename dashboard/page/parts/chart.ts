@@ -21,7 +21,7 @@ export interface ChartProps {
   readonly title: string
   readonly hint: string
   readonly curves: readonly Curve[]
-  /** Weight of the older values in the moving average, 0 to 0.99. */
+  /** Weight of the older values in the moving average; 0: no smoothing; below 1. */
   readonly smoothing: number
   readonly format?: (value: number | null) => string
   readonly onStep: (step: number) => void

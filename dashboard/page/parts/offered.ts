@@ -2,7 +2,8 @@
  * Commands that a view offers: each to copy, and to run if actions are allowed.
  *
  * in   commands of the server        out  rows; a click starts the action
- * Invariant: an action that ends, holds or resumes a run (`careful`) takes two clicks within 4 s.
+ * Invariant: an action that pauses, drains or aborts a run, or starts its process again (`careful`), takes two clicks
+ * within 4 s.
  */
 import { useState } from 'preact/hooks'
 import type { ActionRequest, OfferedCommand } from '../../apiActions'

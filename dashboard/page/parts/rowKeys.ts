@@ -3,8 +3,8 @@
  * that scrolls in: changing elements costs the browser less than making them.
  *
  * in   the indices of the visible rows, rising        out  a key for each
- * Invariant: keys of one drawing differ. A row keeps its key as long as it stays visible, unless most rows are new: then
- * keys follow the order on screen, so that no element has to move.
+ * Invariant: keys of one drawing differ. A row keeps its key as long as it stays visible, unless more than half of the
+ * rows are new: then keys follow the order on screen, so that no element has to move.
  */
 export function rowKeys(): (indices: readonly number[]) => readonly number[] {
   let before = new Map<number, number>()

@@ -36,7 +36,7 @@ export const Written = ({ text, kind = '' }: { readonly text: ShownText; readonl
     : html`<pre class=${`written ${kind}`} tabindex="0">${text.text}${
         text.cut === 0
           ? null
-          : html`<em class="cut">… ${number(text.cut)} more characters; the command below prints all</em>`
+          : html`<em class="cut">… ${number(text.cut)} more characters are left out</em>`
       }</pre>`
 
 interface CommandProps {

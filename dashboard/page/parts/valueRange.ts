@@ -2,9 +2,9 @@
  * Range of a chart's value axis.
  *
  * in   the smallest and the largest value; null if there is none        out  the ends of the axis
- * Invariant: there is a margin of 8 % of the range on each side. A flat curve, such as that of a single point, gets a
- * range around its value. Before the margin is added, the range does not leave what the values can be: at least 0 if all
- * values are, and at most 1 for shares.
+ * Without a value the axis goes from 0 to 1. Else there is a margin of 8 % of the range on each side, and a flat curve,
+ * such as that of a single point, gets a range around its value. Before the margin is added, the range does not leave
+ * what the values can be: it begins at 0 or above if all values are at least 0, and ends at 1 or below for shares.
  */
 const marginShare = 0.08
 /** Half of the range around a flat curve: of a share, and of another value as a part of it. */

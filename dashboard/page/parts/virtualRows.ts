@@ -100,5 +100,5 @@ export function VirtualRows<T>({ path, row, head, onPage, label }: VirtualRowsPr
       </div>
     </div>
   </div>
-  ${loaded.total === 0 ? html`<p class="empty">Nothing matches. Remove a filter to see more.</p>` : null}`
+  ${loaded.total === 0 ? html`<p class="empty">Nothing to show: no rollout was requested yet, or none matches the filters.</p>` : null}`
 }

@@ -13,7 +13,7 @@ import { link, runLink, trajectoryLink } from '../route'
 import { Split } from './groups'
 
 const decisions = {
-  selected: 'RoC selected from this group',
+  selected: 'A part of the group was selected',
   whole: 'The group was kept whole',
   rejected: 'The group was rejected',
   open: 'The group is not decided yet',
@@ -32,12 +32,12 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
       <a class="dim" href=${link(['r', run, 'groups'], { step: value.step })}>step ${value.step}</a><span class="dim">${value.task}</span></div>
     <section class="card summary">
       <div><strong>${decisions[value.decision]}</strong>${value.reason === '' ? '' : `: ${value.reason}`}
-        ${value.decision === 'selected' ? html`<span class="dim"> (${value.selection}): ${kept} of ${value.members.length} are trained on</span>` : null}</div>
+        ${value.decision === 'selected' ? html`<span class="dim"> (${value.selection}): ${kept} of ${value.members.length} are kept for training</span>` : null}</div>
       <${Split} positives=${positives} rewarded=${rewarded.length} size=${value.members.length} />
-      <span class="dim">${value.unexplained !== '' ? value.unexplained : html`draws: ${value.generator}, seed ${value.seed}${value.agrees === null ? '' : value.agrees ? "; today's code decides the same" : "; today's code decides otherwise"}`}</span>
+      <span class="dim">${value.unexplained !== '' ? value.unexplained : html`random numbers: ${value.generator}, seed ${value.seed}${value.agrees === null ? '' : value.agrees ? "; today's code makes the same selection" : "; today's code makes another selection"}`}</span>
     </section>
     <div class="tablewrap"><table class="list members">
-      <thead><tr><th>rollout</th><th>reward</th><th>selection</th><th class="n">advantage</th><th class="n" title="failed calls / calls">p_err</th><th class="n" title="answer tags">p_format</th><th class="n">weight</th><th class="n">calls</th><th class="n">errors</th><th class="n">tokens</th><th>answer</th><th class="why">why</th></tr></thead>
+      <thead><tr><th>rollout</th><th>reward</th><th>selection</th><th class="n">advantage</th><th class="n" title="failed calls / calls; 0.5 without calls">p_err</th><th class="n" title="penalty for more than one answer tag, or for none">p_format</th><th class="n">weight</th><th class="n">calls</th><th class="n">errors</th><th class="n">tokens</th><th>answer</th><th class="why">why</th></tr></thead>
       <tbody>${order.map(one => member(run, one))}</tbody>
     </table></div>
     <div class="columns">

@@ -32,7 +32,7 @@ export function LanesView({ run, steps }: { readonly run: string; readonly steps
       <button type="button" onClick=${move(-1)} disabled=${index <= 0}>‹</button>
       <select aria-label="step" value=${step} onChange=${(e: Event) => go(withQuery({ step: (e.target as HTMLSelectElement).value }))}>${numbers.map(one => html`<option value=${String(one)}>step ${one}</option>`)}</select>
       <button type="button" onClick=${move(1)} disabled=${index < 0 || index >= numbers.length - 1}>›</button>
-      <label>order <select value=${order} onChange=${(e: Event) => go(withQuery({ order: (e.target as HTMLSelectElement).value }))}><option value="start">by start</option><option value="length">by time</option><option value="reward">by reward</option></select></label>
+      <label>order <select value=${order} onChange=${(e: Event) => go(withQuery({ order: (e.target as HTMLSelectElement).value }))}><option value="start">by start</option><option value="length">by duration</option><option value="reward">by reward</option></select></label>
       <${Legend} /></div>
     ${
       value === undefined

@@ -1,8 +1,9 @@
 /**
- * The first view of a run: alarms first, then curves of which each point leads to its step's groups, then what
- * happened.
+ * The first view of a run: alarms first, then what it waits for, then curves of which each point leads to its step's
+ * groups, then what happened.
  *
- * in   the overview; those of runs to compare with        out  alarms, curves, marks, the latest facts
+ * in   the overview; perhaps that of a run to compare with
+ * out  alarms, waits, curves, marks (events in the run's life), the latest facts, the run's origin, commands
  */
 import { useState } from 'preact/hooks'
 import type { AlarmLine, EvaluationPoint, Mark, Overview, RunLine } from '../../api'
@@ -26,31 +27,55 @@ interface Panel {
 
 const panels: readonly Panel[] = [
   { name: 'evaluation', title: 'Evaluation pass@1', hint: 'on held-out problems', format: percent },
-  { name: 'reward', title: 'Mean reward', hint: 'of all rollouts of the step, before selection' },
+  { name: 'reward', title: 'Mean reward', hint: 'of all rollouts of the step that have a reward, before selection' },
   {
     name: 'toolErrorRateInPositives',
     title: 'Tool errors in positives',
-    hint: 'failed calls of rewarded rollouts: the figure that RoC lowers',
+    hint: 'share of failed calls in rollouts with a positive reward: Resample on Correct (RoC) lowers it',
     format: percent,
   },
-  { name: 'toolErrorRate', title: 'Tool errors', hint: 'failed calls of all rollouts with a reward', format: percent },
-  { name: 'meanTokens', title: 'Sampled tokens a rollout', hint: 'mean' },
-  { name: 'meanToolCalls', title: 'Tool calls a rollout', hint: 'mean' },
-  { name: 'entropy', title: 'Entropy', hint: 'nats a token' },
+  {
+    name: 'toolErrorRate',
+    title: 'Tool errors',
+    hint: 'share of failed calls in all rollouts with a reward',
+    format: percent,
+  },
+  { name: 'meanTokens', title: 'Sampled tokens a rollout', hint: 'mean of the rollouts that ended' },
+  { name: 'meanToolCalls', title: 'Tool calls a rollout', hint: 'mean of the rollouts that ended' },
+  { name: 'entropy', title: 'Entropy', hint: 'of the policy, in nats a token' },
   {
     name: 'klEngine',
     title: 'Mismatch engine–trainer',
-    hint: 'KL in nats a token between what sampled and what trains',
+    hint: "KL divergence between the engine's and the trainer's token probabilities, in nats a token",
   },
-  { name: 'klReference', title: 'KL to the reference', hint: 'nats a token' },
-  { name: 'staleness', title: 'Staleness', hint: 'policy versions between sampling and training' },
-  { name: 'rejectedShare', title: 'Rejected groups', hint: 'share of groups that give no gradient', format: percent },
+  {
+    name: 'klReference',
+    title: 'KL to the reference',
+    hint: 'KL divergence from the reference model, in nats a token',
+  },
+  { name: 'staleness', title: 'Staleness', hint: 'policy versions between sampling and training, mean over tokens' },
+  {
+    name: 'rejectedShare',
+    title: 'Rejected groups',
+    hint: 'share of the decided groups; they give no gradient',
+    format: percent,
+  },
   { name: 'truncatedShare', title: 'Truncated', hint: 'share of rollouts that ended at a limit', format: percent },
   { name: 'gradNorm', title: 'Gradient norm', hint: 'before clipping' },
   { name: 'loss', title: 'Loss', hint: 'of the optimizer step' },
-  { name: 'clipFraction', title: 'Clipped', hint: 'share of tokens at the clip bounds', format: percent },
+  {
+    name: 'clipFraction',
+    title: 'Clipped',
+    hint: 'share of tokens whose probability ratio the loss clipped',
+    format: percent,
+  },
   { name: 'tokensPerSecond', title: 'Tokens/s', hint: 'sampled tokens of the step over its whole time' },
-  { name: 'stepSeconds', title: 'Time of a step', hint: 'from its first request to its new weights', format: seconds },
+  {
+    name: 'stepSeconds',
+    title: 'Time of a step',
+    hint: 'from its first request for a rollout to its end',
+    format: seconds,
+  },
 ]
 
 export function OverviewView({ run, overview }: { readonly run: string; readonly overview: Overview }) {

@@ -1,7 +1,7 @@
 /**
  * One run: its header and its tabs, and the view that the address names.
  *
- * in   the run's overview        out  the view; the stream of the run's facts is followed meanwhile
+ * in   the run's name, the address        out  the view; the stream of the run's facts is followed meanwhile
  */
 import { useEffect } from 'preact/hooks'
 import type { Overview } from '../../api'

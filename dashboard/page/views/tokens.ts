@@ -41,14 +41,16 @@ export function Tokens({ path }: { readonly path: string }) {
 function explained(overlay: Overlay, advantage: number | null, hasEntropy: boolean): string {
   switch (overlay) {
     case 'logprob':
-      return 'red: the policy gave the token less than 10 %, amber: less than 50 %, yellow: less than 90 %'
+      return 'red: the policy gave the token a probability below 10 %, amber: below 50 %, yellow: below 90 %'
     case 'entropy':
       return hasEntropy ? 'the darker, the less sure the policy was' : 'the engine recorded no entropies'
     case 'mask':
-      return 'marked: trained on; pale: prompt, tool responses and template'
+      return advantage === null
+        ? 'marked: sampled, but not kept for training; pale: prompt, tool responses and template'
+        : 'marked: sampled and kept for training; pale: prompt, tool responses and template'
     case 'advantage':
       return advantage === null
-        ? 'not trained on: its tokens have no advantage'
+        ? 'no advantage: the trajectory was not kept for training, or its group is not decided yet'
         : `every sampled token is trained with ${signed(advantage)}`
     case 'policy':
       return 'a colour for each policy version'

@@ -2,8 +2,8 @@
  * Participants of a run: engines with their KV cache, tool executors, topics with their lag, the supervision tree.
  *
  * in   an opened run        out  JSON of api.ts
- * Invariant: everything is read from the log and, for the lag, from the bus's committed offsets, so a run of another
- * host, or one that has crashed, shows its last states.
+ * Invariant: everything is read from the bus: the log's records, its offsets and, for the lag, committed offsets. So a
+ * run of another host, or one that has crashed, shows its last states.
  */
 
 import type { TopicName } from '../../../messages/topics'
@@ -33,7 +33,7 @@ export async function cluster(run: OpenedRun, place: CommandPlace): Promise<Clus
     })),
     commands: [
       { what: 'the supervision tree', command: treeCommand(place) },
-      { what: 'the log, from its first record to its last', command: commandOf(place, 'replay', 'verify') },
+      { what: 'check every record of the log', command: commandOf(place, 'replay', 'verify') },
     ],
   }
 }

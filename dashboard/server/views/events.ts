@@ -44,7 +44,7 @@ export async function topicEvents(
     throw replayError(
       'bad_place',
       `the run has no partition ${partition} of the topic '${asked.slice(0, 40)}'`,
-      `topics: ${Object.keys(topics).join(', ')}`,
+      `the page's Cluster view lists topics and partitions; topics: ${Object.keys(topics).join(', ')}`,
     )
   const topic = asked as TopicName
   const { oldest, next } = await recorded.bus.offsets(topicOnBus(recorded.run, topic), partition)

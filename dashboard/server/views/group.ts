@@ -98,10 +98,13 @@ function drawsOf(report: Explained) {
 /** Says why the group's decision kept, dropped or left out a member. */
 export function whyOf(one: Trajectory, report: Explained, positiveAbove: number): string {
   const { decision, finished, reward } = one
-  if (finished === null && reward === null) return 'still running: the group waits for it, or for its deadline'
+  if (finished === null && reward === null)
+    return one.closed === null
+      ? 'still running: the group waits for it, or for its deadline'
+      : 'it had no end when its group was closed: it is neither a positive nor a negative'
   if (reward === null) {
     const cause =
-      finished?.outcome === 'failed' ? `the rollout failed (${shownLine(finished.reason, 80)})` : 'it has no reward yet'
+      finished?.outcome === 'failed' ? `the rollout failed (${shownLine(finished.reason, 80)})` : 'it has no reward'
     return `${cause}: it is neither a positive nor a negative`
   }
   if (decision === null) return 'the group is not decided yet'
@@ -122,7 +125,12 @@ export function whyOf(one: Trajectory, report: Explained, positiveAbove: number)
   const measured = members.find(m => m.member === member)
   const drawn = `${keptOfSide} of ${ofSide.length} ${side}s are kept`
   if (!isPositive) {
-    const how = decision.selection === 'release' ? 'the first ones' : 'drawn evenly, so that failures stay diverse'
+    const how =
+      decision.selection === 'paper'
+        ? 'drawn at random, each as likely as the others, so that failures stay diverse'
+        : decision.selection === 'release'
+          ? 'the first ones'
+          : `by the selection ${shownLine(decision.selection, 40)}`
     return `${kept ? 'kept' : 'dropped'}: ${drawn}, ${how}`
   }
   const penalty =
@@ -131,7 +139,7 @@ export function whyOf(one: Trajectory, report: Explained, positiveAbove: number)
       : `; its penalty is p_err ${measured.errorPenalty.toFixed(2)} + p_format ${measured.formatPenalty.toFixed(2)}`
   const rule =
     decision.selection === 'paper'
-      ? 'drawn by weight, the cleaner the likelier'
+      ? 'drawn at random; the lower the penalty, the likelier'
       : decision.selection === 'release'
         ? 'those with the lowest penalty'
         : `by the selection ${shownLine(decision.selection, 40)}`

@@ -2,8 +2,8 @@
  * Swimlanes: what each trajectory of a step waited for and did, and when.
  *
  * in   an opened run, a filter        out  one page of lanes, each with its pieces in time; the marks of the run
- * Invariant: times are those in the facts: the engine's for queue and generation, the coordinator's for tools and
- * judging.
+ * Invariant: times are those in the facts: of a completed turn the engine's, held between the fact before it and its
+ * own; else the times of the facts. Calls of a captured session (an agent's, through the gateway) give no pieces.
  */
 import type { TrajectoryFact } from '../../../messages/facts'
 import { listTrajectories, type TrajectoryFilter } from '../../../replay/trajectories/filter'

@@ -19,7 +19,7 @@ import { plannedSteps } from '../openRuns'
 import type { FoldedAlarm, FoldedStep } from '../runFacts'
 import { shownLine } from '../shownText'
 
-/** Steps over which rates are measured. */
+/** Number of finished steps over which rates are measured. */
 const rateOver = 10
 const mostFaults = 20
 
@@ -138,7 +138,10 @@ function ratesOf(steps: readonly StepPoint[]): Pick<Overview, 'tokensPerSecond' 
   }
 }
 
-/** View of the page on which the cause of an alarm is seen, by the alarm's name. */
+/**
+ * Returns where the cause of an alarm is seen, by the alarm's name: the query of the page's list of trajectories, and
+ * the options of `replay ls`.
+ */
 function causeOf(alarm: string, step: number): readonly [query: string, words: readonly string[]] {
   const at = step > 0 ? `step=${step}` : ''
   const of = step > 0 ? ['--step', String(step)] : []

@@ -2,7 +2,8 @@
  * A trajectory as the model saw it: its tokens in order, with what the log knows of each.
  *
  * in   an opened run, a trajectory        out  one page of tokens, in spans of one origin
- * Invariant: recorded ids only; nothing is tokenised here. Only sampled tokens are trained on (mask 1).
+ * Of a captured session (an agent's calls through the gateway) it shows the prompt alone.
+ * Invariant: recorded ids only; nothing is tokenised here. Only sampled tokens can be trained on.
  */
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../../replay/tokens/tokenTexts'
 import { factsIn, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'

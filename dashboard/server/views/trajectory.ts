@@ -2,7 +2,8 @@
  * One trajectory for reading: its turns and tool calls with their times, its end, its siblings.
  *
  * in   an opened run, a trajectory        out  JSON of api.ts
- * Invariant: the parts are facts that counted for the coordinator; the raw events also list those that did not.
+ * Invariant: the parts, at most 500, are facts that the run's own process counted; the raw events also list those that
+ * did not count.
  */
 
 import { bashTool, snapshotsRoot } from '../../../environments'
@@ -26,7 +27,7 @@ import { trajectoryLine } from './lists'
 
 const mostParts = 500
 
-/** Reads a trajectory by its exact id, or by a part of it that only one has. @throws TroupeError replay.no_match */
+/** Reads a trajectory by its id, or by a part of it that only one has. @throws TroupeError as `readTrajectory` */
 export async function trajectoryOf(run: OpenedRun, asked: string): Promise<Trajectory> {
   const isExact = run.index.view.find(asked) !== undefined
   const [found] = isExact ? await readTrajectories(run.recorded, one => one === asked) : []
@@ -43,7 +44,12 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
   const summary = siblings.find(s => s.trajectory === id)
   const sibling = siblings.find(s => s.trajectory !== id)
   const captured = capturedCalls(one)
-  const trained = tried === undefined ? '' : `; step ${tried.step} trained on it`
+  const trained =
+    tried === undefined
+      ? ''
+      : tried.outcome === 'completed'
+        ? `; step ${tried.step} trained on it`
+        : `; step ${tried.step} has it in its batch and ${tried.outcome === 'open' ? 'is not over yet' : 'was rejected'}`
   return {
     summary: trajectoryLine(summary!),
     prompt: request.task.messages.map(m => ({ role: m.role, content: shownText(m.content) })),
