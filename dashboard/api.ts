@@ -230,7 +230,7 @@ export type Part =
       readonly attempt: number
       /** Call that this one continues; null if it begins anew. */
       readonly parent: number | null
-      /** 0 for a call that begins anew. The first call that continues one has the same depth, each further one 1 more. */
+      /** 0 for a call that begins anew. The first call that continues one has its depth, each further one 1 more. */
       readonly depth: number
       readonly label: string
       /** Reason of the branch; empty if the call simply continues. */

@@ -3,7 +3,8 @@
  *
  * in   an exported trajectory        out  an ATIF-v1.6 document
  * Invariant: ids and logprobs of sampled tokens are the recorded ones. Each turn of the model is one step, with its
- * tool calls and their results as the model was shown them; what is no field of ATIF is under `extra`.
+ * tool calls and their results as the model was shown them; some of what has no field in ATIF is under `extra`.
+ * Tool messages that the task itself holds are left out.
  */
 import { version } from '../../package.json'
 import type { ExportedTrajectory } from './exportedTrajectory'

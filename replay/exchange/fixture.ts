@@ -1,12 +1,13 @@
 /**
- * Packs a recorded run, or some groups of it, into one file that tests and other machines can read: `export --format
- * fixture`.
+ * Packs the facts of a recorded run, or of some groups of it, into one file that tests and other machines can read:
+ * `export --format fixture`.
  *
  * in   a recorded run and which groups
- * out  a header line, then a line for each record; unpacking gives the records back
+ * out  a header line, then a line for each fact of the topics `runs`, `trajectories` and `learner` that can be read;
+ * unpacking gives these records back
  * Invariant: appended in order to empty partitions, the records are the same history. The offsets change where records
  * are left out or cannot be read. A fact's `epoch` in `trajectories` is the offset of the `partition.claimed` that was
- * in force, so it is rewritten to that fact's new offset.
+ * in force, so it is rewritten to that fact's new offset; to -1 if that fact is missing.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'
@@ -38,7 +39,7 @@ export const maxImportBytes = 256 * 1024 * 1024
 const mostPartitions = 1024
 
 /**
- * Returns all facts of the run, or, with `wants`, the facts about the groups for which `wants` returns true,
+ * Returns all facts of these topics, or, with `wants`, the facts about the groups for which `wants` returns true,
  * `run.started` and all claims (facts by which a process takes over a role) of the topic `trajectories`.
  */
 export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
@@ -96,7 +97,7 @@ export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture
     )
   } catch (thrown) {
     throw badImport(
-      `the file does not unpack, or not to at most ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
+      `the file is damaged, or unpacks to over ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
     )
   }
   const [first = '', ...rest] = withoutBom(text)

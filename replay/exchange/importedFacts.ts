@@ -140,7 +140,9 @@ function checkedLengths(line: Ours, { where }: ImportedLine): Ours {
   turns.forEach((one, k) => {
     if (one.turn !== k) throw badImport(`${where}: turns are out of order: found turn ${one.turn}, expected turn ${k}`)
     if (one.start !== end || one.end < one.start)
-      throw badImport(`${where}: turn ${k} does not start at the token where the turn before it ended`)
+      throw badImport(
+        `${where}: turn ${k} covers tokens ${one.start} to ${one.end}; expected start ${end} and an end from there on`,
+      )
     end = one.end + (one.appended?.tokens ?? 0)
   })
   if (end > tokens.length)

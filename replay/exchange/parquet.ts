@@ -2,7 +2,8 @@
  * Writes a table as Apache Parquet, which pandas, Arrow, DuckDB and `datasets` load.
  *
  * in   columns with their types, rows        out  the file's bytes
- * Invariant: the schema follows from the columns alone, so that files of two runs, empty ones too, can be joined.
+ * Invariant: the schema follows from the columns alone, so the files of two runs, empty ones too, fit in one
+ * table.
  */
 import type { Columns, ColumnType, Row } from './tables'
 

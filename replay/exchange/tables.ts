@@ -1,5 +1,5 @@
 /**
- * Tables of a run for data frames: `trajectories` has one row for each trajectory, `turns` one for each turn.
+ * Tables of a run for data frames: `trajectories` has one row for each trajectory, `turns` one for each finished turn.
  *
  * in   trajectories, and their exported form        out  rows by the columns below, which keep names, types and order
  * Invariant: columns are only ever added. Times are milliseconds since 1970; a value that the log lacks is null.

@@ -11,7 +11,10 @@ import { wandbTracker } from './wandb/wandb'
 
 export type PointTracker = Exclude<TrackerAddress, { kind: 'otlp' }>
 
-/** @throws TroupeError process.no_wandb for a wandb address before `troupe setup wandb` */
+/**
+ * @throws TroupeError process.no_wandb for a wandb address before `troupe setup wandb`; for a directory of TensorBoard
+ * the error of the file system
+ */
 export async function openTracker(address: PointTracker, run: string): Promise<Tracker> {
   switch (address.kind) {
     case 'tensorboard':

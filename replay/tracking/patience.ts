@@ -2,8 +2,9 @@
  * Waits after failures of a tracker or a receiver, longer each time, and gives up after a while.
  *
  * in   failures after which the same work may succeed later; successes
- * out  pauses that double from `everyMs` to 30 s; the error, thrown once patience is over
- * Invariant: while the run is not over (`isOver`) and the try is not the last (`isLast`), patience never ends.
+ * out  pauses that double from `everyMs` to 30 s; the error, thrown once the pauses add up to `patienceMs`
+ * Invariant: while the run is not over (`isOver`) and the try is not the last (`isLast`), no error is thrown. After the
+ * last try the error is thrown at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { TroupeError } from '../../runtime/errors'
@@ -14,8 +15,9 @@ export interface PatienceOptions {
   /** When aborted, tracking reads once more to the log's end, tries the tracker once more, and ends. */
   readonly signal?: AbortSignal
   /**
-   * Milliseconds of failures in a row after which tracking throws the tracker's error, if the run has finished or is
-   * not followed. While a followed run goes on, a failing tracker is tried again without limit. Default 30,000.
+   * Sum of the pauses after failures in a row, in ms, from which on tracking throws the tracker's error, if the run has
+   * finished or is not followed. While a followed run goes on, a failing tracker is tried again without limit. Default
+   * 30,000.
    */
   readonly patienceMs?: number
   /**

@@ -2,7 +2,7 @@
  * Points of a run for experiment trackers: figures by step, as the run's progress has them.
  *
  * in   a recorded run, live or over
- * out  its `run.started`, then a point for each step and evaluation, and texts for alarms
+ * out  its `run.started`, then a point for each completed step and evaluation, texts for alarms, and `run.finished`
  * Invariant: a point has the same values whether the run is followed live or read from its log afterwards, except that
  * a rollout which ends after its step counts only if the log has it when the step's end is read. `runs` and `learner`
  * are read only as far as they reached before `trajectories` was read, so a rollout that ends before its step always

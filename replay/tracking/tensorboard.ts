@@ -1,10 +1,10 @@
 /**
  * TensorBoard as a tracker: event files in `DIR/RUN`, written directly.
  *
- * in   points of a run        out  one event file of the run, which only grows
+ * in   `run.started`, points of a run        out  one event file of the run
  * Invariant: the file itself says which points it holds: each point's values are followed by its key, under the tag
- * `troupe/point`. A restart cuts off a frame that was not written whole and skips points whose keys the file has, so
- * nothing is lost or repeated.
+ * `troupe/point`. A restart cuts the file off at the first frame that is torn or damaged, and skips points whose keys
+ * the file has, so nothing is lost or repeated.
  */
 import { mkdir, open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -2,7 +2,7 @@
  * Writes and reads a column file: a JSON header, then arrays of numbers and texts by name, each readable without the
  * others.
  *
- * in   a header, columns        out  bytes; and back, as views of the bytes that copy nothing
+ * in   a header, columns        out  bytes; and back, as views of the bytes, which are copied only if not aligned to 8
  * Layout: 8 bytes magic, u32 format, u32 crc32 of everything after it, u32 length of the header in bytes, the header,
  * then the columns that it names, each aligned to 8 bytes, little-endian. A list of byte strings takes two columns,
  * `.ends` and `.bytes`; a dictionary takes three: the number of each row's word, and the list of its words.

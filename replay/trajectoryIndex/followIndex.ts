@@ -1,5 +1,5 @@
 /**
- * Keeps the index of a run up to date while the run is written: each refresh folds in only the records that are new.
+ * Keeps the index of a run up to date while the run is written: each refresh reads only the new records and adds them.
  *
  * in   a recorded run        out  the index as of the latest refresh, which the other readers of the same run then use
  * Invariant: a refreshed index has the same rows as one that is built from the whole log. In a run of several
@@ -14,7 +14,7 @@ export interface FollowedIndex {
   readonly view: IndexView
   /** Number of refreshes that changed the index. */
   readonly version: number
-  /** Folds in new records. Resolves with true if there were any. Calls that overlap share one refresh. */
+  /** Adds new records to the index. Resolves with true if there were any. Calls that overlap share one refresh. */
   refresh(): Promise<boolean>
 }
 
@@ -59,7 +59,7 @@ const pick = ({ next, claims, epoch, curriculum }: ReturnType<IndexRows['partiti
   ...{ next, claims, epoch, curriculum },
 })
 
-/** Reads rows in memory as an index. The view shares the rows: the next fold changes what it shows. */
+/** Reads rows in memory as an index. The view shares the rows: the next refresh changes what it shows. */
 function viewOfRows(rows: IndexRows, head: IndexView['head']): IndexView {
   const list = [...rows.rows.values()]
   let numbers: ReadonlyMap<string, number> | undefined

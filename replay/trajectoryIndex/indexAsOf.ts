@@ -2,8 +2,8 @@
  * Derives the index of a run as of a past record (`--at`) from the index of the whole run.
  *
  * in   today's index, the end offsets of `--at`        out  the index at that time
- * Groups whose records all come before the end keep today's rows. The rows of groups that were open then are rebuilt
- * from their records before the end, which are few; trajectories that had not been requested yet are left out.
+ * Groups whose records all come before the end keep today's rows. The rows of the other groups are rebuilt from their
+ * records before the end; trajectories without such a record are left out.
  * Invariant: the derived rows equal those of a log that ends there.
  */
 import type { Place } from '../log/place'

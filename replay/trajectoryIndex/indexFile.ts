@@ -2,7 +2,7 @@
  * Stores the index of a run as a file with a column for each field, so that one row can be read without the others.
  *
  * in   rows and what they were built from
- * out  bytes; and back, as a view that copies nothing until a row is read
+ * out  bytes; and back, as a view that makes an object of a row only when the row is read
  * Invariant: `readIndex` returns undefined for bytes of another format and for damaged bytes.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
@@ -19,14 +19,14 @@ export interface IndexedPartition {
   readonly curriculum: number
   /**
    * Fingerprints of the partition's first and last record when the index was built; null when that record was
-   * unreadable, and in an index that is only held in memory.
+   * unreadable or missing, and in an index that is only held in memory.
    */
   readonly first: string | null
   readonly last: string | null
 }
 
 export interface IndexHead {
-  /** Name of the indexed log, for people. */
+  /** Address of the indexed log without secrets; an index of another address is not used. */
   readonly source: string
   /** Digest of the message schema versions that the facts were read under. */
   readonly schema: string
@@ -47,7 +47,7 @@ export interface IndexView {
   places(index: number): Places
   /** Positions of the facts about the row's whole group. */
   groupPlaces(index: number): Places
-  /** Copies all rows, so that newer records can be folded into them. */
+  /** Returns all rows, to add newer records to: copies if the index is a file, the rows themselves if in memory. */
   rows(): IndexRows
 }
 

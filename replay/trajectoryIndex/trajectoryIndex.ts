@@ -98,7 +98,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   return readIndex(bytes)!
 }
 
-/** Folds the records that come after the rows into them; returns all unreadable records of the topic. */
+/** Adds the records that come after the rows to them; returns all unreadable records of the topic `trajectories`. */
 export async function foldNewRecords(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
   const from = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => rows.partition(p).next)
   const ends = await recorded.scan(

@@ -59,7 +59,8 @@ export interface SelectionReport {
 /**
  * Explains the group that `asked` names: by its id, by a part of it, or by the id of one of its trajectories. The
  * random choices use the seed that follows from the run's seed and the group, so the same log gives the same report.
- * @throws TroupeError replay.no_match, replay.ambiguous; config.invalid when today's schema refuses the run's recipe
+ * @throws TroupeError replay.no_match, replay.ambiguous; the errors of `configOf`, such as config.invalid when today's
+ * schema refuses the run's recipe
  */
 export async function explainSelection(recorded: RecordedRun, asked: string): Promise<SelectionReport> {
   const groups = new Set((await trajectoriesOf(recorded)).map(groupOf))

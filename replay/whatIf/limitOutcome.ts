@@ -2,12 +2,12 @@
  * Determines how a recorded trajectory would have ended under other limits, as far as the record can tell.
  *
  * in   a trajectory's accepted facts, the changed limits, texts of single tokens
- * out  same: it ends as recorded. running: it has not ended. cut: it ends earlier. generate: the record has no answer
- * from a turn on
+ * out  same: it ends as recorded. running: it has not ended. cut: it ends earlier, or for another reason. generate: the
+ * record has no answer from a turn on
  *
- * The coordinator's own code is applied to the recorded facts with the limits changed. A smaller limit cuts what was
- * sampled: the same seed samples the same tokens up to the cut. If the model would have been shown something else, or
- * would have continued, the record has no answer, and the outcome is `generate`.
+ * The code by which a run decides each next turn (`evolveRollout`) is applied to the recorded facts with other limits.
+ * A smaller limit cuts what was sampled: the same seed samples the same tokens up to the cut. If the model would have
+ * been shown something else, or would have continued, the record has no answer, and the outcome is `generate`.
  * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone. Only the
  * text of a cut turn may be too long: `textKnown` says so.
  */

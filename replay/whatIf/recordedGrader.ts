@@ -1,7 +1,7 @@
 /**
  * Opens the rewards of a recorded run again, in a sandbox of their own.
  *
- * in   the run's configuration; optionally another recipe, answer place or deadline
+ * in   the run's configuration; optionally another recipe, answer place, rule for integers (`literal`) or deadline
  * out  one grader, which grades each response by the reward that its task names
  */
 import type { Grader } from '../../actors/verification/verifierPort'
@@ -35,8 +35,8 @@ export interface RecordedGraderOptions {
 }
 
 /**
- * Opens the grader. @throws TroupeError config.no_recipe, config.invalid. The grader itself throws
- * replay.cannot_rescore for an unknown reward.
+ * Opens the grader. @throws TroupeError config.no_recipe, config.invalid; the errors of `openGraders`. The grader
+ * throws replay.cannot_rescore for an unknown reward.
  */
 export async function openRecordedGrader(
   recorded: RecipeConfig,
@@ -63,10 +63,12 @@ export async function openRecordedGrader(
     grade(ask, signal) {
       const grader = graders.byName.get(ask.task.reward)
       if (grader !== undefined) return grader(ask, signal)
+      const name = options.recipe ?? recorded.name
+      const known = [...graders.byName.keys()].join(', ')
       throw replayError(
         'cannot_rescore',
-        `the task asks for the reward '${ask.task.reward}', which the recipe '${options.recipe ?? recorded.name}' does not define`,
-        'name the recipe that defines it, or a grader: `troupe replay rescore --recipe FILE` or `--grader FILE`',
+        `task ${ask.task.id} asks for the reward '${ask.task.reward}'; the recipe '${name}' has: ${known}`,
+        '`troupe replay rescore` takes the recipe that defines it (--recipe FILE) or a grader (--grader FILE)',
       )
     },
     async close() {

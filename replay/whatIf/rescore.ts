@@ -3,7 +3,7 @@
  *
  * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
  * Invariant: a response is graded by the reward that its task names, unless the options ask for a grader or for
- * arithmetic. Nothing is generated, and the log is not changed.
+ * arithmetic. No token is generated for a response, and the log is not changed.
  */
 import { opinionOn } from '../../actors/curriculum/tally'
 import type { Grader } from '../../actors/verification/verifierPort'
@@ -68,7 +68,7 @@ export async function rescoreTrajectories(
   const { target, grader: given } = options
   const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
   const rewarded = (await readTrajectories(recorded, wants)).filter(one => one.reward !== null)
-  if (rewarded.length === 0) throw cannotRescore('no selected trajectory has a reward to compare with')
+  if (rewarded.length === 0) throw cannotRescore('no selected trajectory has a recorded reward to compare with')
   if (options.arithmetic) return byArithmetic(rewarded)
   const config = await configOf(recorded)
   const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
@@ -143,4 +143,8 @@ async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: num
 }
 
 export const cannotRescore = (message: string) =>
-  replayError('cannot_rescore', message, 'usage: troupe replay rescore G|T|--all [--grader FILE]')
+  replayError(
+    'cannot_rescore',
+    message,
+    'usage: troupe replay rescore TARGET|--all; TARGET: a trajectory, a group or a step; --help lists the options',
+  )

@@ -4,7 +4,7 @@
  * in   `run.started`, points of a run, `run.finished`
  * out  parameters, metrics by step, tags (alarms too); the MLflow run's status, set when tracking begins and at the end
  * Invariant: the MLflow run's tag `troupe.kept` has the latest step that the server accepted of each series (the steps,
- * every evaluation). The tag is sent in the same call as that step's values, so a restart continues after that step.
+ * every evaluation). The tag is sent with the last of that step's values, so a restart continues after that step.
  */
 import type { RunFinished } from '../../../messages/facts'
 import { TrackerRefusal } from '../http'
