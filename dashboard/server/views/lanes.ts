@@ -56,6 +56,7 @@ export function piecesOf(
   }
   const open = new Map<string, number>()
   let waits: LanePiece['kind'] = 'queue'
+  let isJudged = reward !== null
   for (const { message } of entries) {
     const fact = message as TrajectoryFact
     switch (fact.type) {
@@ -92,9 +93,13 @@ export function piecesOf(
       case 'reward.assigned':
         add('judge', at, fact.at)
         break
+      case 'reward.failed':
+        add('judge', at, fact.at, null, true)
+        isJudged = true
+        break
     }
   }
-  const isOver = reward !== null || finished?.outcome === 'failed'
+  const isOver = isJudged || finished?.outcome === 'failed'
   if (!isOver && now > at) add(waits, at, now)
   return pieces
 }
