@@ -42,7 +42,7 @@ export interface SelectionReport {
     readonly formatPenalty: number
     /**
      * Probability weight of the member in the paper's random choice of positives; null when the member is not a
-     * positive.
+     * positive, and when the paper's selection would keep the group whole or reject it.
      */
     readonly weight: number | null
   })[]

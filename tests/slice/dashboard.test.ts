@@ -71,7 +71,7 @@ describeInBrowser()('a run and its page', () => {
     await page.locator('.state.done').waitFor()
     await page.getByRole('link', { name: 'Trajectories' }).click()
     await page.getByLabel('purpose').selectOption('train')
-    await page.getByLabel('reward', { exact: true }).selectOption({ label: 'reward ≤ 0: failed' })
+    await page.getByLabel('reward', { exact: true }).selectOption({ label: 'reward ≤ 0' })
     await page
       .locator('.row', { hasText: /kept|dropped/ })
       .first()

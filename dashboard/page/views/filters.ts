@@ -14,7 +14,7 @@ const textOf = (event: Event): string => (event.target as HTMLInputElement).valu
 const rewards: readonly (readonly [string, string])[] = [
   ['', 'any reward'],
   ['>0', 'reward > 0'],
-  ['<=0', 'reward ≤ 0: failed'],
+  ['<=0', 'reward ≤ 0'],
   ['none', 'no reward'],
 ]
 

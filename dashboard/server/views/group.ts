@@ -127,10 +127,10 @@ export function whyOf(one: Trajectory, report: Explained, positiveAbove: number)
   if (!isPositive) {
     const how =
       decision.selection === 'paper'
-        ? 'drawn at random, each as likely as the others, so that failures stay diverse'
+        ? `${evenly}, so that failures stay diverse`
         : decision.selection === 'release'
           ? 'the first ones'
-          : `by the selection ${shownLine(decision.selection, 40)}`
+          : otherRule(decision.selection)
     return `${kept ? 'kept' : 'dropped'}: ${drawn}, ${how}`
   }
   const penalty =
@@ -142,6 +142,11 @@ export function whyOf(one: Trajectory, report: Explained, positiveAbove: number)
       ? 'drawn at random; the lower the penalty, the likelier'
       : decision.selection === 'release'
         ? 'those with the lowest penalty'
-        : `by the selection ${shownLine(decision.selection, 40)}`
+        : otherRule(decision.selection)
   return `${kept ? 'kept' : 'dropped'}: ${drawn}, ${rule}${penalty}`
 }
+
+const evenly = 'drawn at random, each as likely as the others'
+
+const otherRule = (selection: string): string =>
+  selection === 'none' ? evenly : `by the selection ${shownLine(selection, 40)}`
