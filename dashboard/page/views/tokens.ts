@@ -46,7 +46,7 @@ function explained(overlay: Overlay, advantage: number | null, hasEntropy: boole
       return hasEntropy ? 'the darker, the less sure the policy was' : 'the engine recorded no entropies'
     case 'mask':
       return advantage === null
-        ? 'marked: sampled, but not kept for training; pale: prompt, tool responses and template'
+        ? 'marked: sampled, but not trained on so far; pale: prompt, tool responses and template'
         : 'marked: sampled and kept for training; pale: prompt, tool responses and template'
     case 'advantage':
       return advantage === null
