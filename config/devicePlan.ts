@@ -4,8 +4,8 @@
  * in   a recipe, the number of GPUs that the process sees, the engines and trainer ranks that the process starts
  * out  GPU indices of each engine and of the trainer
  * Invariant: pure; the same recipe and numbers give the same plan. A `hardware.plan` that needs more GPUs than the host
- * has is refused. Without a plan, engines and trainer share the GPUs if the host has too few for both; refused are only
- * more ranks than GPUs, and an engine that spans more GPUs than the host has. On a host without GPUs they get none.
+ * has is refused. Without a plan, engines and trainer share the GPUs if the host has too few for both; it then refuses
+ * only more ranks than GPUs, and an engine that spans more GPUs than the host has. On a host without GPUs they get none.
  */
 import { TroupeError } from '../runtime/errors'
 import type { RecipeConfig } from './schema'
@@ -86,7 +86,13 @@ export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan
             ? `${sum} + ${ranks} ranks = ${wide + ranks} GPUs, but this host has ${gpus}`
             : `hardware.plan.engines leaves ${trainer.length} of this host's ${gpus} GPUs to the trainer, which has ${ranks} ranks here`
           : `hardware.plan.trainer names ${trainer.length} GPUs, but the trainer has ${ranks} ranks on this host`
-      throw unfit(said, 'lower engine.count or train.ranks, or set hardware.plan.kind colocated')
+      const fewer = asked.trainer === undefined && asked.engines !== undefined
+      throw unfit(
+        said,
+        fewer
+          ? 'name fewer GPUs in hardware.plan.engines, or lower train.ranks'
+          : 'lower engine.count or train.ranks, or set hardware.plan.kind colocated',
+      )
     }
     return plan('split', own, trainer.slice(0, ranks))
   }

@@ -4,8 +4,8 @@
  *
  * in   the values of --engine; one value may name several URLs, separated by commas
  * out  assignments of recipe fields
- * Invariant: a URL with a user name, password, query or fragment is refused, so the run's first fact, which records the
- * URLs, holds no credentials; the error does not repeat them either. A resume may use other engines.
+ * Invariant: a URL with a user name, password, query or fragment is refused, so `run.started`, which records the URLs,
+ * holds no credentials; the error does not repeat them either. A resume may use other engines.
  */
 import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'

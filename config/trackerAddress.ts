@@ -28,7 +28,7 @@ export function trackerAddress(text: string): TrackerAddress | string {
   if (kind === 'wandb') {
     const [, entity, project] = /^(?:([\w.-]+)\/)?([\w.-]{1,128})$/.exec(place) ?? []
     if (project === undefined)
-      return 'expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, - _ and ., PROJECT of at most 128'
+      return "expected wandb:PROJECT or wandb:ENTITY/PROJECT, of letters, digits, '-', '_' and '.'; PROJECT has at most 128 characters"
     return { kind, project, ...(entity === undefined ? {} : { entity }) }
   }
   if (kind !== 'mlflow' && kind !== 'trackio' && kind !== 'otlp') return `expected ${trackerForms}`

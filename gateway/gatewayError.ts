@@ -66,7 +66,7 @@ export const invalid = (message: string, param?: string, code = 'invalid_request
 
 export const contextExceeded = (tokens: number, most: number): GatewayError =>
   invalid(
-    `This model's maximum context length is ${most} tokens, answer included, but the messages alone have ${tokens}: shorten them, or raise limits.contextTokens in the recipe and the engine's context length, if that is shorter`,
+    `This model's maximum context length is ${most} tokens, answer included, but the prompt (messages and tools) alone has ${tokens}: shorten it, or raise limits.contextTokens in the recipe and the engine's context length, if that is shorter`,
     'messages',
     'context_length_exceeded',
   )

@@ -91,8 +91,8 @@ const suites = {
 }
 
 /**
- * Stages run one after the other. Of a stage two suites run at once, begun in the order of the list: the longest first, so
- * that both end at about the same time. A suite that no stage names runs alone at the end.
+ * Stages run one after the other. Of a stage two suites run at once, begun in the order of the list: the longest
+ * first, so that both end at about the same time. A suite that no stage names runs alone at the end.
  */
 const stages = [['lint'], ['unit'], ['slice', 'vllm', 'kafka', 'environments', 'sandbox', 'pytest', 'containers']]
 const atOnce = 2
@@ -141,7 +141,8 @@ async function runInStages(names) {
     }
     await Promise.all(Array.from({ length: atOnce }, lane))
   }
-  return results
+  const order = [...stages, ...others].flat()
+  return results.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name))
 }
 
 async function main(names) {

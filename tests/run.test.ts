@@ -87,7 +87,7 @@ test('a suite without a test file is a failure, and its runner, which would then
   expect(run('unit')).toMatchObject({ code: 1, closing: '0 passed, 1 failed, 0 skipped' })
 })
 
-test('lanes run at once, their suites in order; each suite counts its own set-up once', () => {
+test('two suites of a stage run at once, in the order of the list; each suite counts its own set-up once', () => {
   for (const folder of ['tests/kafka', 'tests/slice', 'tests/vllm', 'cli']) mkdirSync(join(home, folder))
   for (const file of ['tests/kafka/a.test.ts', 'tests/slice/b.test.ts', 'tests/vllm/c.test.ts'])
     writeFileSync(join(home, file), '')
@@ -97,7 +97,7 @@ test('lanes run at once, their suites in order; each suite counts its own set-up
   jestSays(counts, 0, 2)
   const { code, closing, out } = run('vllm', 'slice', 'kafka')
   expect({ code, closing }).toEqual({ code: 0, closing: '17 passed, 0 failed, 6 skipped' })
-  expect(out.match(/^(slice|kafka|vllm) /gm)).toEqual(['kafka ', 'vllm ', 'slice '])
+  expect(out.match(/^(slice|kafka|vllm) /gm)).toEqual(['slice ', 'vllm ', 'kafka '])
   expect(Number(/^(\d+) s in all$/m.exec(out)?.[1])).toBeLessThan(6) // three of 2 s one after the other
   expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual(['--vllm', 'setup smollm2'])
 })

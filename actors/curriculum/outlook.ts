@@ -24,8 +24,8 @@ export interface OutlookPlan {
 type Reason = GroupRejected['reason']
 
 const meanings: Readonly<Record<Reason, string>> = {
-  'equal-rewards': 'have the same reward in every rollout',
-  'too-few-rewarded': 'have too few rollouts with a reward',
+  'equal-rewards': 'the same reward in every rollout',
+  'too-few-rewarded': 'too few rollouts with a reward',
 }
 
 export function curriculumOutlook(plan: OutlookPlan) {
@@ -52,7 +52,9 @@ export function curriculumOutlook(plan: OutlookPlan) {
     const drawn = state.drawn.get(state.done + 1)
     if (!plan.learns || drawn === undefined) return undefined
     if (drawn.groups.length < largest || drawn.rejected.size < drawn.groups.length) return undefined
-    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${meanings[reason as Reason]} (${reason})`)
+    const why = Object.entries(drawn.reasons).map(
+      ([reason, n]) => `${n} ${n === 1 ? 'has' : 'have'} ${meanings[reason as Reason]} (${reason})`,
+    )
     return {
       outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
       reason: `step ${state.done + 1} has no group to train on: of ${drawn.groups.length} groups, ${why.join(', ')}`,

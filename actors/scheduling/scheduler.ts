@@ -10,8 +10,8 @@
  * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
  * have sent a sign of life since this scheduler began; no turn is assigned while an engine sleeps or the run is paused.
  * The state is soft: a new scheduler learns the engines from the log and from their status, and the turns from the
- * coordinators, which ask again. The queue and the ledger (the account of each engine's KV
- * cache) are mutable objects, so an earlier state changes with them.
+ * coordinators, which ask again. The queue and the ledger (the account of each engine's KV cache) are mutable
+ * objects, so an earlier state changes with them.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'

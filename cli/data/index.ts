@@ -255,7 +255,7 @@ function refuseEmpty(
   const why = Object.entries({ ...broken, ...dropped }).map(([reason, n]) => `${n} ${reason}`)
   const hint =
     dropped['no sampled answers'] === undefined
-      ? 'loosen the filter that the reasons name; for problems, --no-integer keeps other answers than integers'
+      ? 'loosen the filter that the reasons name; for problems, --no-integer also keeps answers that are not integers'
       : 'give sampled answers (--answers FILE of {problem, answers: […]}), or keep problems without sampled answers (--agreement 0)'
   throw noData(`none of ${rows} rows of ${set.title} is left: ${why.join(', ')}`, hint)
 }

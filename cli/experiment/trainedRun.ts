@@ -49,7 +49,7 @@ export async function trainedRun(name: string, recipe: object, directory: string
     if (before.state === 'begun') await trained(name, directory, ['train', yaml, '--resume', name, '--bus', bus])
     const arm = before.state === 'over' ? before : await recordedArm(bus, name)
     if (arm.state !== 'over')
-      throw failed(name, 'its process ended, but by its log the run is not over, or failed', directory)
+      throw failed(name, 'its process ended, but its log says that the run is not over or has failed', directory)
     lines = [...arm.steps, arm.summary].map(line => `${JSON.stringify(line)}\n`).join('')
   }
   writeFileSync(kept, lines)

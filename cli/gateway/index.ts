@@ -1,9 +1,9 @@
 /**
  * `troupe gateway [RECIPE]`: serves OpenAI's and Anthropic's APIs to agents, and records every call in a run's log.
  *
- * stdout: with --json one line with the address; stderr: the address and how to look at what was recorded. An existing
- * run is continued: its sessions have the state that its log gives. Ends at a signal, or with an error when its renderer
- * process ends; running calls are recorded as failed.
+ * stdout: with --json one line with the address; stderr: the address and how to look at what was recorded. An
+ * existing run is continued: its sessions have the state that its log gives. Ends at a signal, or with an error when
+ * its renderer process ends; running calls are recorded as failed.
  */
 import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'

@@ -9,7 +9,7 @@ export async function kafkaBus(address: string): Promise<Bus> {
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `--bus ${address} is not an address of Kafka; a judge and its executors need kafka://HOST:PORT[,…]`,
+    message: `--bus ${address} is not an address of Kafka; a judge with executors needs kafka://HOST:PORT[,…]`,
     hint: 'without --bus, `troupe judge` runs submissions on this host',
   })
 }

@@ -105,7 +105,13 @@ export function endingLine(name: 'A' | 'B', trajectory: Trajectory): string {
   const told = [
     outcome,
     `${turns} ${callFactsIn(trajectory).length > 0 ? 'calls' : 'turns'}`,
-    ...(toolCalls === null ? [] : [`${toolErrors ?? 'unknown'} of ${toolCalls} tool calls failed`]),
+    ...(toolCalls === null
+      ? []
+      : [
+          toolErrors === null
+            ? `${toolCalls} tool calls, failures unknown`
+            : `${toolErrors} of ${toolCalls} tool calls failed`,
+        ]),
     ...(reward === null ? [] : [`reward ${reward}`]),
     ...(selection === null ? [] : [selection]),
   ]

@@ -105,7 +105,7 @@ export async function refuseTaken(context: RunContext): Promise<void> {
     boundary: 'cli',
     retriable: false,
     message: `run '${context.run}' exists already`,
-    hint: `give another name with --run; \`troupe train\` and \`troupe eval\` resume a run with --resume ${context.run}`,
+    hint: `give another name with --run; \`troupe train\`, \`rollout\` and \`eval\` resume a run with --resume ${context.run}`,
   })
 }
 

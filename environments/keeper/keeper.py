@@ -134,7 +134,7 @@ class Keeper:
                     answer(connection, {"failed": f"{type(error).__name__}: {error}"})
                 return
             if len(self.handlers) >= MOST_CONNECTIONS:
-                answer(connection, {"failed": f"the environment already serves {MOST_CONNECTIONS} requests, its most"})
+                answer(connection, {"failed": f"the environment already serves {MOST_CONNECTIONS} requests, the most that it takes at once"})
                 return
             pid = os.fork()
             if pid:

@@ -3,8 +3,8 @@
  *
  * `step.started` is the commit point of a step. If a process dies after it, the learner trains on the same trajectories
  * again, from the same base checkpoint or from one that was saved within the step, so that no batch is applied twice to
- * one state. `step` is the number of an
- * optimizer step, `version` that of a published policy; `epoch` identifies the learner that writes.
+ * one state. `step` is the number of an optimizer step, `version` that of a published policy; `epoch` identifies the
+ * learner that writes.
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 

@@ -114,7 +114,7 @@ export function taskSource({ train, evaluation }: Split): TaskSource {
       throw new TroupeError('task.none', {
         boundary: 'config',
         retriable: false,
-        message: `no task is held out for the evaluation: there are ${train.length} tasks, and at most half of them, and at most evaluation.problems, are held out`,
+        message: `no task is held out for the evaluation: of ${train.length + evaluation.length} in all, at most half and at most evaluation.problems are held out`,
         hint: 'give at least two tasks and set evaluation.problems to 1 or more, or set it to 0 for no evaluation',
       })
     },

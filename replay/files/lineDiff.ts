@@ -4,9 +4,8 @@
  * in   two texts
  * out  lines: ' ' in both texts, '-' only in the first, '+' only in the second, '@@' with the first line's number in
  *      both texts where each part begins
- * Invariant: pure. Equal lines at both ends are cut off first;
- * the comparison takes time and memory in proportion to the product of the two remaining line counts, and returns
- * undefined if that product is above 1,000,000.
+ * Invariant: pure. Equal lines at both ends are cut off first; the comparison takes time and memory in proportion to
+ * the product of the two remaining line counts, and returns undefined if that product is above 1,000,000.
  */
 const context = 3
 /** Upper bound on the product of the two texts' line counts, after equal lines at both ends are cut off. */

@@ -4,8 +4,7 @@
  * in   a submission with its result, or the reason why it did not run      out  {sub_id, success, run_success, cost, …}
  * Invariant: the fields are Code Judge's, except for facts that its form cannot express: `stdout_bytes` and
  * `stderr_bytes` are present if the stream was cut (`stderr_bytes` not for a Python or math call that a signal
- * killed, and neither in the answers of /judge, which have no streams),
- * `detail` if the submission had faults.
+ * killed; the answers of /judge, which have no streams, have neither), `detail` if the submission had faults.
  * Source: 0xWJ/code-judge app/model.py, app/judge.py.
  */
 import { isOutOfMemory, MACHINE_OUT_OF_MEMORY, type RunResult } from '../sandbox'

@@ -1,7 +1,7 @@
 """Isolates the zygote once, so that each forked child has few steps left. Level `full`: the zygote enters new mount,
 network, IPC, UTS and cgroup namespaces (a user namespace too, unless root can do without one), changes its root
-directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock ruleset;
-each child applies it to itself.
+directory, and later gives up root. Level `degraded`: the zygote only creates the Landlock
+ruleset; each child applies it to itself.
 
 in   the directories that code may read
 out  `full`: a process without network, whose read-only root holds those directories, the system's (SYSTEM, SETTINGS),

@@ -1,5 +1,6 @@
 /**
- * ZygotePool: the sandbox of levels `full`, `degraded` and `bare`. Zygotes (warm interpreters) fork a child per call.
+ * ZygotePool: the sandbox of the levels `full` and `degraded`, and of the option `bare`. Zygotes (warm interpreters)
+ * fork a child per call.
  *
  * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
  * out  results, in the order in which calls end

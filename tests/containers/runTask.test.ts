@@ -52,7 +52,7 @@ test.each<[string, Readonly<Record<string, string>>, object | RegExp]>([
   ['an empty file', { 'reward.txt': '' }, /holds no number/],
   ['an infinite number', { 'reward.json': '{"reward": 1e999}' }, /not a finite number/],
   ['a text for a number', { 'reward.json': '{"reward": "1"}' }, /not a finite number/],
-  ['a list', { 'reward.json': '[1]' }, /no object of numbers/],
+  ['a list', { 'reward.json': '[1]' }, /expected a number or an object of numbers/],
 ])('a reward file with %s', (_title, content, expected) => {
   const read = () => readRewards(files({ unrelated: '', ...content }))
   if (expected instanceof RegExp) expect(read).toThrow(expected)

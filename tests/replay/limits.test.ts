@@ -209,6 +209,9 @@ test('no limit, no target and no number are refused', async () => {
     code: 2,
     stderr: expect.stringContaining('no limit to change was given'),
   })
-  expect(await limits('--turns', '3')).toMatchObject({ code: 2, stderr: expect.stringContaining('no group was named') })
+  expect(await limits('--turns', '3')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('no trajectory, group or step was named'),
+  })
   expect(await limits('--all', '--turns', 'five')).toMatchObject({ code: 2, stderr: expect.stringContaining('4K') })
 })

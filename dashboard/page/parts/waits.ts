@@ -24,7 +24,7 @@ export function Waits({ run, id }: { readonly run: string; readonly id?: string 
 
 const Wait = ({ run, wait }: { readonly run: string; readonly wait: WaitLine }) =>
   html`<details class="wait">
-    <summary><b>${wait.id}</b> has waited ${milliseconds(Date.now() - wait.since)} for ${wait.for}${wait.count === 1 ? '' : ` (the oldest of ${wait.count})`}: ${wait.owes} <${Tag} kind=${stuck.has(wait.state) ? 'bad' : 'good'}>${wait.state}<//></summary>
+    <summary><b>${wait.id}</b> has waited ${milliseconds(wait.since === 0 ? null : Math.max(0, Date.now() - wait.since))} for ${wait.for}${wait.count === 1 ? '' : ` (the oldest of ${wait.count})`}: ${wait.owes} <${Tag} kind=${stuck.has(wait.state) ? 'bad' : 'good'}>${wait.state}<//></summary>
     <ol class="chain">${wait.chain.map(link => html`<li><b>${link.name}</b> ${link.says} <span class="dim">${link.last}</span> ${link.place === '' ? null : html`<a href=${placeLink(run, link.place)}>${link.place}</a>`}</li>`)}</ol>
   </details>`
 

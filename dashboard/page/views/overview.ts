@@ -31,7 +31,7 @@ const panels: readonly Panel[] = [
   {
     name: 'toolErrorRateInPositives',
     title: 'Tool errors in positives',
-    hint: 'share of failed calls in rollouts with a positive reward: Resample on Correct (RoC) lowers it',
+    hint: 'share of failed calls in rollouts with a positive reward: resampling on correct (RoC) lowers it',
     format: percent,
   },
   {

@@ -1,5 +1,5 @@
 /**
- * A group side by side: each rollout, whether the selection (such as RoC, Resample on Correct) kept it, and why.
+ * A group side by side: each rollout, whether the selection (such as RoC, resampling on correct) kept it, and why.
  *
  * in   an opened run, a group        out  JSON of api.ts
  * Invariant: `penalty` is as recorded. `errorPenalty`, `formatPenalty` and `weight` come from `explainSelection`, which
@@ -7,7 +7,7 @@
  */
 import { groupOf, memberOf } from '../../../messages/ids'
 import { listTrajectories } from '../../../replay/trajectories/filter'
-import { readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
+import { callFactsIn, readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
 import { TroupeError } from '../../../runtime/errors'
 import type { GroupMember, GroupReport } from '../../api'
@@ -63,9 +63,14 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
     commands: [
       offered(run, place, 'what each selection would keep, and why', { action: 'selection', group }),
       offered(run, place, 'score again with a changed reward', { action: 'rescore', target: group }),
-      offered(run, place, 'how its rollouts would end under other limits', {
-        ...{ action: 'limits', target: group, limit: 'turns', most: Math.max(1, longest - 1) },
-      }),
+      // Only its agent decides how a captured session goes on.
+      ...(all.some(one => callFactsIn(one).length > 0)
+        ? []
+        : [
+            offered(run, place, 'how its rollouts would end under other limits', {
+              ...{ action: 'limits', target: group, limit: 'turns', most: Math.max(1, longest - 1) },
+            }),
+          ]),
     ],
   }
 }

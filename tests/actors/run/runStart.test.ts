@@ -1,4 +1,4 @@
-/** The first fact of a run records what `auto` stands for; a process that joins is compared with what it resolves itself. */
+/** `run.started` records what `auto` stands for; a process that joins is compared with what it resolves itself. */
 import { checkRecipe, recordRunStart, startOf } from '../../../actors/run/runStart'
 import { recipeSchema } from '../../../config'
 import { runId } from '../../../messages/ids'

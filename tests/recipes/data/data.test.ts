@@ -367,7 +367,7 @@ test.each<[string, readonly string[], RegExp]>([
   [
     'an agreement of more than all',
     ['openmath', '--from', 'x', '--out', 'o', '--agreement', '17/16'],
-    /--agreement 17\/16 is not valid; it must be n\/m with n ≤ m/,
+    /--agreement 17\/16 is not valid; it must be n\/m, or n alone for n\/16, with n ≤ m/,
   ],
   [
     'a split that is not there',

@@ -232,9 +232,9 @@ describe('ask', () => {
 describe('stop', () => {
   test('waits for the message in hand; what is queued is a dead letter', async () => {
     const { system, letters } = world()
-    const { ref, handled, open } = gated(system, 4)
+    const { ref, handled, open, begun } = gated(system, 4)
     for (const n of [1, 2, 3]) await ref.tell(n)
-    await sleep(5)
+    await begun
     setTimeout(open, 10)
     await ref.stop()
     expect(handled).toEqual([1])
