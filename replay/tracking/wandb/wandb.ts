@@ -28,7 +28,8 @@ export interface WandbOptions {
 interface Process {
   readonly child: ChildProcessByStdio<Writable, Readable, null>
   readonly lines: Interface
-  readonly exited: Promise<readonly unknown[]>
+  /** Its exit code (null after a signal, or if it could not be started), and how it ended. */
+  readonly exited: Promise<{ readonly code: number | null; readonly how: string }>
 }
 
 const usualDeadlineMs = 60_000
@@ -47,9 +48,10 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
     // detached: an interrupt at the terminal ends this process first, which then lets wandb finish its file.
     const child = spawn(python, [script], { stdio: ['pipe', 'pipe', 'inherit'], detached: true })
     child.stdin.on('error', () => {}) // 'exit' reports the end of the process
-    const exited: Promise<readonly unknown[]> = Promise.race([once(child, 'exit'), once(child, 'error')]).catch(
-      error => [error],
-    )
+    const exited = new Promise<Awaited<Process['exited']>>(resolve => {
+      child.once('exit', (code, signal) => resolve({ code, how: `its process ${endedHow(code, signal)}` }))
+      child.once('error', ({ message }) => resolve({ code: null, how: message }))
+    })
     return { child, lines: createInterface({ input: child.stdout }), exited }
   }
 
@@ -65,7 +67,7 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
     const late = new Promise<{ error: string; refused?: boolean }>(resolve => {
       timer = setTimeout(() => resolve({ error: `no answer in ${deadlineMs / 1000} s` }), deadlineMs)
     })
-    const died = exited.then(([code, signal]) => ({ error: `its process ${endedHow(code, signal)}`, refused: false }))
+    const died = exited.then(({ how }) => ({ error: how, refused: false }))
     const { error, refused } = await Promise.race([answered, late, died]).finally(() => clearTimeout(timer))
     if (error === undefined) return
     child.kill('SIGKILL')
@@ -105,12 +107,12 @@ export function wandbTracker(run: string, options: WandbOptions): Tracker {
       const { child, exited } = running
       child.stdin.end()
       const limit = setTimeout(() => child.kill('SIGKILL'), closeMs)
-      const [code, signal] = await exited.finally(() => clearTimeout(limit))
+      const { code, how } = await exited.finally(() => clearTimeout(limit))
       if (code === 0) return
       throw new TroupeError('tracker.unreachable', {
         boundary: 'process',
         retriable: true,
-        message: `wandb did not take the last points: its process ${endedHow(code, signal)}`,
+        message: `wandb did not take the last points: ${how}`,
         hint: 'call `troupe track` again: it continues after the points that wandb has',
       })
     },
