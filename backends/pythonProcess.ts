@@ -8,7 +8,7 @@
  * own errors show what the set-up lacks.
  */
 import { spawn } from 'node:child_process'
-import { endedHow } from '../runtime/endedHow'
+import { endedHow } from '../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../runtime/python'
 import { openForkServer, type PythonProcess } from './forkServer'
 import { hasGpuDriver } from './visibleDevices'

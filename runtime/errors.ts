@@ -51,3 +51,7 @@ export class TroupeError extends Error {
 export function asError(thrown: unknown): Error {
   return redactError(thrown instanceof Error ? thrown : new Error(String(thrown)))
 }
+
+/** Says how a child process ended; `code` and `signal` as Node's `exit` and `close` events give them. */
+export const endedHow = (code: number | null, signal: NodeJS.Signals | null): string =>
+  signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`

@@ -9,7 +9,7 @@ import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
-import { endedHow } from '../../runtime/endedHow'
+import { endedHow } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
 import { pythonPath, userCodeEnvironment } from '../../runtime/python'
 

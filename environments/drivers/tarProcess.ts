@@ -6,7 +6,7 @@
 import type { ChildProcess } from 'node:child_process'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { endedHow } from '../../runtime/endedHow'
+import { endedHow } from '../../runtime/errors'
 
 /** Upper bound on the characters that an error quotes from the end of tar's stderr. */
 const stderrTailChars = 2048

@@ -1,6 +1,5 @@
 /**
- * ZygotePool: the sandbox of the levels `full` and `degraded`, and of the option `bare`. Zygotes (warm interpreters)
- * fork a child per call.
+ * The sandbox of levels `full` and `degraded`, and of `bare`. Zygotes (warm interpreters) fork a child per call.
  *
  * in   requests, at most lanes (calls that run) + queueLimit (calls that wait) at once
  * out  results, in the order in which calls end

@@ -1,6 +1,5 @@
 /**
- * The writer of a log: group commit. A transaction takes up to 16 MiB of waiting work; callers are
- * answered once it is on disk.
+ * The writer of a log: group commit. A transaction takes up to 16 MiB of work; callers are answered once it is on disk.
  *
  * in   appends, commits, new topics, trims (drops of expired records)       out  lmdb transactions, one after the other
  * Invariants: offsets are final only when the transaction that stores their records succeeds, so a failed one leaves no
