@@ -34,9 +34,7 @@ export const Written = ({ text, kind = '' }: { readonly text: ShownText; readonl
   text.text === ''
     ? html`<p class="dim">(empty)</p>`
     : html`<pre class=${`written ${kind}`} tabindex="0">${text.text}${
-        text.cut === 0
-          ? null
-          : html`<em class="cut">… ${number(text.cut)} more characters are left out</em>`
+        text.cut === 0 ? null : html`<em class="cut">… ${number(text.cut)} more characters are left out</em>`
       }</pre>`
 
 interface CommandProps {
