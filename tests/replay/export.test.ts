@@ -215,7 +215,7 @@ test('a broken or oversized import is refused with the line, and leaves no run b
   for (const [lines, message] of [
     [[head!, placed(7)], 'line 2 names partition 7'],
     [[JSON.stringify({ ...JSON.parse(head!), partitions: 0 }), records[0]!], 'line 1 is not the header'],
-    [[head!, ...Array<string>(200).fill(records[0]!.padEnd(10_000))], 'not to at most 1 MiB'],
+    [[head!, ...Array<string>(200).fill(records[0]!.padEnd(10_000))], 'unpacks to over 1 MiB'],
   ] as const) {
     writeFileSync(join(directory, 'bad.gz'), gzipSync(lines.join('\n')))
     const { code, stderr } = await replay(
