@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { summaryOf } from '../replay/learning/progress'
+import { endedHow } from '../runtime/errors'
 import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
 import { processTree, pssBytes } from './support/processTree'
 
@@ -36,9 +37,9 @@ async function train(directory: string): Promise<Trained> {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { TROUPE_LOG: 'warn', ...process.env },
   })
-  const ended = new Promise<number | null>((resolve, reject) => {
+  const ended = new Promise<string>((resolve, reject) => {
     child.once('error', reject)
-    child.once('close', resolve)
+    child.once('close', (code, signal) => resolve(endedHow(code, signal)))
   })
   let peakBytes = 0
   const sampling = setInterval(() => {
@@ -54,9 +55,8 @@ async function train(directory: string): Promise<Trained> {
       const report = JSON.parse(line) as { readonly type: string }
       if (report.type === 'summary') summary = report as Summary
     }
-    const code = await ended
-    if (summary === undefined)
-      throw new Error(`troupe train quickstart ended with exit code ${code} and printed no summary`)
+    const how = await ended
+    if (summary === undefined) throw new Error(`troupe train quickstart ${how} and printed no summary`)
     return { summary, peakBytes }
   } finally {
     clearInterval(sampling)

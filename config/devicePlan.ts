@@ -80,18 +80,17 @@ export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan
         'name more GPUs, or lower engine.count or hardware.tensorParallel',
       )
     if (trainer.length < ranks) {
-      const said =
-        asked.trainer === undefined
-          ? asked.engines === undefined
-            ? `${sum} + ${ranks} ranks = ${wide + ranks} GPUs, but this host has ${gpus}`
-            : `hardware.plan.engines leaves ${trainer.length} of this host's ${gpus} GPUs to the trainer, which has ${ranks} ranks here`
-          : `hardware.plan.trainer names ${trainer.length} GPUs, but the trainer has ${ranks} ranks on this host`
-      const fewer = asked.trainer === undefined && asked.engines !== undefined
+      const fewer = 'lower engine.count or train.ranks, or set hardware.plan.kind colocated'
+      if (asked.trainer !== undefined)
+        throw unfit(
+          `hardware.plan.trainer names ${trainer.length} GPUs, but the trainer has ${ranks} ranks on this host`,
+          fewer,
+        )
+      if (asked.engines === undefined)
+        throw unfit(`${sum} + ${ranks} ranks = ${wide + ranks} GPUs, but this host has ${gpus}`, fewer)
       throw unfit(
-        said,
-        fewer
-          ? 'name fewer GPUs in hardware.plan.engines, or lower train.ranks'
-          : 'lower engine.count or train.ranks, or set hardware.plan.kind colocated',
+        `hardware.plan.engines leaves ${trainer.length} of this host's ${gpus} GPUs to the trainer, which has ${ranks} ranks here`,
+        'name fewer GPUs in hardware.plan.engines, or lower train.ranks',
       )
     }
     return plan('split', own, trainer.slice(0, ranks))

@@ -17,7 +17,7 @@ export type {
 export { type DriverOptions, KeptDriver } from './drivers/keptDriver'
 export { localCapabilities, localDriver } from './drivers/local'
 export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
-export { hasSnapshot, openStore, type Store, snapshotsRoot } from './drivers/store'
+export { hasSnapshot, openStore, type Store, snapshotsRoot, storeAt } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'
 export { endedSteps, judgeStep } from './rollouts/endStep'

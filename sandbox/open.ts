@@ -104,9 +104,11 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
     }
   }
   const asked = options.requireLevel ?? options.level
+  const unmet = asked === undefined ? 'no level is reached' : `level '${asked}' is required and not reached`
+  const because = why.length > 0 ? why.join('; ') : `level '${options.level}' was asked for`
   throw new SandboxError('sandbox.level_unmet', {
     retriable: false,
-    message: `${asked === undefined ? 'no level is' : `level '${asked}' is required and not`} reached (${why.join('; ') || `level '${options.level}' was asked for`})`,
+    message: `${unmet} (${because})`,
     hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require a lower level',
   })
 }

@@ -64,7 +64,7 @@ async function main(): Promise<number> {
     say(`${given.run} begins`)
     const result = await chaosOn[kind](given)
     console.log(JSON.stringify({ run: given.run, ...described(result) }))
-    const found = [...wrongIn(result, reference)].map(what => `${given.run}: ${what}`)
+    const found = wrongIn(result, reference).map(what => `${given.run}: ${what}`)
     console.log(found.length === 0 ? `${given.run}: nothing is wrong` : found.join('\n'))
     wrong.push(...found)
     return result

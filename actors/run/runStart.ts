@@ -15,7 +15,7 @@ import type { RunId } from '../../messages/ids'
 import { codeDigest, dataDigest } from '../../runtime/digests'
 import type { Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
-import type { Journal } from '../../runtime/journal/journal'
+import type { Entry, Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
 import { environmentChanges } from '../../sandbox/environment'
 import { fence } from '../ownership/fencing'
@@ -89,12 +89,9 @@ async function environmentHere({ config, log }: RunStartOptions): Promise<ToolEn
 
 /** Returns the environment in the latest run.started or run.resumed that has one; undefined if none has one. */
 async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | undefined> {
-  const { oldest, next } = await journal.offsets('runs', 0)
   let last: ToolEnvironment | undefined
-  for await (const entries of journal.readTo('runs', 0, oldest, next)) {
-    for (const { message } of entries)
-      if (message.type === 'run.started' || message.type === 'run.resumed') last = message.toolEnvironment ?? last
-  }
+  for await (const { message } of entriesOfRuns(journal))
+    if (message.type === 'run.started' || message.type === 'run.resumed') last = message.toolEnvironment ?? last
   return last
 }
 
@@ -103,10 +100,14 @@ async function lastEnvironment(journal: Journal): Promise<ToolEnvironment | unde
  * model was made may stand before it.
  */
 export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
-  const { oldest, next } = await journal.offsets('runs', 0)
-  for await (const entries of journal.readTo('runs', 0, oldest, next))
-    for (const { message } of entries) if (message.type === 'run.started') return message
+  for await (const { message } of entriesOfRuns(journal)) if (message.type === 'run.started') return message
   return undefined
+}
+
+/** The entries that the topic `runs` holds now. */
+async function* entriesOfRuns(journal: Journal): AsyncGenerator<Entry, void, undefined> {
+  const { oldest, next } = await journal.offsets('runs', 0)
+  for await (const entries of journal.readTo('runs', 0, oldest, next)) yield* entries
 }
 
 /**

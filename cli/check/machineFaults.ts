@@ -15,7 +15,7 @@ import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/mod
 import { asError } from '../../runtime/errors'
 import { torchPythonPath, vllmPythonPath } from '../../runtime/python'
 import { error, type Fault, faultsOf } from './fault'
-import { onPath, secretFaults } from './toolFaults'
+import { notThere, onPath, secretFaults } from './toolFaults'
 
 export function machineFaults(config: RecipeConfig, directory: string | undefined, learns: boolean): readonly Fault[] {
   return [
@@ -46,7 +46,7 @@ function engineFaults({ engine }: RecipeConfig): readonly Fault[] {
       error(
         'engine.no_program',
         'engine.launch',
-        program.includes('/') ? `the program ${program} does not exist` : `no program '${program}' on PATH`,
+        notThere(program),
         `npx troupe setup ${kind}, or give engine.launch.command, or servers of yours: --engine ${kind}:URL`,
       ),
     )

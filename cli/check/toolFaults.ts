@@ -104,7 +104,7 @@ function mcpFaults({ tools }: RecipeConfig): readonly Fault[] {
       error(
         'engine.no_program',
         `${place}.command`,
-        server.command.includes('/') ? `${server.command} does not exist` : `no program '${server.command}' on PATH`,
+        notThere(server.command),
         'install the server, or give the path of its program',
       ),
     ]
@@ -113,6 +113,10 @@ function mcpFaults({ tools }: RecipeConfig): readonly Fault[] {
 
 export const secretFaults = (place: string, ref: SecretRef): readonly Fault[] =>
   faultsOf(place, () => resolveSecret(ref))
+
+/** Says that `onPath` does not find a program. */
+export const notThere = (program: string): string =>
+  program.includes('/') ? `the program ${program} does not exist` : `no program '${program}' on PATH`
 
 /** Returns the path of a program that is given as a path or as a name on PATH; undefined if it does not exist. */
 export function onPath(program: string): string | undefined {

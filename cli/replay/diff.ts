@@ -14,7 +14,7 @@ import {
   type TokenSide,
   windowTokens,
 } from '../../replay/trajectories/diffTrajectories'
-import { callFactsIn, factsIn, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
+import { factsIn, isCaptured, readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
 import { roomOf } from '../io/fitColumns'
 import { wrapped } from '../io/table'
 import { escapeForTerminal, painter } from '../io/terminal'
@@ -104,7 +104,7 @@ export function endingLine(name: 'A' | 'B', trajectory: Trajectory): string {
   const { outcome, turns, toolCalls, toolErrors, reward, selection, ...one } = endingOf(trajectory)
   const told = [
     outcome,
-    `${turns} ${callFactsIn(trajectory).length > 0 ? 'calls' : 'turns'}`,
+    `${turns} ${isCaptured(trajectory) ? 'calls' : 'turns'}`,
     ...(toolCalls === null
       ? []
       : [

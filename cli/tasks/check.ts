@@ -18,7 +18,7 @@ import {
   type Need,
   needsOf,
   ociCapabilities,
-  openStore,
+  storeAt,
   type Task,
   usualDriver,
   withoutNetwork,
@@ -85,7 +85,7 @@ function checkTask(directory: string, options: Options): Checked {
   try {
     const task = taskFor(directory, options)
     const driver = driverFor(task, options.driver, options.store)
-    const missing = driver === 'oci' ? missingImages(task, openStore(options.store)) : []
+    const missing = driver === 'oci' ? missingImages(task, storeAt(options.store)) : []
     const needs = [...needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()), ...missing]
     return { directory, task, driver, needs }
   } catch (thrown) {
@@ -100,7 +100,7 @@ export const taskFor = (directory: string, { network }: Pick<Options, 'network'>
 
 /** Name of the wanted driver, or of the one that a run would choose. @throws TroupeError tasks.no_driver */
 export function driverFor(task: Task, wanted: string | undefined, store: string | undefined): string {
-  if (wanted === undefined) return usualDriver(task, openStore(store))
+  if (wanted === undefined) return usualDriver(task, storeAt(store))
   if (Object.hasOwn(knownDrivers, wanted)) return wanted
   throw new TroupeError('tasks.no_driver', {
     boundary: 'cli',

@@ -3,8 +3,7 @@
  * (`RUN --mount`, here-documents).
  *
  * in   a Dockerfile, its context        out  the id of an image of the engine; TroupeError environment.no_image
- * Whether a step is built again is left to the engine's cache. The engine may fetch the base image, as `docker build`
- * does.
+ * The engine's cache decides which steps are built again. The engine may fetch the base image, as `docker build` does.
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'

@@ -29,13 +29,17 @@ export const hasSnapshot = (store: Pick<Store, 'root'>, digest: string): boolean
 /** Directory of the store that rollouts use. */
 export const snapshotsRoot = (): string => join(troupeHome(), 'environments')
 
+/** Paths of the store in a directory, which need not exist. */
+export const storeAt = (directory = snapshotsRoot()): Store => ({
+  root: directory,
+  images: join(directory, 'images'),
+  live: join(directory, 'live'),
+  state: join(directory, 'runc'),
+})
+
+/** Makes the store's directories, where they are missing, and returns the store. */
 export function openStore(directory = snapshotsRoot()): Store {
-  const store = {
-    root: directory,
-    images: join(directory, 'images'),
-    live: join(directory, 'live'),
-    state: join(directory, 'runc'),
-  }
+  const store = storeAt(directory)
   for (const path of [
     directory,
     store.images,

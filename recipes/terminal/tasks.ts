@@ -21,8 +21,8 @@ import {
   missingImages,
   ociCapabilities,
   ociMissing,
-  openStore,
   rolloutRefusals,
+  storeAt,
   usualDriver,
   withoutNetwork,
 } from '../../environments'
@@ -51,7 +51,7 @@ export function terminalTasks(
   const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
     try {
       const harbor = network === 'task' ? loadTask(path) : withoutNetwork(loadTask(path))
-      const name = driver === 'auto' ? usualDriver(harbor, openStore()) : driver
+      const name = driver === 'auto' ? usualDriver(harbor, storeAt()) : driver
       faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
       const place = { directory: path, digest: directoryDigest(path), driver: name, ...stepsOf(harbor) }
       const environment = network === 'task' ? place : { ...place, network }
@@ -157,6 +157,6 @@ const drivers = {
 function refusals(task: HarborTask, driver: TaskEnvironment['driver']): readonly string[] {
   const missing = drivers[driver].missing()
   if (missing !== undefined) return [`the driver ${driver} cannot run here: ${missing}`]
-  const images = driver === 'oci' ? missingImages(task, openStore()) : []
+  const images = driver === 'oci' ? missingImages(task, storeAt()) : []
   return [...rolloutRefusals(task, drivers[driver].capabilities()), ...images.map(({ refused }) => refused)]
 }

@@ -9,7 +9,7 @@ import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import { replayError } from '../replayError'
-import { callFactsIn, factsIn, type Trajectory } from '../trajectories/trajectory'
+import { factsIn, isCaptured, type Trajectory } from '../trajectories/trajectory'
 
 export interface TurnFork {
   readonly parent: Trajectory
@@ -89,7 +89,7 @@ export function forkFacts(plan: TurnFork): ForkFacts {
 
 /** @throws TroupeError replay.captured for a session of the gateway: its tools run in the agent's own program */
 export function refuseCaptured(parent: Trajectory): void {
-  if (callFactsIn(parent).length === 0) return
+  if (!isCaptured(parent)) return
   const fork = `/troupe/v1/sessions/${encodeURIComponent(parent.id)}/fork`
   throw replayError(
     'captured',

@@ -53,6 +53,9 @@ export const factsIn = ({ entries }: Trajectory): readonly TrajectoryFact[] =>
 export const callFactsIn = ({ entries }: Trajectory): readonly CallFact[] =>
   entries.map(e => e.message).filter(message => isCallFact(message))
 
+/** True for a captured session: an agent outside decided its calls, and it has no turns of a coordinator. */
+export const isCaptured = ({ entries }: Trajectory): boolean => entries.some(({ message }) => isCallFact(message))
+
 /** Returns the response that the verifier grades: the texts of all turns, joined by line breaks. */
 export const responseOf = ({ texts }: Trajectory): string => texts.join('\n')
 

@@ -17,7 +17,7 @@ import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { RolloutFinished, RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { epoch } from '../../messages/ids'
 import type { TokenTexts } from '../tokens/tokenTexts'
-import { callFactsIn, factsIn, type Trajectory } from '../trajectories/trajectory'
+import { factsIn, isCaptured, type Trajectory } from '../trajectories/trajectory'
 
 export type Limits = RolloutRequested['limits']
 
@@ -49,7 +49,7 @@ export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, to
   if (request.tokens.length + 1 > limits.contextTokens) {
     return { kind: 'generate', fromTurn: 0, why: 'its prompt does not fit the context under the new limit' }
   }
-  if (callFactsIn(trajectory).length > 0)
+  if (isCaptured(trajectory))
     return { kind: 'generate', fromTurn: 0, why: 'only the agent of this session decides which calls follow' }
   let rollout = newRollout({ ...request, limits })
   let textKnown = true

@@ -7,7 +7,7 @@
  */
 import { groupOf, memberOf } from '../../../messages/ids'
 import { listTrajectories } from '../../../replay/trajectories/filter'
-import { callFactsIn, readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
+import { isCaptured, readTrajectories, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { explainSelection, type SelectionReport } from '../../../replay/whatIf/explainSelection'
 import { TroupeError } from '../../../runtime/errors'
 import type { GroupMember, GroupReport } from '../../api'
@@ -64,7 +64,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
       offered(run, place, 'what each selection would keep, and why', { action: 'selection', group }),
       offered(run, place, 'score again with a changed reward', { action: 'rescore', target: group }),
       // Only its agent decides how a captured session goes on.
-      ...(all.some(one => callFactsIn(one).length > 0)
+      ...(all.some(isCaptured)
         ? []
         : [
             offered(run, place, 'how its rollouts would end under other limits', {

@@ -2,7 +2,7 @@
  * A trajectory as the model saw it: its tokens in order, with what the log knows of each.
  *
  * in   an opened run, a trajectory        out  one page of tokens, in spans of one origin
- * Of a captured session (an agent's calls through the gateway) it shows the prompt alone.
+ * For a captured session (an agent's calls through the gateway) it shows only the prompt.
  * Invariant: recorded ids only; nothing is tokenised here. Only sampled tokens can be trained on.
  */
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../../replay/tokens/tokenTexts'

@@ -1,4 +1,4 @@
-/** What a command prints for an error. */
+/** The text that a command prints when it fails: message, hint and code, without control characters. */
 import { reportError } from '../../../cli/io/reportError'
 import { TroupeError } from '../../../runtime/errors'
 
