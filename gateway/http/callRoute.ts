@@ -17,7 +17,7 @@ import type { AnswerView, DialectAdapter, ParsedRequest } from '../dialects/dial
 import { invalid, refusalOf } from '../gatewayError'
 import type { AtPoint } from '../session/callPoints'
 import type { Calls, LiveCall } from '../session/calls'
-import { answerTo, historyOf, type SessionState } from '../session/session'
+import { answerId, answerTo, callOf, historyOf, type SessionState } from '../session/session'
 import type { Sessions } from '../session/sessions'
 import { headerOf, retryHeaders, sendJson } from './exchange'
 
@@ -123,7 +123,12 @@ async function stream(
   response: ServerResponse,
 ): Promise<void> {
   const { started } = call
-  const head = { id: idOf(call), createdMs: started.at, model: started.model, promptTokens: started.contextTokens }
+  const head = {
+    id: answerId(started),
+    createdMs: started.at,
+    model: started.model,
+    promptTokens: started.contextTokens,
+  }
   const writer = dialect.stream(head, parsed)
   const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: parts.opensThinking })
   const send = (text: string) => {
@@ -162,24 +167,6 @@ async function stream(
   }
 }
 
-/** Id of a call in answers. It contains the session's id, because ids of answers must be unique. */
-const idOf = ({ session, call }: LiveCall): string => `${idPrefix(session.id)}${call}`
-
-const idPrefix = (session: string): string => `${session.replace(/[^A-Za-z0-9]/g, '_')}_`
-
-/**
- * Number of the answered call of this session that an id without its dialect's prefix names. A fork takes the ids of
- * the session that it was forked from, too. They name the right copies only if the copied calls were that session's
- * first ones, since a fork numbers its copies from 0.
- */
-function callOf({ id: own, calls: { tree } }: SessionState, id: string): number | undefined {
-  const prefix = [own, tree.opened?.parent].find(one => one !== undefined && id.startsWith(idPrefix(one)))
-  if (prefix === undefined) return undefined
-  const number = id.slice(idPrefix(prefix).length)
-  const call = /^\d+$/.test(number) ? Number(number) : -1
-  return tree.nodes.get(call)?.finished == null ? undefined : call
-}
-
 /** Finds the session's answer that an id without its dialect's prefix names. */
 export function answerById(session: SessionState, id: string): AssistantMessage | undefined {
   const call = callOf(session, id)
@@ -189,7 +176,7 @@ export function answerById(session: SessionState, id: string): AssistantMessage 
 function viewOf(call: LiveCall, finished: CallFinished): AnswerView {
   const { session, started } = call
   return {
-    ...{ id: idOf(call), createdMs: started.at, model: started.model, finish: finished.finish },
+    ...{ id: answerId(started), createdMs: started.at, model: started.model, finish: finished.finish },
     message: answerTo(session, call.call)!,
     promptTokens: started.contextTokens,
     sampledTokens: finished.tokens.length,

@@ -13,7 +13,7 @@ import { factKey } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import { checked } from '../dialects/dialect'
 import { invalid } from '../gatewayError'
-import { answerTo, messagesOf, type SessionState } from '../session/session'
+import { answerTo, callOf, messagesOf, type SessionState } from '../session/session'
 import type { Opened } from '../session/sessionOptions'
 import type { Sessions } from '../session/sessions'
 import { sendJson } from './exchange'
@@ -128,14 +128,18 @@ export function treeOf(session: SessionState) {
 
 const forkBody = z.strictObject({ call_id: z.union([z.string(), z.int().nonnegative()]) })
 
+/** Number of the call that `call_id` names: its number in this session, or the id of its answer in any dialect. */
+const callNamed = (session: SessionState, named: string | number): number | undefined =>
+  /^\d+$/.test(`${named}`) ? Number(named) : callOf(session, `${named}`.replace(/^(chatcmpl-|cmpl-|msg_|resp_)/, ''))
+
 /**
  * Opens a session that begins with the calls up to one of another session. Its copied calls are not trained on again.
  */
 export async function forkFrom(sessions: Sessions, session: SessionState, body: unknown): Promise<Opened> {
   const { call_id: named } = checked(forkBody, body)
-  const call = typeof named === 'number' ? named : Number(/(\d+)$/.exec(named)?.[1] ?? -1)
+  const call = callNamed(session, named)
   const { tree } = session.calls
-  if (tree.nodes.get(call)?.finished == null || !counts(tree, call))
+  if (call === undefined || !counts(tree, call))
     throw invalid(`session ${session.id} has no answered call ${named}`, 'call_id')
   const path = pathTo(tree, call)
   const { id, truth, reward, metadata } = session.request.task
@@ -146,8 +150,9 @@ export async function forkFrom(sessions: Sessions, session: SessionState, body: 
   const facts = path.flatMap(({ started, finished }): Fact[] => {
     const place = { trajectory, call: numbers.get(started.call)!, attempt: 0 }
     const parent = started.parent === null ? null : numbers.get(started.parent)!
+    const copyOf = started.copyOf ?? { trajectory: started.trajectory, call: started.call }
     return [
-      { ...started, ...place, opening: opened.opening, parent },
+      { ...started, ...place, opening: opened.opening, parent, copyOf },
       { ...finished!, ...place },
     ]
   })

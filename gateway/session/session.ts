@@ -109,23 +109,42 @@ export function toolsOf({ calls }: Pick<SessionState, 'calls'>, started: CallSta
   }
 }
 
+/** Call whose ids clients know: a fork's copies keep the ids of the calls that they copy. */
+const originalOf = (started: CallStarted) => started.copyOf ?? started
+
+const plainId = (session: TrajectoryId): string => session.replace(/[^A-Za-z0-9]/g, '_')
+
 /** Id by which a client names a tool call: it follows from the session, the call and the index, and so from the log. */
-export const toolUseId = (session: TrajectoryId, call: number, index: number): string =>
-  `call_${session.replace(/[^A-Za-z0-9]/g, '_').slice(-24)}_${call}_${index}`
+function toolUseId(started: CallStarted, index: number): string {
+  const { trajectory, call } = originalOf(started)
+  return `call_${plainId(trajectory).slice(-24)}_${call}_${index}`
+}
+
+/** Id of a call's answer, without its dialect's prefix. It contains the session's id, since such ids must be unique. */
+export function answerId(started: CallStarted): string {
+  const { trajectory, call } = originalOf(started)
+  return `${plainId(trajectory)}_${call}`
+}
+
+/** Number of the answered call of this session that the id of its answer, without its dialect's prefix, names. */
+export function callOf({ calls: { tree } }: Pick<SessionState, 'calls'>, id: string): number | undefined {
+  for (const [call, { started, finished }] of tree.nodes) if (finished !== null && answerId(started) === id) return call
+  return undefined
+}
 
 /** Reads the answer of a call; undefined if it has none. */
-export function answerTo(session: Pick<SessionState, 'calls' | 'id'>, call: number): AssistantMessage | undefined {
+export function answerTo(session: Pick<SessionState, 'calls'>, call: number): AssistantMessage | undefined {
   const node = session.calls.tree.nodes.get(call)
   if (node?.finished == null) return undefined
   const hasTools = toolsOf(session, node.started) !== '[]'
-  return answerOf(node.finished.text, hasTools, index => toolUseId(session.id, call, index))
+  return answerOf(node.finished.text, hasTools, index => toolUseId(node.started, index))
 }
 
 /**
  * Returns all messages up to a call's answer, for requests that name the call instead of sending its history. The
  * instructions of the requests are left out: they do not apply to the next one.
  */
-export function historyOf(session: Pick<SessionState, 'calls' | 'id'>, call: number): readonly Message[] {
+export function historyOf(session: Pick<SessionState, 'calls'>, call: number): readonly Message[] {
   return pathTo(session.calls.tree, call).flatMap(({ started, finished }) => {
     const answer = finished === null ? undefined : answerTo(session, started.call)
     const messages = messagesOf(started).slice(started.parent === null && started.asked.instructions === true ? 1 : 0)

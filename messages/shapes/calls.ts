@@ -57,6 +57,7 @@ export const callShapes = {
       seed: 'int',
       maxTokens: 'int',
       asked: { map: 'unknown' },
+      copyOf: { optional: { fields: { trajectory: 'string', call: 'int' } } },
     },
   },
   'call.finished': {

@@ -141,6 +141,39 @@ test('a response is continued by references to its items, and no other session c
   expect([other.status, await other.json()]).toMatchObject([400, { error: { code: 'previous_response_not_found' } }])
 })
 
+test('a fork knows the answers of its history by the ids that their client got, and no other', async () => {
+  const gateway = await opened((_c, turn) => `answer ${turn}`)
+  const send = (key: string, input: string, previous?: string) =>
+    gateway.post(
+      '/v1/responses',
+      { model: 'm', input, ...(previous === undefined ? {} : { previous_response_id: previous }) },
+      { authorization: `Bearer ${key}` },
+    )
+  const idOf = async (response: Promise<Response>) => ((await (await response).json()) as { id: string }).id
+  const forked = async (id: string, call: string | number) =>
+    (await (await gateway.post(`/troupe/v1/sessions/${id}/fork`, { call_id: call })).json()) as {
+      id: string
+      key: string
+    }
+  const zero = await idOf(send('me', 'go'))
+  const one = await idOf(send('me', 'aside'))
+  const two = await idOf(send('me', 'on', zero))
+  const fork = await forked('agent.0000/0', two)
+  const own = await idOf(send(fork.key, 'left', two))
+  const again = await forked(fork.id, own)
+  await send(again.key, 'further', own)
+  await send(again.key, 'back', zero)
+  const said = (await startedIn(gateway)).slice(-2).map(({ parent, messages: text }) => [parent, JSON.parse(text)])
+  expect(said).toEqual([
+    [2, [{ role: 'user', content: 'further' }]],
+    [0, [{ role: 'user', content: 'back' }]],
+  ])
+  for (const { key } of [fork, again]) {
+    const other = await send(key, 'on', one)
+    expect([other.status, await other.json()]).toMatchObject([400, { error: { code: 'previous_response_not_found' } }])
+  }
+})
+
 test('a group whose last session ended in the moment of a crash is closed by the next gateway', async () => {
   const log = await openTroupe({ bus: 'memory:', run: 'r' })
   const journal = {
