@@ -25,7 +25,8 @@ export { directoryDigest, imageOf, type PreparedTask } from './rollouts/prepareT
 export { RolloutEnvironments, type RolloutEnvironmentsOptions } from './rollouts/rolloutEnvironments'
 export { boundSnapshots } from './snapshots/bound'
 export { type Manifest, type ManifestEntry, readManifest } from './snapshots/manifest'
-export { type Need, needsOf, rolloutRefusals } from './tasks/requirements'
+export { type TaskOverrides, withOverrides } from './tasks/overrides'
+export { type Need, needsOf, rolloutRefusals, unenforcedLimits } from './tasks/requirements'
 export {
   type Agent,
   environmentSpec,
@@ -38,5 +39,4 @@ export { goOn, isTooLow, taskRewards } from './tasks/steps'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
 export { missingImages, usualDriver } from './tasks/usualDriver'
 export { verifyStep } from './tasks/verify'
-export { withoutNetwork } from './tasks/withoutNetwork'
 export { bashTool, editorTool, environmentTools, mcpTool, submitTool } from './tools/schemas'

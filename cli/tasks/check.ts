@@ -21,7 +21,7 @@ import {
   storeAt,
   type Task,
   usualDriver,
-  withoutNetwork,
+  withOverrides,
 } from '../../environments'
 import { asError, TroupeError } from '../../runtime/errors'
 import { escapeForTerminal } from '../io/terminal'
@@ -31,6 +31,8 @@ interface Options {
   readonly store?: string
   /** False if --no-network is given. */
   readonly network: boolean
+  /** False if --no-storage-limit is given. */
+  readonly storageLimit: boolean
   readonly json?: true
 }
 
@@ -59,6 +61,7 @@ export function registerCheck(tasks: Command): void {
     )
     .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
     .option('--no-network', 'check as if no task asked for a network')
+    .option('--no-storage-limit', 'check as if limits on disk space were not enforced')
     .option('--json', 'a JSON line for each task')
     .action((directories: readonly string[], options: Options) => {
       const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options))
@@ -94,9 +97,15 @@ function checkTask(directory: string, options: Options): Checked {
   }
 }
 
-/** The task, without its network if the command line says so. */
-export const taskFor = (directory: string, { network }: Pick<Options, 'network'>): Task =>
-  network ? loadTask(directory) : withoutNetwork(loadTask(directory))
+/** The task, without its network or its limit on disk space if the command line says so. */
+export const taskFor = (
+  directory: string,
+  { network, storageLimit }: Pick<Options, 'network' | 'storageLimit'>,
+): Task =>
+  withOverrides(loadTask(directory), {
+    ...(network ? {} : { network: 'no-network' }),
+    ...(storageLimit ? {} : { storage: 'no-limit' }),
+  })
 
 /** Name of the wanted driver, or of the one that a run would choose. @throws TroupeError tasks.no_driver */
 export function driverFor(task: Task, wanted: string | undefined, store: string | undefined): string {

@@ -21,6 +21,7 @@ import {
   ociDriver,
   runTask,
   type TaskResult,
+  unenforcedLimits,
 } from '../../environments'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
@@ -37,6 +38,8 @@ interface Options {
   readonly artifacts?: string
   /** False if --no-network is given. */
   readonly network: boolean
+  /** False if --no-storage-limit is given. */
+  readonly storageLimit: boolean
   readonly json?: true
 }
 
@@ -60,6 +63,7 @@ export function registerRun(tasks: Command): void {
     .option('--env <name>', 'variable of this process that tasks may read (repeatable)', repeatable, [])
     .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
     .option('--no-network', 'run the tasks without a network, whatever they ask for')
+    .option('--no-storage-limit', 'do not enforce the limits on disk space that the tasks ask for')
     .option('--artifacts <dir>', "directory that gets each task's artifacts, below the name of its directory")
     .option('--json', 'a JSON line for each task')
     .action(async (directories: readonly string[], options: Options) => {
@@ -107,6 +111,8 @@ async function runOne(
   try {
     const task = taskFor(directory, options)
     name = task.name
+    for (const limit of unenforcedLimits(task))
+      process.stderr.write(`${escapeForTerminal(`note    ${name}: ${limit}`)}\n`)
     const driver = driverOf(driverFor(task, options.driver, options.store), options, drivers)
     await driver.sweep()
     const refused = needsOf(task, await driver.capabilities()).filter(need => need.refused !== undefined)

@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
+import { withoutStorageLimit } from '../drivers/diskLimit'
 import type { DriverCapabilities, Environment, EnvironmentDriver, EnvironmentSpec } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import type { DriverOptions } from '../drivers/keptDriver'
@@ -17,6 +18,7 @@ import { DockerEnvironment, removeContainer, waits } from './dockerEnvironment'
 import { Engine, EngineError, engineAddress } from './engine'
 import { canForward, type Forwarder, openForwarder } from './forwarder'
 import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
+import { canLimitStorage } from './storageLimit'
 
 /**
  * Capabilities of a container, the same as in keeper/kernel.py: Docker's default without NET_RAW, MKNOD and
@@ -39,7 +41,7 @@ export const dockerCapabilities = (): DriverCapabilities => ({
   driver: 'docker',
   images: ['image', 'dockerfile'],
   networks: ['no-network', 'public', ...(canForward() ? ['allowlist' as const] : [])],
-  limits: ['cpus', 'memoryMb', 'processes'],
+  limits: ['cpus', 'memoryMb', 'processes', ...(canLimitStorage() ? ['storageMb' as const] : [])],
   users: true,
   snapshots: true,
 })
@@ -81,21 +83,21 @@ export class DockerDriver implements EnvironmentDriver {
 
   async start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment> {
     signal?.throwIfAborted()
-    const { networks } = dockerCapabilities()
+    const { networks, limits } = dockerCapabilities()
     if (!networks.includes(spec.network))
       throw environmentError(
         'environment.refused',
         `the driver docker offers only the networks ${networks.join(', ')} here, not ${spec.network}`,
         { hint: 'an allowlist needs Linux, root, and a Docker engine behind a Unix socket' },
       )
-    if (spec.limits.storageMb !== undefined)
-      throw environmentError('environment.refused', 'the driver docker has no limit on disk space (storageMb)')
+    const { cpus, memoryMb, processes, storageMb } = spec.limits
+    if (storageMb !== undefined && !limits.includes('storageMb')) throw noStorageLimit()
     const { engine, snapshots } = this
     const kept = spec.snapshot === undefined ? undefined : await snapshots.find(spec.snapshot)
     const image = kept?.image ?? (await this.image(spec.image))
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
-    const { cpus, memoryMb, processes } = spec.limits
     const bytes = memoryMb * 1024 * 1024
+    if (storageMb !== undefined) await this.refuseOtherStorage(signal)
     let container: string | undefined
     let forwarder: Forwarder | undefined
     const isListed = spec.network === 'allowlist'
@@ -112,6 +114,7 @@ export class DockerDriver implements EnvironmentDriver {
             NetworkMode: spec.network === 'public' ? 'bridge' : 'none',
             ...{ Memory: bytes, MemorySwap: bytes, PidsLimit: processes + firstProcesses },
             ...(cpus === undefined ? {} : { NanoCpus: Math.round(cpus * 1e9) }),
+            ...(storageMb === undefined ? {} : { StorageOpt: { size: `${storageMb}M` } }),
             ...{ CapDrop: ['ALL'], CapAdd: capabilities, ShmSize: 64 * 1024 * 1024 },
           },
         },
@@ -136,8 +139,16 @@ export class DockerDriver implements EnvironmentDriver {
     } catch (thrown) {
       forwarder?.close()
       if (container !== undefined) await removeContainer(engine, container).catch(() => {})
+      if (thrown instanceof EngineError && thrown.message.includes('storage-opt'))
+        throw noStorageLimit(`the Docker engine says: ${thrown.message}`)
       throw failed(thrown, id)
     }
+  }
+
+  /** Other storage drivers, and containerd's snapshotters, may ignore the limit. @throws TroupeError environment.refused */
+  private async refuseOtherStorage(signal: AbortSignal | undefined): Promise<void> {
+    const { Driver } = await this.engine.call<{ Driver: string }>('GET', '/info', { signal })
+    if (Driver !== 'overlay2') throw noStorageLimit(`the engine's storage driver is ${Driver}`)
   }
 
   /** Looks up the image's id and defaults. @throws TroupeError environment.no_image */
@@ -228,6 +239,15 @@ function bootId(): string {
     return hostname()
   }
 }
+
+const noStorageLimit = (why?: string) =>
+  environmentError(
+    'environment.refused',
+    `the driver docker cannot limit disk space here (storageMb)${why === undefined ? '' : `: ${why}`}`,
+    {
+      hint: `it needs an engine on this machine, with the storage driver overlay2 over xfs mounted with pquota; ${withoutStorageLimit}`,
+    },
+  )
 
 function failed(thrown: unknown, what: string) {
   if (thrown instanceof EngineError)

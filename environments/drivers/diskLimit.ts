@@ -4,6 +4,10 @@
  */
 import { existsSync } from 'node:fs'
 
+/** What to do where a driver cannot limit disk space. */
+export const withoutStorageLimit =
+  'without the limit: --no-storage-limit of troupe tasks, --set environments.storage=no-limit of a run'
+
 const programs = ['mkfs.ext4', 'mount']
 
 /** True if this process is root and the machine has loop devices, mkfs.ext4 and mount. */

@@ -11,6 +11,7 @@ import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
 import { AllowlistProxy, proxyVariables } from '../network/allowlist'
+import { withoutStorageLimit } from './diskLimit'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
 import { Keeper, type KeeperConfig } from './keeper'
@@ -82,6 +83,7 @@ export class KeptDriver implements EnvironmentDriver {
       throw environmentError(
         'environment.refused',
         `the driver ${this.name} cannot limit disk space here (storageMb): it needs root, loop devices and mkfs.ext4`,
+        { hint: withoutStorageLimit },
       )
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
     const directory = join(this.store.live, encodeURIComponent(this.me.run), String(this.me.epoch), id)

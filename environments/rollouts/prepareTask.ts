@@ -17,13 +17,13 @@ import { environmentError } from '../drivers/errors'
 import type { KeptDriver } from '../drivers/keptDriver'
 import { buildImage } from '../images/buildImage'
 import { waitUntilHealthy } from '../tasks/healthcheck'
+import { withOverrides } from '../tasks/overrides'
 import { rolloutRefusals } from '../tasks/requirements'
 import { environmentSpec } from '../tasks/runTask'
 import { setUpStep } from '../tasks/steps'
 import { type ImageSource, loadTask, type Task } from '../tasks/task'
 import type { AllowedVariables } from '../tasks/variables'
 import { prepareLogs } from '../tasks/verify'
-import { withoutNetwork } from '../tasks/withoutNetwork'
 
 /** A driver whose snapshots are in the store on this machine. */
 export type RolloutDriver = KeptDriver | DockerDriver
@@ -46,16 +46,17 @@ export interface PrepareOptions {
  * cannot be read, environment.* for an environment that cannot be made
  */
 export async function prepareTask(
-  { directory, digest, network }: TaskEnvironment,
+  asked: TaskEnvironment,
   driver: RolloutDriver,
   { allowed, signal }: PrepareOptions,
 ): Promise<PreparedTask> {
+  const { directory, digest } = asked
   const now = directoryDigest(directory)
   if (now !== digest)
     throw environmentError('environment.refused', `the task ${directory} has changed since the rollout was requested`, {
       hint: 'restore its files, or start a new run',
     })
-  const task = network === undefined ? loadTask(directory) : withoutNetwork(loadTask(directory))
+  const task = withOverrides(loadTask(directory), asked)
   await refuseUnmet(task, driver)
   const image = await imageOf(driver, task, task.image, signal)
   const spec = environmentSpec(task.config.environment, image, allowed)

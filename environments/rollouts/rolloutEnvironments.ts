@@ -126,7 +126,7 @@ export class RolloutEnvironments {
    * Returns the prepared task. Prepares it at the first request, and again if its first snapshot has left the store.
    */
   async prepare(task: TaskEnvironment): Promise<PreparedTask> {
-    const key = `${task.driver} ${task.network ?? ''} ${task.digest} ${task.directory}`
+    const key = `${task.driver} ${task.network ?? ''} ${task.storage ?? ''} ${task.digest} ${task.directory}`
     const known = await this.prepared.get(key)
     if (known !== undefined && (await known.driver.hasSnapshot(known.base))) return known
     const preparing = this.driver(task.driver).then(driver =>

@@ -8,6 +8,7 @@
  * says so.
  */
 import { relative } from 'node:path'
+import { withoutStorageLimit } from '../drivers/diskLimit'
 import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'
 import type { McpServerToml } from './taskToml'
@@ -28,7 +29,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   const needs: Need[] = []
   const add = (where: string, what: string, refused?: string | false) =>
     needs.push({ where, what, ...(refused ? { refused } : {}) })
-  const limit = (field: 'cpus' | 'memoryMb' | 'storageMb') =>
+  const limit = (field: 'cpus' | 'memoryMb') =>
     !driver.limits.includes(field) && `the driver ${driver.driver} cannot hold this limit here`
 
   add(
@@ -42,7 +43,7 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   if (environment.memory_mb !== undefined)
     add('environment.memory_mb', `${environment.memory_mb} MiB of memory`, limit('memoryMb'))
   if (environment.storage_mb !== undefined)
-    add('environment.storage_mb', `${environment.storage_mb} MiB of disk`, limit('storageMb'))
+    add('environment.storage_mb', storageText(environment), environment.limitsStorage && storageFault(driver))
   if (environment.gpus) add('environment.gpus', `${environment.gpus} GPUs`, 'no driver passes GPUs into an environment')
   if (environment.tpu !== undefined)
     add('environment.tpu', `a TPU ${environment.tpu.type}`, 'no driver passes TPUs into an environment')
@@ -138,6 +139,16 @@ const networkRefusal = ({ driver, networks }: DriverCapabilities) =>
 /** A task that says nothing about the network gets none: Harbor's default (public) does not count as a need. */
 const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment'], driver: DriverCapabilities) =>
   saysNetwork && !driver.networks.includes(network_mode) && networkRefusal(driver)
+
+const storageText = ({ storage_mb, limitsStorage }: Task['config']['environment']) =>
+  `${storage_mb} MiB of disk${limitsStorage ? '' : ', not enforced'}`
+
+const storageFault = ({ driver, limits }: DriverCapabilities) =>
+  !limits.includes('storageMb') && `the driver ${driver} cannot hold this limit here; ${withoutStorageLimit}`
+
+/** Returns the limit that the task asks for and that is not enforced, because the user says so. */
+export const unenforcedLimits = ({ config: { environment } }: Task): readonly string[] =>
+  environment.storage_mb === undefined || environment.limitsStorage ? [] : [storageText(environment)]
 
 /** Returns the reasons why a driver cannot run a rollout of the task. */
 export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {

@@ -80,6 +80,7 @@ export function environmentSpec(
     cpus,
     memory_mb = usual.memoryMb,
     storage_mb,
+    limitsStorage,
     workdir,
     network_mode,
     allowed_hosts,
@@ -93,7 +94,7 @@ export function environmentSpec(
     limits: {
       ...{ memoryMb: memory_mb, processes: usual.processes },
       ...(cpus === undefined ? {} : { cpus }),
-      ...(storage_mb === undefined ? {} : { storageMb: storage_mb }),
+      ...(storage_mb === undefined || !limitsStorage ? {} : { storageMb: storage_mb }),
     },
     env: resolveVariables(environment.env, allowed),
   }

@@ -103,6 +103,8 @@ export const environment = z
       // Harbor's default. `saysNetwork` tells a task that asks for the network from one that says nothing about it.
       network_mode: mode ?? ('public' as const),
       saysNetwork: mode !== undefined,
+      /** False: the user runs the task without its limit on disk space (overrides.ts). */
+      limitsStorage: true as boolean,
     }
   })
 

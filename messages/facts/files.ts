@@ -16,6 +16,8 @@ export interface TaskEnvironment {
   readonly driver: 'local' | 'oci' | 'docker'
   /** The task runs without the network that it asks for. Absent: it has the network that it asks for. */
   readonly network?: 'no-network'
+  /** The task runs without the limit on disk space that it asks for. Absent: the limit is enforced. */
+  readonly storage?: 'no-limit'
   /** Steps of a task that has several; absent: it has one. */
   readonly steps?: TaskSteps
 }

@@ -22,6 +22,7 @@ const taskEnvironment = {
   digest: 'string',
   driver: { oneOf: { local: true, oci: true, docker: true } },
   network: { optional: { oneOf: { 'no-network': true } } },
+  storage: { optional: { oneOf: { 'no-limit': true } } },
   steps: { optional: { fields: { count: 'int', timeoutMs: 'number' } } },
 } as const satisfies FieldsOf<TaskEnvironment>
 

@@ -23,8 +23,10 @@ import {
   ociMissing,
   rolloutRefusals,
   storeAt,
+  type TaskOverrides,
+  unenforcedLimits,
   usualDriver,
-  withoutNetwork,
+  withOverrides,
 } from '../../environments'
 import { printToolCall } from '../../kernels'
 import type { ChatMessage, Task, TaskEnvironment } from '../../messages/facts'
@@ -46,15 +48,24 @@ export function terminalTasks(
   system: string,
   settings: EnvironmentSettings | undefined,
 ): readonly TerminalTask[] {
-  const { driver, network } = environmentSettings(settings)
+  const { driver, network, storage } = environmentSettings(settings)
+  const overrides: TaskOverrides = {
+    ...(network === 'no-network' ? { network } : {}),
+    ...(storage === 'no-limit' ? { storage } : {}),
+  }
   const faults: string[] = []
   const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
     try {
-      const harbor = network === 'task' ? loadTask(path) : withoutNetwork(loadTask(path))
+      const harbor = withOverrides(loadTask(path), overrides)
       const name = driver === 'auto' ? usualDriver(harbor, storeAt()) : driver
       faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
-      const place = { directory: path, digest: directoryDigest(path), driver: name, ...stepsOf(harbor) }
-      const environment = network === 'task' ? place : { ...place, network }
+      const environment = {
+        directory: path,
+        digest: directoryDigest(path),
+        driver: name,
+        ...stepsOf(harbor),
+        ...overrides,
+      }
       const instruction = `${harbor.steps[0]!.instruction.trim()}${mcpText(harbor)}`
       const said: readonly ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
       return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction }] }]
@@ -119,6 +130,9 @@ export function taskSource({ train, evaluation }: Split): TaskSource {
       })
     },
     dropped: {},
+    notes: [...train, ...evaluation].flatMap(({ harbor }) =>
+      unenforcedLimits(harbor).map(limit => `task ${harbor.name}: ${limit} (environments.storage=no-limit)`),
+    ),
     size: train.length,
   }
 }

@@ -104,7 +104,7 @@ if (python === undefined) {
       const { name, config, steps } = loadTask(written(files))
       const { agent, environment, verifier } = JSON.parse(JSON.stringify(config))
       // A task that says nothing about the network gets none here: docs/tasks.md.
-      const { saysNetwork, ...own } = environment
+      const { saysNetwork, limitsStorage, ...own } = environment
       const ours = {
         ...{ name, agent, verifier, instruction: config.steps?.length ? '' : steps[0]!.instruction },
         environment: saysNetwork ? own : { ...own, network_mode: 'public' },

@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { main } from '../../cli/main'
+import { environmentSettings } from '../../config'
 import {
   environmentSpec,
   loadTask,
@@ -10,9 +11,9 @@ import {
   needsOf,
   ociCapabilities,
   type Task,
-  withoutNetwork,
+  withOverrides,
 } from '../../environments'
-import { terminalTasks } from '../../recipes/terminal/tasks'
+import { splitTasks, taskSource, terminalTasks } from '../../recipes/terminal/tasks'
 
 const made: string[] = []
 afterAll(() => {
@@ -156,10 +157,35 @@ test('a task that asks for a network is refused with what to do, and runs withou
   const refused = (one: Task) => needsOf(one, ociCapabilities()).filter(({ refused }) => refused !== undefined)
   expect(refused(task).map(({ where }) => where)).toEqual(['environment.network_mode', 'agent.network_mode'])
   expect(refused(task)[0]!.refused).toContain('--no-network')
-  const without = withoutNetwork(task)
+  const without = withOverrides(task, { network: 'no-network' })
   expect(refused(without)).toEqual([])
   expect(environmentSpec(without.config.environment, undefined, {}).network).toBe('no-network')
   expect(environmentSpec(without.steps[0]!.verifierEnvironment, undefined, {}).network).toBe('no-network')
+})
+
+test('a limit on disk space that the driver cannot hold is refused with what to do, and is not enforced where the user says so', () => {
+  const directory = taskOf({
+    'task.toml': '[environment]\nstorage_mb = 100\n[verifier]\nenvironment_mode = "separate"\n',
+  })
+  const task = loadTask(directory)
+  const cannot = { ...ociCapabilities(), limits: [] }
+  const need = (one: Task) => needsOf(one, cannot).find(({ where }) => where === 'environment.storage_mb')
+  expect(need(task)!.refused).toMatch(/--no-storage-limit.*environments.storage=no-limit/)
+  const without = withOverrides(task, { storage: 'no-limit' })
+  expect(need(without)).toEqual({ where: 'environment.storage_mb', what: '100 MiB of disk, not enforced' })
+  const environments = (one: Task) => [one.config.environment, one.steps[0]!.verifierEnvironment]
+  const limits = (one: Task) => environments(one).map(each => environmentSpec(each, undefined, {}).limits.storageMb)
+  expect([limits(task), limits(without)]).toEqual([
+    [100, 100],
+    [undefined, undefined],
+  ])
+  // A run records it in its tasks and says so.
+  const settings = { ...environmentSettings(undefined), driver: 'local', storage: 'no-limit' } as const
+  const tasks = terminalTasks(directory, '', settings)
+  expect(tasks[0]!.environment).toMatchObject({ storage: 'no-limit' })
+  expect(taskSource(splitTasks(tasks, 0)).notes).toEqual([
+    expect.stringMatching(/100 MiB of disk, not enforced \(environments.storage=no-limit\)/),
+  ])
 })
 
 test('`tasks check` prints needs and refusals, and fails if a task cannot be run', async () => {
@@ -167,9 +193,12 @@ test('`tasks check` prints needs and refusals, and fails if a task cannot be run
   const write = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
   const codes: number[] = []
   codes.push(await main(['tasks', 'check', taskOf({ 'task.toml': '[task]\nname = "a/good"\n' })]))
+  const limited = taskOf({ 'task.toml': '[task]\nname = "a/limited"\n[environment]\nstorage_mb = 100\n' })
+  codes.push(await main(['tasks', 'check', '--no-storage-limit', limited]))
   codes.push(await main(['tasks', 'check', '--json', taskOf({ 'task.toml': '[environment]\ngpus = 1\n' })]))
   write.mockRestore()
-  expect(codes).toEqual([0, 1])
+  expect(codes).toEqual([0, 0, 1])
+  expect(written.join('')).toMatch(/a\/limited[\s\S]*ok {7}100 MiB of disk, not enforced/)
   expect(written.join('')).toMatch(
     /a\/good {2}\(driver local\)[\s\S]*network: not said; Troupe gives none[\s\S]*1 of 1 tasks can be run/,
   )

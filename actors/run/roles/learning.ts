@@ -76,8 +76,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
-  // Another process may have been elected meanwhile; a claim by this one would then replace it, since the latest claim
-  // wins.
+  // Another process may have been elected meanwhile; a claim by this one would replace it, since the latest claim wins.
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   if (parts.onReplaced !== undefined)
@@ -85,6 +84,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const source = await recipe.tasks(config)
   if (Object.keys(source.dropped).length > 0)
     options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
+  for (const note of source.notes ?? []) options.log.warn({}, note)
   const observed = { stages: stagePlans(config, source), alarms: activeAlarms(config.alarms) }
   const said = await saidOf(journal)
   const { bus, directory } = options

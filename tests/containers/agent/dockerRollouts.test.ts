@@ -81,7 +81,8 @@ if (missing !== undefined) {
     writeFileSync(join(limited, 'task.toml'), '[environment]\ndocker_image = "minimal"\nstorage_mb = 100\n')
     writeFileSync(join(limited, 'instruction.md'), 'Do it.')
     writeFileSync(join(limited, 'tests/test.sh'), 'true')
-    expect(() => terminalTasks(limited, '', settings)).toThrow(/100 MiB of disk/)
+    expect(() => terminalTasks(limited, '', settings)).toThrow(/100 MiB of disk.*--no-storage-limit/)
+    expect(terminalTasks(limited, '', { ...settings, storage: 'no-limit' })).toHaveLength(1)
   })
 
   test('a call says which files it changed, their texts are in the store, and a later call goes on from there', async () => {
