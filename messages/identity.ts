@@ -63,6 +63,8 @@ export function factKey(fact: Fact): string {
       return `checkpoint-${fact.name}#${fact.type}`
     case 'stage.changed':
       return `step-${fact.step}#${fact.type}#${fact.stage}`
+    case 'stage.progressed':
+      return `${fact.stage}#${fact.type}#${fact.at}`
     case 'run.started':
       return `run#${fact.type}`
     case 'run.resumed':

@@ -111,6 +111,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'checkpoint.saved':
     case 'checkpoint.removed':
     case 'stage.changed':
+    case 'stage.progressed':
       return { topic: 'learner', key: run }
     case 'turn.generate':
     case 'trajectory.release':

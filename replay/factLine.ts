@@ -56,6 +56,8 @@ export function factLine(message: Message): string {
       return `${head} ${message.step}, ${message.trajectories.length} trajectories on version ${message.baseVersion}`
     case 'step.completed':
       return `${head} ${message.step}, loss ${(message.metrics.loss ?? Number.NaN).toPrecision(4)}, version ${message.version}`
+    case 'stage.progressed':
+      return `${head} ${shortest(message.stage)}, ${(message.done * 100).toFixed(0)} % done, loss ${message.loss.toPrecision(4)}`
     case 'weights.published':
       return `${head} version ${message.version}, ${message.bytes} bytes`
     case 'evaluation.completed':

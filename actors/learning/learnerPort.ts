@@ -2,7 +2,8 @@
  * The learner's port to the trainer.
  *
  * in   requests to make the cold start, to train a step, to remove a checkpoint
- * out  cold start: stage.changed (if there are demonstrations), checkpoint.saved, weights.published
+ * out  cold start: stage.progressed and stage.changed (if there are demonstrations), checkpoint.saved,
+ *      weights.published
  *      step: weights.published, step.completed; or step.rejected; every `checkpointEvery` steps checkpoint.saved, once
  *      the checkpoint is complete on disk, while training continues; that of step `lastStep` is awaited
  *      in the middle of a long cold start or step: checkpoint.saved with `updates`
@@ -24,6 +25,7 @@ import type { Port } from '../../runtime/host/host'
 import type { Journal } from '../../runtime/journal/journal'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { type CheckpointsOptions, checkpoints, type Reached } from './checkpoints'
+import { recordProgress } from './coldStartProgress'
 import type { LearnerRequest } from './learner'
 import { goOnOrBeginAnew, recordPartials } from './partials'
 import type { KeptCheckpoint } from './retention'
@@ -68,7 +70,6 @@ export interface LearnerPortOptions extends Omit<CheckpointsOptions, 'append' | 
     /** Optimizer updates between two checkpoints in the middle of the cold start. Default: none is written. */
     readonly checkpointEvery?: number
   }
-  readonly onColdStart: (done: number, loss: number) => void
   /** Resolves with true if this process may write for its role; else checkpoint.saved is dropped. Default: true. */
   readonly mayAct?: () => Promise<boolean>
   /** Called once, with a function whose promise resolves when no checkpoint is being written beside training. */
@@ -148,12 +149,11 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   ): Promise<Metrics> {
     const of = { prefix: written.partialPrefix(0, epoch), every, step: 0, version: policyVersion(0), epoch }
     const { on, recorded } = recordPartials(of, { append, fx, progressed: () => calls.progressed(callKinds.sft) })
+    const progress = recordProgress({ epoch, append, fx })
     const tune = (from?: KeptCheckpoint) =>
-      calls.attempt(callKinds.sft, () =>
-        trainer.sft(data, sft, options.onColdStart, { ...on, ...written.resumeOf(from) }),
-      )
+      calls.attempt(callKinds.sft, () => trainer.sft(data, sft, progress.report, { ...on, ...written.resumeOf(from) }))
     const metrics = await goOnOrBeginAnew('the cold start', resume, tune, log)
-    await recorded()
+    await Promise.all([recorded(), progress.recorded()])
     return metrics
   }
 

@@ -56,7 +56,6 @@ export interface RunOptions {
    * `joinRun` then fails. `Run.close` ends a run that has started.
    */
   readonly stop?: AbortSignal
-  readonly onColdStart?: (done: number, loss: number) => void
   /** Called for elected roles (learner, scheduler): when the process stands by, and when it starts its role. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void
   /** Engines (`startEngine`) and tools to use instead of the recipe's: for embedding and benchmarks. */

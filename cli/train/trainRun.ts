@@ -165,7 +165,6 @@ export async function trainRun(
         metrics: registry,
         versions: collectedVersions(),
         stop,
-        onColdStart: (done, loss) => view.coldStart(done, loss),
         onStanding: standing => view.standing(standing),
         startAgents,
       }),
@@ -190,6 +189,7 @@ export async function trainRun(
       else if (message.type === 'control.obeyed') view.order(message)
       else if (message.type === 'record.refused') view.refused(message)
       else if (message.type === 'stage.changed') view.stage(message)
+      else if (message.type === 'stage.progressed') view.progress(message)
       view.tick(state)
     }
     const stop = await watchRun(run.journal, show, reportUnfollowed)

@@ -12,6 +12,7 @@ import type {
   RecordRefused,
   RewardFailed,
   StageChanged,
+  StageProgressed,
 } from '../../messages/facts'
 import { problemsOf, type Score, scored, shownScore } from '../../replay/learning/evaluationScore'
 import type { Progress, StepReport, summaryOf } from '../../replay/learning/progress'
@@ -65,7 +66,6 @@ export function trainView(options: TrainViewOptions) {
   let quarters = -1
   let coldStartSaidAt = 0
   const begun = fx.elapsed()
-  let coldFirst: { readonly at: number; readonly done: number } | undefined
   let shown = note
   let clock: NodeJS.Timeout | undefined
   const failures = new Map<string, { how: string; why: string; count: number }>()
@@ -114,11 +114,8 @@ export function trainView(options: TrainViewOptions) {
         standing === 'active' ? `learner of run ${options.run}: active` : `learner of run ${options.run}: standing by`,
       )
     },
-    coldStart(done: number, loss: number) {
-      coldFirst ??= { at: fx.elapsed(), done }
-      const sinceMs = fx.elapsed() - coldFirst.at
-      const since = done - coldFirst.done
-      const left = since > 0 ? `, ${duration((sinceMs / 1000 / since) * (1 - done))} left` : ''
+    progress({ done, loss, leftSeconds }: StageProgressed) {
+      const left = leftSeconds === undefined ? '' : `, ${duration(leftSeconds)} left`
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}${left}`
       if (live || json) return draw(note)
       const now = fx.elapsed()

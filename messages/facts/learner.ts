@@ -143,6 +143,21 @@ export interface StageChanged {
   readonly epoch?: Epoch
 }
 
+/** A stage has progressed: the trainer has made further updates of the cold start. */
+export interface StageProgressed {
+  readonly type: 'stage.progressed'
+  readonly at: number
+  /** Name of the stage; only `cold-start` reports progress. */
+  readonly stage: string
+  /** Share of its optimizer updates that are done, 0 to 1. */
+  readonly done: number
+  /** Loss of the latest update. */
+  readonly loss: number
+  /** Estimate of the time until the stage ends, s; absent in the first report after a start. */
+  readonly leftSeconds?: number
+  readonly epoch?: Epoch
+}
+
 export type LearnerFact =
   | LearnerClaimed
   | StepStarted
@@ -152,3 +167,4 @@ export type LearnerFact =
   | CheckpointSaved
   | CheckpointRemoved
   | StageChanged
+  | StageProgressed

@@ -64,4 +64,12 @@ export const learnerShapes = {
       epoch: { optional: 'int' },
     },
   },
+  'stage.progressed': {
+    version: 1,
+    fields: {
+      ...{ at: 'number', stage: 'string', done: 'number', loss: 'number' },
+      leftSeconds: { optional: 'number' },
+      epoch: { optional: 'int' },
+    },
+  },
 } as const satisfies ShapesOf<LearnerFact['type']>

@@ -17,6 +17,7 @@ import type {
   RolloutFinished,
   RunFinished,
   RunStarted,
+  StageProgressed,
   StepStarted,
   TurnCompleted,
   TurnInterrupted,
@@ -104,7 +105,9 @@ export interface Evidence {
   readonly learner: Known<string> | null
   /** Newest published policy version. */
   readonly published: Known<number> | null
-  /** Latest record of a step, of published weights or of a checkpoint. */
+  /** Latest progress of the cold start. */
+  readonly progress: Known<StageProgressed> | null
+  /** Latest record of a step, of progress, of published weights or of a checkpoint. */
   readonly trainer: LastEvent | null
   /** Number of the latest step that was completed or rejected; 0 before the first. */
   readonly done: number

@@ -54,12 +54,23 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
     Writable<
       Pick<
         Evidence,
-        'learner' | 'published' | 'trainer' | 'done' | 'step' | 'curriculum' | 'lastFact' | 'last' | 'paused' | 'ends'
+        | 'learner'
+        | 'published'
+        | 'progress'
+        | 'trainer'
+        | 'done'
+        | 'step'
+        | 'curriculum'
+        | 'lastFact'
+        | 'last'
+        | 'paused'
+        | 'ends'
       >
     > = {
     ...{ started: null, begun: null, finished: null, scheduler: null, dispatcher: null, verifier: null, learner: null },
     ...{
       published: null,
+      progress: null,
       trainer: null,
       done: 0,
       step: null,
@@ -221,6 +232,9 @@ export function gatherEvidence(entries: Iterable<Entry> = []): Gathering {
         break
       case 'weights.published':
         one.published = { value: fact.version, event }
+        break
+      case 'stage.progressed':
+        one.progress = { value: fact, event }
         break
       case 'checkpoint.saved':
         break

@@ -76,11 +76,20 @@ function learningWaits(evidence: Evidence, who: Answerers): readonly Wait[] {
     since,
     step === null ? 'no weights are published' : `${step.value.trajectories.length} trajectories`,
   )
-  const chain = [open, who.role('learner', learner?.event ?? null), who.role('trainer', trainer)]
+  const done = step === null ? progressLinks(evidence, since) : []
+  const chain = [open, ...done, who.role('learner', learner?.event ?? null), who.role('trainer', trainer)]
   const full = alarms.get('disk-full')
   // The disk has no room for a checkpoint or weights; rollouts may go on meanwhile.
   if (full !== undefined && full.event.at >= since.at) chain.push(diskLink(full.value, full.event))
   return [wait(step === null ? 'cold start' : 'optimizer step', subject, since.at, chain)]
+}
+
+/** The cold start's latest report since `begun`; none if no update has ended since. */
+function progressLinks({ progress }: Evidence, begun: LastEvent): readonly Link[] {
+  if (progress === null || progress.event.at < begun.at) return []
+  const { done, loss, leftSeconds } = progress.value
+  const left = leftSeconds === undefined ? '' : `, about ${seconds(leftSeconds * 1000)} left then`
+  return [factLink(progress.event, `${Math.floor(done * 100)} % done, loss ${loss.toFixed(3)}${left}`)]
 }
 
 /**

@@ -100,7 +100,7 @@ export async function hostScripted(
     feeds: followedFeeds,
     perform: learnerPort({
       ...{ trainer: async () => whole, journal, directory: '/nowhere', grpo: {} as never },
-      ...{ checkpointEvery: 1, keepVersions: 3, onColdStart: () => {}, fx, log },
+      ...{ checkpointEvery: 1, keepVersions: 3, fx, log },
     }),
     keyOf: learnerKey,
   })

@@ -236,7 +236,6 @@ async function startTraining(
       onWriting: ended => {
         writing = ended
       },
-      onColdStart: options.onColdStart ?? (() => {}),
       fx,
       log,
       ...(coldStart === undefined

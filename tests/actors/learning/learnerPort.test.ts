@@ -116,7 +116,6 @@ async function rig(
     grpo: grpo as LearnerPortOptions['grpo'],
     checkpointEvery: 1,
     keepVersions: 3,
-    onColdStart: () => {},
     fx: systemEffects,
     log: createLog('test', { level: 'silent' }),
     onWriting: ended => {
@@ -383,7 +382,8 @@ test('weights that a kept checkpoint shares stay when their version is old', asy
 test('a cold start records its checkpoints, goes on from one, and begins anew if that is of other demonstrations', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-port-'))
   const resumes: (string | undefined)[] = []
-  const sft: Trainer['sft'] = async ({ examples }, _options, _onProgress, on) => {
+  const sft: Trainer['sft'] = async ({ examples }, _options, onProgress, on) => {
+    onProgress(0.5, 2)
     resumes.push(on?.resume)
     if (on?.resume?.endsWith('old')) {
       throw new TroupeError('trainer.other_call', { boundary: 'trainer', retriable: false, message: 'others' })
@@ -404,7 +404,8 @@ test('a cold start records its checkpoints, goes on from one, and begins anew if
   const decision = await port(asked, signal)
   expect(decision!.facts.map(({ type }) => type)).toEqual(['stage.changed', 'checkpoint.saved', 'weights.published'])
   const said = { type: 'checkpoint.saved', step: 0, name: 'sft-e7-000005', updates: 5, epoch: 7 }
-  expect(await appended()).toMatchObject([said])
+  const progress = { type: 'stage.progressed', stage: 'cold-start', done: 0.5, loss: 2, epoch: 7 }
+  expect(await appended()).toMatchObject([progress, said])
   for (const name of ['sft-e3-000005', 'old']) {
     await port({ ...asked, resume: { step: 0, version: null, name } }, signal)
   }

@@ -213,7 +213,7 @@ test('a batch is put together from the request that counts', async () => {
   } as unknown as Trainer
   const port = learnerPort({
     ...{ trainer: async () => trainer, journal, directory: '/nowhere', grpo: {} as never, checkpointEvery: 1 },
-    ...{ keepVersions: 1, onColdStart: () => {}, fx: manualEffects(0), log: createLog('test', { level: 'silent' }) },
+    ...{ keepVersions: 1, fx: manualEffects(0), log: createLog('test', { level: 'silent' }) },
   })
   const request = { kind: 'train', epoch: epoch(8), batch, version: policyVersion(0) } as const
   await port({ ...request, checkpoint: { step: 0, name: 's' }, since: [], saved: [] }, new AbortController().signal)

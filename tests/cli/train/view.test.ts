@@ -7,6 +7,8 @@ import { progress, summaryOf } from '../../../replay/learning/progress'
 import { manualEffects } from '../../../runtime/effects'
 import { requested } from '../../support/facts'
 
+const progressed = (done: number) =>
+  ({ type: 'stage.progressed', at: 0, stage: 'cold-start', done, loss: 1, leftSeconds: 960 }) as const
 const config: RecipeConfig = recipeSchema.parse({ name: 'x', model: { from: 'directory', path: '/m' } })
 
 test('records that are left out are named as they are met, each once, the first five, and cannot drive the terminal', () => {
@@ -174,31 +176,12 @@ test('without a terminal, a cold start says its progress and the time left as it
       [10, 0.3],
     ] as const) {
       fx.advance(afterMs)
-      view.coldStart(done, 1)
+      view.progress(progressed(done))
     }
   } finally {
     process.stderr.isTTY = tty
     spy.mockRestore()
   }
   expect(said.map(line => /\d+ ?%/.exec(line)?.[0].replace(' ', ''))).toEqual(['1%', '4%', '25%'])
-  expect(said[1]).toBe('cold start 4 %, loss 1.000, 16m00s left\n') // 3 % took 30 s
-})
-
-test('the time left of a cold start is said once two reports tell how fast it is', () => {
-  const said: string[] = []
-  const spy = jest.spyOn(process.stderr, 'write').mockImplementation(text => said.push(String(text)) > 0)
-  const tty = process.stderr.isTTY
-  process.stderr.isTTY = true
-  const fx = manualEffects()
-  try {
-    const view = trainView({ json: false, config, run: 'r', fx })
-    for (const done of [0.1, 0.2]) {
-      view.coldStart(done, 1)
-      fx.advance(5000)
-    }
-  } finally {
-    process.stderr.isTTY = tty
-    spy.mockRestore()
-  }
-  expect(said.join('')).toMatch(/cold start 20 %, loss 1\.000, 40s left/)
+  expect(said[1]).toBe('cold start 4 %, loss 1.000, 16m00s left\n')
 })

@@ -248,6 +248,12 @@ test('a started step waits for the trainer; a run without weights for the cold s
     for: 'cold start',
     by: 'actor trainer',
   })
+  const progress = { type: 'stage.progressed', stage: 'cold-start', done: 0.417, loss: 0.25, leftSeconds: 327 } as const
+  const half = why([cold, { ...progress, at: now - 5000 }, actor('root/learning/trainer')], { kind: 'run' })
+  expect(half.waits[0]!.oldest.chain.map(({ says }) => says)).toContain('41 % done, loss 0.250, about 5 min left then')
+  // A report of the learner before this one says nothing of the cold start that begins anew.
+  const anew = why([{ ...progress, at: now - 60_000 }, cold, actor('root/learning/trainer')], { kind: 'run' })
+  expect(anew.waits[0]!.oldest.chain.map(({ says }) => says).join()).not.toContain('% done')
 })
 
 test('failed, timed out and refused rollouts say by whom, and none has a reward', () => {
