@@ -3,6 +3,8 @@
  *
  * in   a text such as mlflow:URL#EXPERIMENT        out  its parts, or the reason why it is no address
  */
+import { percentDecoded } from './percentDecoded'
+
 export type TrackerAddress =
   | { readonly kind: 'tensorboard'; readonly directory: string }
   | { readonly kind: 'wandb'; readonly project: string; readonly entity?: string }
@@ -37,7 +39,7 @@ export function trackerAddress(text: string): TrackerAddress | string {
     return `expected ${kind}: and an http or https URL, as in ${kind}:http://HOST:PORT`
   if (url.username !== '' || url.password !== '' || url.searchParams.has('write_token'))
     return `a URL with a password or token would be recorded; set ${credentials[kind]}`
-  const named = decodedHash(url)
+  const named = percentDecoded(url.hash.slice(1))
   if (named === undefined) return `the part after # has a malformed escape: a plain % is written %25`
   url.hash = ''
   if (kind === 'otlp') {
@@ -46,13 +48,4 @@ export function trackerAddress(text: string): TrackerAddress | string {
   }
   if (kind === 'trackio') return { kind, url: url.href, ...(named === '' ? {} : { project: named }) }
   return { kind, url: url.href, ...(named === '' ? {} : { experiment: named }) }
-}
-
-/** The text after `#`, decoded; undefined if it has a `%` that begins no escape. */
-function decodedHash(url: URL): string | undefined {
-  try {
-    return decodeURIComponent(url.hash.slice(1))
-  } catch {
-    return undefined
-  }
 }

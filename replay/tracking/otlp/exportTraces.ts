@@ -7,7 +7,9 @@
  * receiver is down. Ids are the same at each export, so a repeated call sends the same spans again.
  */
 import { fence } from '../../../actors/ownership/fencing'
+import { percentDecoded } from '../../../config/percentDecoded'
 import type { Fact, RunFinished } from '../../../messages/facts'
+import { TroupeError } from '../../../runtime/errors'
 import type { RecordedRun } from '../../log/recordedRun'
 import { TrackerRefusal, trackerRequest } from '../http'
 import { Patience, troubleOf } from '../patience'
@@ -35,7 +37,7 @@ export interface Exported {
 }
 
 /**
- * @throws TroupeError tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted
+ * @throws TroupeError tracker.wrong_headers or tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted
  */
 export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
   const { follow, signal, url, content, deadlineMs, env = process.env } = options
@@ -108,12 +110,28 @@ export async function exportTraces(recorded: RecordedRun, options: ExportOptions
   }
 }
 
-/** Reads `key=value,key=value` with percent-encoded values, as every OpenTelemetry exporter does. */
+/**
+ * Reads `key=value,key=value` with percent-encoded values, as every OpenTelemetry exporter does.
+ * @throws TroupeError tracker.wrong_headers
+ */
 function headersOf(text: string): Record<string, string> {
   return Object.fromEntries(
     text.split(',').flatMap(pair => {
       const at = pair.indexOf('=')
-      return at < 1 ? [] : [[pair.slice(0, at).trim().toLowerCase(), decodeURIComponent(pair.slice(at + 1).trim())]]
+      if (at < 1) return []
+      const name = pair.slice(0, at).trim().toLowerCase()
+      const value = percentDecoded(pair.slice(at + 1).trim())
+      if (value === undefined) throw wrongHeader(name)
+      return [[name, value]]
     }),
   )
 }
+
+/** The message leaves the value out: it is often a key. */
+const wrongHeader = (name: string) =>
+  new TroupeError('tracker.wrong_headers', {
+    boundary: 'process',
+    retriable: false,
+    message: `OTEL_EXPORTER_OTLP_HEADERS: the value of '${name}' has a malformed escape`,
+    hint: 'a plain % is written %25',
+  })

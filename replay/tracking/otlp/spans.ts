@@ -2,7 +2,8 @@
  * Spans of OpenTelemetry from the facts of `trajectories`: a trace for each rollout.
  *
  * in   facts in the order of their partition        out  spans, each once it is over
- * `invoke_agent` is the rollout; in it are `chat` for each generation, `execute_tool` for each tool call and `evaluate`
+ * `invoke_agent` is the rollout; in it are `chat` for each generation (in a captured session, each call: the turns by
+ * which the run answered the calls have no spans of their own), `execute_tool` for each tool call and `evaluate`
  * for the judge's work. Attributes have the names of the GenAI conventions in version 1.38.0 (`schemaUrl`), or names in
  * `troupe.*`.
  * Invariant: ids are digests of the run and of the fact's id, so a second export has the same ids. The state of a
@@ -44,6 +45,8 @@ interface Open {
   /** Requests of turns, tools and calls that have no answer yet, by the answer's id. */
   readonly asked: Map<string, { readonly at: number; readonly attributes: Span['attributes'] }>
   finishedAt?: number
+  /** True for a captured session: its generations are its agent's calls. */
+  isCaptured?: true
 }
 
 /** Returns a function that takes the next fact and returns the spans that it ends. */
@@ -123,7 +126,11 @@ export function spansOf(run: string, { recipe }: Pick<RunStarted, 'recipe'>, { c
       return found
     }
     switch (fact.type) {
+      case 'session.opened':
+        rollout.isCaptured = true
+        return []
       case 'turn.asked':
+        if (rollout.isCaptured) return []
         return ask(`turn#${fact.turn}#${fact.attempt}`, { ...requestOf(fact), 'troupe.turn': fact.turn })
       case 'call.started':
         return ask(`call#${fact.call}#${fact.attempt}`, {
@@ -135,6 +142,7 @@ export function spansOf(run: string, { recipe }: Pick<RunStarted, 'recipe'>, { c
         })
       case 'turn.completed':
       case 'turn.interrupted': {
+        if (rollout.isCaptured) return []
         const id = `turn#${fact.turn}#${fact.attempt}`
         const request = answered(id)
         const error = fact.type === 'turn.completed' ? '' : fact.error || fact.reason

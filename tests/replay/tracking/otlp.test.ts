@@ -5,10 +5,13 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import protobuf from 'protobufjs'
+import type { Fact, TurnAsked } from '../../../messages/facts'
 import { openLog } from '../../../replay/log/recordedRun'
 import { exportTraces } from '../../../replay/tracking/otlp/exportTraces'
+import { spansOf } from '../../../replay/tracking/otlp/spans'
 import { troupe } from '../../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../../support/histories'
+import { refused } from '../../support/refusal'
 
 /** The messages of opentelemetry/proto/trace/v1 and common/v1, as far as they are read here. */
 const { root } = protobuf.parse(`syntax = "proto3";
@@ -115,6 +118,47 @@ test('each rollout is a trace with its turns, tool calls and verdict inside, and
   } finally {
     await receiver.close()
   }
+})
+
+test('a call of a captured session is one span, though the run answered it with a turn', async () => {
+  const ask = history.records.map(({ message }) => message).find((m): m is TurnAsked => m.type === 'turn.asked')!
+  const { trajectory, turn, attempt, sampling, seed, maxTokens, contextTokens } = ask
+  const ofType = <T extends Fact['type']>(type: T) =>
+    history.records
+      .map(({ message }) => message as Fact)
+      .find(
+        (f): f is Extract<Fact, { type: T }> =>
+          f.type === type && (!('trajectory' in f) || f.trajectory === trajectory),
+      )!
+  const completed = ofType('turn.completed')
+  const { tokens, logprobs, text, segments, timing, cachedTokens, preemptions, engine } = completed
+  const call = { at: ask.at, trajectory, call: turn, attempt }
+  const facts: Fact[] = [
+    ofType('rollout.requested'),
+    { type: 'session.opened', at: ask.at, trajectory, opening: 0, keyDigest: '', expiresAt: 0 },
+    {
+      ...{ type: 'call.started', ...call, opening: 0, dialect: 'chat', model: 'm', label: 'main', parent: null },
+      ...{ branch: 'first', digest: '', messages: '[]', tools: '[]', tokens, contextTokens, sampling, seed, maxTokens },
+      asked: {},
+    },
+    ask,
+    completed,
+    {
+      ...{ type: 'call.finished', ...call, engine, tokens, logprobs, text, finish: 'stop', error: '', segments },
+      ...{ cachedTokens, preemptions, timing },
+    },
+  ]
+  const spans = facts.flatMap(spansOf('r', ofType('run.started'), { content: false }))
+  expect(spans.map(({ attributes }) => attributes['troupe.call'])).toEqual([turn])
+})
+
+test('a malformed escape in the headers is refused by the name of its header, without its value', async () => {
+  const env = { OTEL_EXPORTER_OTLP_HEADERS: 'x=1,Authorization=Bearer 100%' }
+  const { code, message } = await refused(exported('http://127.0.0.1:9', { env }))
+  expect({ code, message }).toEqual({
+    code: 'tracker.wrong_headers',
+    message: "OTEL_EXPORTER_OTLP_HEADERS: the value of 'authorization' has a malformed escape",
+  })
 })
 
 test('a receiver that is down gets every span later; one that refuses is named with its answer', async () => {
