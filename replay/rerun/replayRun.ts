@@ -15,6 +15,7 @@ import { type GroupId, groupOf } from '../../messages/ids'
 import type { Entry } from '../../runtime/journal/journal'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
 import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 import { aboutOf, type OwnerBehaviour, type Rerun, rerunPartition, type Stepped } from './rerunPartition'
@@ -48,7 +49,7 @@ export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
 /**
  * Replays every partition of the run, or with `groups` only the facts of these groups.
  * @throws TroupeError replay.run_empty when the log has no `run.started`; config.invalid when today's schema refuses
- * the run's recipe
+ * the run's recipe; replay.captured for the log of a stand-alone gateway
  */
 export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
   const { wants = () => true, groups, behaviour = ownerOf } = options
@@ -65,6 +66,8 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
   const shown = options.observer === undefined ? undefined : await shower(recorded, options.observer, options)
   try {
     const take = (entry: Entry) => {
+      if (entry.message.type === 'session.opened' && config.agent === undefined)
+        throw gatewayLog(recorded.run, entry.message.trajectory)
       let partition = partitions.get(entry.partition)
       if (partition === undefined) {
         partition = rerunPartition(() => behaviour(config), wants)
@@ -95,6 +98,14 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     divergences: results.flatMap(r => r.divergences),
   }
 }
+
+/** A stand-alone gateway has no coordinator or grouper; a run that starts its agents (section `agent`) has both. */
+const gatewayLog = (run: string, session: string) =>
+  replayError(
+    'captured',
+    `run '${run}' is a gateway's: agents decided the calls of its sessions, such as ${session}, and no coordinator or grouper took a decision that could be compared`,
+    '`troupe replay show SESSION` prints the calls of a session; `troupe replay verify` checks the log',
+  )
 
 /** Thrown to end the replay when the observer resolves with false. */
 class Enough extends Error {}
