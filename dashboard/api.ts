@@ -114,6 +114,8 @@ export interface TrajectoryLine {
   readonly status: string
   readonly reason: string
   readonly reward: number | null
+  /** True if the reward is above the recipe's `selection.positiveAbove`. */
+  readonly positive: boolean
   readonly turns: number
   readonly sampledTokens: number
   readonly toolCalls: number
@@ -131,13 +133,15 @@ export interface Paged<T> {
   readonly command: string
 }
 
-/** A group in a list. Its figures, `size` too, count the members that match the list's filter. */
+/** A group in a list: one with a member that matches the list's filter. Its figures count all of its members. */
 export interface GroupLine {
   readonly group: string
   readonly step: number
   readonly purpose: string
   readonly task: string
   readonly size: number
+  /** Number of the members that match the list's filter. */
+  readonly matching: number
   readonly rewarded: number
   readonly positives: number
   readonly kept: number
@@ -163,7 +167,8 @@ export interface GroupReport {
   readonly step: number
   readonly task: string
   readonly prompt: readonly { readonly role: string; readonly content: ShownText }[]
-  readonly truth: ShownText
+  /** Null for a task without a truth, such as that of a captured session. */
+  readonly truth: ShownText | null
   readonly decision: 'selected' | 'whole' | 'rejected' | 'open'
   readonly reason: string
   readonly selection: string
@@ -258,7 +263,8 @@ export type Part =
 export interface TrajectoryReport {
   readonly summary: TrajectoryLine
   readonly prompt: readonly { readonly role: string; readonly content: ShownText }[]
-  readonly truth: ShownText
+  /** Null for a task without a truth, such as that of a captured session. */
+  readonly truth: ShownText | null
   readonly answer: ShownText | null
   readonly how: ShownText | null
   readonly why: ShownText | null
@@ -271,6 +277,7 @@ export interface TrajectoryReport {
   readonly siblings: readonly {
     readonly trajectory: string
     readonly reward: number | null
+    readonly positive: boolean
     readonly selection: string | null
   }[]
   readonly command: string
@@ -323,6 +330,7 @@ export interface LanePiece {
 export interface Lane {
   readonly trajectory: string
   readonly reward: number | null
+  readonly positive: boolean
   readonly status: string
   readonly selection: string | null
   readonly pieces: readonly LanePiece[]

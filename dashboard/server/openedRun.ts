@@ -66,6 +66,10 @@ export class OpenedRun {
     return opened
   }
 
+  isPositive(reward: number | null): boolean {
+    return reward !== null && reward > this.positiveAbove
+  }
+
   /**
    * Reads new records, unless a read is under way or began within the last 400 ms. Calls that overlap share one read.
    * `notBefore`: time of `elapsed` before which the read must not have begun; if the latest read did, another is made.

@@ -33,7 +33,7 @@ test('calls stand below the call that they continue, a branch one deeper, with i
     const dashboard = await openDashboard({ bus, port: 0, host: '127.0.0.1' })
     const asked = async <T>(path: string) => (await (await fetch(`${dashboard.url}api/runs/r${path}`)).json()) as T
     const { rows } = await asked<Paged<TrajectoryLine>>('/trajectories')
-    const { parts, commands } = await asked<TrajectoryReport>(`/trajectories/${rows[0]!.trajectory}`)
+    const { parts, commands, truth } = await asked<TrajectoryReport>(`/trajectories/${rows[0]!.trajectory}`)
     await dashboard.close()
     const calls = parts.filter((part): part is Extract<Part, { kind: 'captured' }> => part.kind === 'captured')
     const tree = calls.map(({ call, parent, depth, branch }) => ({ call, parent, depth, branch }))
@@ -48,6 +48,7 @@ test('calls stand below the call that they continue, a branch one deeper, with i
       ['<script>other</script>', expect.stringContaining('answer 2')],
       ['two', expect.stringContaining('answer 1')],
     ])
+    expect(truth).toBeNull()
     // Its agent alone decides how such a session goes on, so the page does not offer to fork it or to decide again.
     const offered = commands.map(({ command }) => /(?:replay )?(\w+)/.exec(command.replace('npx troupe ', ''))![1])
     expect(offered).toEqual(['rescore', 'why', 'lineage'])

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import type {
   Cluster,
   EventLine,
+  GroupLine,
   GroupReport,
   Lanes,
   Overview,
@@ -247,4 +248,44 @@ test("a run whose recipe today's schema refuses is shown all the same: its group
   } finally {
     await shown.close()
   }
+})
+
+test("a reward is positive above the recipe's positiveAbove, in every view", async () => {
+  const strict = changed(history, message =>
+    message.type === 'run.started'
+      ? {
+          ...message,
+          recipe: { ...message.recipe, selection: { ...Object(message.recipe.selection), positiveAbove: 1 } },
+        }
+      : message,
+  )
+  const other = join(directory, 'strict')
+  await saveHistory(other, strict)
+  const shown = await openDashboard({ bus: `lmdb:${other}`, port: 0, host: '127.0.0.1' })
+  const positives = async (bus: Dashboard) => {
+    const of = async <T>(path: string) => (await (await fetch(`${bus.url}api/runs/${run}${path}`)).json()) as T
+    const { rows } = await of<Paged<TrajectoryLine>>('/trajectories?reward=1&limit=1')
+    const { trajectory } = rows[0]!
+    const group = await of<GroupReport>(`/groups/${trajectory.split('/')[0]}`)
+    const { siblings } = await of<TrajectoryReport>(`/trajectories/${trajectory}`)
+    const lanes = await of<Lanes>(`/lanes?step=${rows[0]!.step}&limit=100`)
+    const own = <T extends { readonly trajectory: string }>(all: readonly T[]) =>
+      all.find(one => one.trajectory === trajectory)!
+    return [rows[0]!, own(group.members), own(siblings), own(lanes.rows)].map(({ positive }) => positive)
+  }
+  try {
+    expect(await positives(dashboard)).toEqual([true, true, true, true])
+    expect(await positives(shown)).toEqual([false, false, false, false])
+  } finally {
+    await shown.close()
+  }
+})
+
+test('a filtered list of groups counts all members of a group, and apart from them those that match', async () => {
+  const { rows: whole } = await asked<Paged<GroupLine>>('/groups?limit=500')
+  expect(whole.every(one => one.matching === one.size)).toBe(true)
+  const { rows } = await asked<Paged<GroupLine>>('/groups?reward=1&limit=500')
+  expect(rows.some(one => one.matching < one.size)).toBe(true)
+  for (const one of rows)
+    expect(one).toEqual({ ...whole.find(({ group }) => group === one.group)!, matching: one.positives })
 })

@@ -62,7 +62,7 @@ export function drawLanes(canvas: HTMLCanvasElement, picture: Picture, colour: (
   drawAxis(context, picture, height, colour)
   picture.lanes.forEach((lane, i) => {
     const y = laneTop + i * laneHeight
-    context.fillStyle = colour(lane.reward === null ? 'dim' : lane.reward > 0 ? 'good' : 'bad')
+    context.fillStyle = colour(lane.reward === null ? 'dim' : lane.positive ? 'good' : 'bad')
     context.fillRect(labelWidth - 8, y + 2, 3, laneHeight - 4)
     context.fillStyle = colour('dim')
     context.fillText(lane.trajectory, 4, y + laneHeight / 2, labelWidth - 16)

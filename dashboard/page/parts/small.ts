@@ -21,10 +21,10 @@ export const State = ({ state }: { readonly state: RunState }) =>
 export const Tag = ({ kind, children }: { readonly kind?: string; readonly children?: unknown }) =>
   html`<span class=${`tag ${kind ?? ''}`}>${children}</span>`
 
-export const Reward = ({ reward }: { readonly reward: number | null }) =>
+export const Reward = ({ reward, positive }: { readonly reward: number | null; readonly positive: boolean }) =>
   reward === null
     ? html`<span class="dim">–</span>`
-    : html`<${Tag} kind=${reward > 0 ? 'good' : 'bad'}>${number(reward)}<//>`
+    : html`<${Tag} kind=${positive ? 'good' : 'bad'}>${number(reward)}<//>`
 
 export const Selection = ({ selection }: { readonly selection: string | null }) =>
   selection === null ? html`<span class="dim">open</span>` : html`<${Tag} kind=${selection}>${selection}<//>`

@@ -23,7 +23,7 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
   const { value, failure } = useData<GroupReport>(`runs/${encodeURIComponent(run)}/groups/${encodeURIComponent(group)}`)
   if (value === undefined) return failure === undefined ? html`<${Waiting} />` : html`<${Refused} failure=${failure} />`
   const rewarded = value.members.filter(one => one.reward !== null)
-  const positives = rewarded.filter(one => one.reward! > 0).length
+  const positives = rewarded.filter(one => one.positive).length
   const kept = value.members.filter(one => one.selection === 'kept').length
   const order = [...value.members].sort(
     (a, b) => (b.reward ?? -1) - (a.reward ?? -1) || rank(a) - rank(b) || a.member - b.member,
@@ -41,7 +41,7 @@ export function GroupView({ run, group }: { readonly run: string; readonly group
       <tbody>${order.map(one => member(run, one))}</tbody>
     </table></div>
     <div class="columns">
-      <section class="card"><h2>Task</h2>${value.prompt.map(m => html`<h3>${m.role}</h3><${Written} text=${m.content} />`)}<h3>truth</h3><${Written} text=${value.truth} /></section>
+      <section class="card"><h2>Task</h2>${value.prompt.map(m => html`<h3>${m.role}</h3><${Written} text=${m.content} />`)}${value.truth === null ? null : html`<h3>truth</h3><${Written} text=${value.truth} />`}</section>
       <section class="card"><h2>What other selections would keep</h2><${Variants} report=${value} /></section>
     </div>
     <section class="card"><h2>On a terminal</h2><${Offered} run=${run} commands=${value.commands} /></section>`
@@ -53,7 +53,7 @@ function member(run: string, one: GroupMember) {
   const penalty = (value: number | null) => (value === null ? html`<span class="dim">–</span>` : value.toFixed(2))
   return html`<tr key=${one.member} class=${one.selection ?? ''}>
     <td><a data-move href=${trajectoryLink(run, one.trajectory)}>#${one.member}</a></td>
-    <td><${Reward} reward=${one.reward} /></td>
+    <td><${Reward} reward=${one.reward} positive=${one.positive} /></td>
     <td><${Selection} selection=${one.selection} /></td>
     <td class="n">${signed(one.advantage)}</td>
     <td class="n">${penalty(one.errorPenalty)}</td>

@@ -20,7 +20,7 @@ export function Groups({ run }: { readonly run: string }) {
 const head = html`<span role="columnheader" class="c id">group</span><span role="columnheader" class="c n">step</span><span role="columnheader" class="c">decision</span><span role="columnheader" class="c wide">right · wrong</span><span role="columnheader" class="c n">kept</span><span role="columnheader" class="c n">tool errors</span><span role="columnheader" class="c n">tokens</span><span role="columnheader" class="c task">task</span>`
 
 function row(run: string, one: GroupLine) {
-  return html`<span role="cell" class="c id"><a data-move href=${runLink(run, 'g', one.group)}>${one.group}</a></span>
+  return html`<span role="cell" class="c id"><a data-move href=${runLink(run, 'g', one.group)}>${one.group}</a>${one.matching === one.size ? null : html` <span class="dim">${one.matching} match</span>`}</span>
     <span role="cell" class="c n">${one.step}</span>
     <span role="cell" class="c"><${Tag} kind=${one.decision}>${one.purpose === 'train' ? one.decision : one.purpose}<//></span>
     <span role="cell" class="c wide"><${Split} positives=${one.positives} rewarded=${one.rewarded} size=${one.size} /></span>

@@ -38,7 +38,7 @@ function row(run: string, one: TrajectoryLine) {
   return html`<span role="cell" class="c id"><a data-move href=${trajectoryLink(run, one.trajectory)}>${one.trajectory}</a></span>
     <span role="cell" class="c n">${one.step}</span>
     <span role="cell" class="c"><${Tag} kind=${one.status}>${one.status}<//></span>
-    <span role="cell" class="c n"><${Reward} reward=${one.reward} /></span>
+    <span role="cell" class="c n"><${Reward} reward=${one.reward} positive=${one.positive} /></span>
     <span role="cell" class="c">${one.purpose === 'train' ? html`<${Selection} selection=${one.selection} />` : html`<span class="dim">${one.purpose}</span>`}</span>
     <span role="cell" class="c n">${signed(one.advantage)}</span>
     <span role="cell" class="c n">${one.turns}</span>

@@ -51,7 +51,7 @@ export function TrajectoryView({ run, trajectory, turn }: Props) {
   if (value === undefined) return failure === undefined ? html`<${Waiting} />` : html`<${Refused} failure=${failure} />`
   const { summary } = value
   return html`<div class="toolbar"><h2>${summary.trajectory}</h2>
-      <${Tag} kind=${summary.status}>${summary.status}<//><${Reward} reward=${summary.reward} />
+      <${Tag} kind=${summary.status}>${summary.status}<//><${Reward} reward=${summary.reward} positive=${summary.positive} />
       ${summary.purpose === 'train' ? html`<${Selection} selection=${summary.selection} />` : html`<${Tag}>${summary.purpose}<//>`}
       <a href=${runLink(run, 'g', group)}>its group</a><a class="dim" href=${link(['r', run, 'groups'], { step: summary.step })}>step ${summary.step}</a></div>
     <${Siblings} run=${run} report=${value} />
@@ -88,7 +88,7 @@ const figures = ({
 const Siblings = ({ run, report }: { readonly run: string; readonly report: TrajectoryReport }) =>
   html`<nav class="siblings" aria-label="rollouts of the same group">${report.siblings.map(one => {
     const member = one.trajectory.slice(one.trajectory.lastIndexOf('/') + 1)
-    const kind = one.reward === null ? 'none' : one.reward > 0 ? 'good' : 'bad'
+    const kind = one.reward === null ? 'none' : one.positive ? 'good' : 'bad'
     const active = one.trajectory === report.summary.trajectory
     return html`<a href=${trajectoryLink(run, one.trajectory)} class=${`${kind} ${one.selection ?? ''} ${active ? 'active' : ''}`} aria-current=${active ? 'true' : undefined} title=${`reward ${one.reward ?? '–'}, ${one.selection ?? 'undecided'}`}>${member}</a>`
   })}<span class="dim">n, p: next, previous</span></nav>`
@@ -97,8 +97,8 @@ function Messages({ run, report }: { readonly run: string; readonly report: Traj
   return html`<div class="messages">
     ${report.prompt.map(m => html`<article class="message"><header><b>${m.role}</b></header><${Written} text=${m.content} /></article>`)}
     ${report.parts.map(part => (part.kind === 'turn' ? html`<${Turn} run=${run} part=${part} trajectory=${report.summary.trajectory} />` : part.kind === 'captured' ? html`<${CapturedCall} run=${run} part=${part} />` : html`<${Call} run=${run} part=${part} />`))}
-    <article class="message judge"><header><b>judge</b><${Reward} reward=${report.summary.reward} />${report.how === null ? null : html`<span class="dim">${report.how.text}</span>`}</header>
-      <div class="pair"><div><h3>answer</h3>${report.answer === null ? html`<p class="dim">none</p>` : html`<${Written} text=${report.answer} />`}</div><div><h3>truth</h3><${Written} text=${report.truth} /></div></div>
+    <article class="message judge"><header><b>judge</b><${Reward} reward=${report.summary.reward} positive=${report.summary.positive} />${report.how === null ? null : html`<span class="dim">${report.how.text}</span>`}</header>
+      <div class="pair"><div><h3>answer</h3>${report.answer === null ? html`<p class="dim">none</p>` : html`<${Written} text=${report.answer} />`}</div>${report.truth === null ? null : html`<div><h3>truth</h3><${Written} text=${report.truth} /></div>`}</div>
       ${report.why === null ? null : html`<${Written} text=${report.why} />`}</article>
   </div>`
 }

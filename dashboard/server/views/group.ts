@@ -32,7 +32,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
     if (line === undefined) return []
     return [
       {
-        ...trajectoryLine(line),
+        ...trajectoryLine(run, line),
         member: memberOf(one.id),
         penalty: selectionOf(one).penalty,
         errorPenalty: measured?.errorPenalty ?? null,
@@ -47,7 +47,7 @@ export async function groupReport(run: OpenedRun, place: CommandPlace, asked: st
   return {
     ...{ group, step: request?.step ?? 0, task: shownLine(request?.task.id ?? ''), members },
     prompt: (request?.task.messages ?? []).map(m => ({ role: m.role, content: shownText(m.content, mostPrompt) })),
-    truth: shownText(request?.task.truth ?? '', 2048),
+    truth: request === undefined || request.task.truth === '' ? null : shownText(request.task.truth, 2048),
     decision:
       decision === null
         ? 'open'

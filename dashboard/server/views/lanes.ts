@@ -29,7 +29,7 @@ export async function lanes(
     const one = read.get(line.trajectory)
     if (one === undefined) return []
     const { trajectory, reward, status, selection } = line
-    return [{ trajectory, reward, status, selection, pieces: piecesOf(one, now) }]
+    return [{ trajectory, reward, positive: run.isPositive(reward), status, selection, pieces: piecesOf(one, now) }]
   })
   const from = Math.min(...rows.map(({ pieces }) => pieces[0]?.from ?? Number.POSITIVE_INFINITY))
   const to = Math.max(...rows.map(({ pieces }) => pieces.at(-1)?.to ?? Number.NEGATIVE_INFINITY))

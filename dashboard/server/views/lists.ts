@@ -44,11 +44,12 @@ function sorted(all: readonly TrajectorySummary[], by: SortedBy): readonly Traje
   return by === 'errors' ? [...all].sort((a, b) => b.toolErrors - a.toolErrors) : all
 }
 
-export function trajectoryLine(one: TrajectorySummary): TrajectoryLine {
+export function trajectoryLine(run: OpenedRun, one: TrajectorySummary): TrajectoryLine {
   return {
     ...{ trajectory: one.trajectory, step: one.step, purpose: one.purpose, status: one.status, reward: one.reward },
     ...{ turns: one.turns, sampledTokens: one.sampledTokens, toolCalls: one.toolCalls, toolErrors: one.toolErrors },
     ...{ versions: one.policyVersions, selection: one.selection, advantage: one.advantage, at: one.at },
+    positive: run.isPositive(one.reward),
     task: shownLine(one.task),
     reason: shownLine(one.reason),
   }
@@ -65,7 +66,7 @@ export async function trajectoryList(
   return {
     total: all.length,
     offset,
-    rows: all.slice(offset, offset + limit).map(trajectoryLine),
+    rows: all.slice(offset, offset + limit).map(one => trajectoryLine(run, one)),
     command: commandOf(place, 'replay', 'ls', ...filterWords(filter)),
   }
 }
@@ -79,38 +80,45 @@ function filterWords(filter: TrajectoryFilter): readonly string[] {
   ]
 }
 
-/** Groups in the order of their first request, newest first. */
+/** Groups with a matching member, in the order of the first request of one, newest first. */
 export async function groupList(
   run: OpenedRun,
   place: CommandPlace,
   filter: TrajectoryFilter,
   { offset, limit }: PageOf,
 ): Promise<Paged<GroupLine>> {
+  const matching = [...byGroup(await listed(run, filter, 'requested'))].reverse()
+  const whole = byGroup(await listed(run, {}, 'requested'))
+  return {
+    total: matching.length,
+    offset,
+    rows: matching
+      .slice(offset, offset + limit)
+      .map(([group, { length }]) => groupLine(run, group, whole.get(group)!, length)),
+    command: commandOf(place, 'replay', 'ls', ...filterWords(filter)),
+  }
+}
+
+function byGroup(all: readonly TrajectorySummary[]): ReadonlyMap<string, readonly TrajectorySummary[]> {
   const groups = new Map<string, TrajectorySummary[]>()
-  for (const one of await listed(run, filter, 'requested')) {
+  for (const one of all) {
     const group = groupOf(one.trajectory)
     const members = groups.get(group)
     if (members === undefined) groups.set(group, [one])
     else members.push(one)
   }
-  const all = [...groups].reverse()
-  return {
-    total: all.length,
-    offset,
-    rows: all.slice(offset, offset + limit).map(([group, members]) => groupLine(group, members, run.positiveAbove)),
-    command: commandOf(place, 'replay', 'ls', ...filterWords(filter)),
-  }
+  return groups
 }
 
-function groupLine(group: string, members: readonly TrajectorySummary[], positiveAbove: number): GroupLine {
+function groupLine(run: OpenedRun, group: string, members: readonly TrajectorySummary[], matching: number): GroupLine {
   const { step, purpose, task } = members[0]!
   const decided = members.filter(one => one.selection !== null)
   const isRejected = decided.some(one => one.selection === 'rejected')
   const sum = (of: (one: TrajectorySummary) => number) => members.reduce((total, one) => total + of(one), 0)
   return {
-    ...{ group, step, purpose, task: shownLine(task), size: members.length },
+    ...{ group, step, purpose, task: shownLine(task), size: members.length, matching },
     rewarded: sum(one => Number(one.reward !== null)),
-    positives: sum(one => Number((one.reward ?? 0) > positiveAbove)),
+    positives: sum(one => Number(run.isPositive(one.reward))),
     kept: sum(one => Number(one.selection === 'kept')),
     decision: decided.length === 0 ? 'open' : isRejected ? 'rejected' : 'selected',
     toolErrors: sum(one => one.toolErrors),

@@ -51,9 +51,9 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
         ? `; step ${tried.step} trained on it`
         : `; step ${tried.step} has it in its batch and ${tried.outcome === 'open' ? 'is not over yet' : 'was rejected'}`
   return {
-    summary: trajectoryLine(summary!),
+    summary: trajectoryLine(run, summary!),
     prompt: request.task.messages.map(m => ({ role: m.role, content: shownText(m.content) })),
-    truth: shownText(request.task.truth, 4096),
+    truth: request.task.truth === '' ? null : shownText(request.task.truth, 4096),
     answer: reward === null ? null : shownText(reward.answer, 4096),
     how: reward === null ? null : shownText(reward.how, 200),
     why: reward?.why === undefined ? null : shownText(reward.why, 4096),
@@ -66,7 +66,9 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     seed: request.seed,
     promptTokens: request.tokens.length,
     parts: [...partsOf(one), ...captured].slice(0, mostParts),
-    siblings: siblings.map(s => ({ trajectory: s.trajectory, reward: s.reward, selection: s.selection })),
+    siblings: siblings.map(({ trajectory, reward: own, selection }) => ({
+      ...{ trajectory, reward: own, positive: run.isPositive(own), selection },
+    })),
     command: commandOf(place, 'replay', 'show', id),
     commands: [
       // Only its agent decides about a captured session; forks of it are made through the gateway (docs/gateway.md).
