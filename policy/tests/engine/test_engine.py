@@ -200,6 +200,15 @@ def test_a_prompt_over_the_whole_budget_and_a_request_over_the_queue_are_refused
     assert [isinstance(one, Refused) and one.code for one in got] == [False, False, "engine.busy", "engine.busy"]
 
 
+def test_requests_that_were_aborted_while_they_waited_take_no_place_in_the_queue(tmp_path: Path) -> None:
+    driver = Driver(model_dir(tmp_path), max_waiting=2)
+    for name in ("a", "b"):
+        driver.engine.submit(request(name))
+    driver.engine.abort("a")
+    got = driver.answers(request("c"), request("d"))
+    assert [isinstance(one, Refused) and one.code for one in got] == [False, "engine.busy"]
+
+
 def test_a_turn_ends_at_the_context_and_a_lone_one_at_the_budget(tmp_path: Path) -> None:
     directory = model_dir(tmp_path)
     (got,) = Driver(directory).answers(request("a", length=120, max_tokens=50))

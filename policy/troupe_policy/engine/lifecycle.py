@@ -62,8 +62,18 @@ class Lifecycle:
         if (id(sink), request.request_id) in self._live:
             return "engine.bad_request", f"request {request.request_id} is already waiting or running: give every request of a stream an id of its own"
         if len(self._waiting) >= self._options.max_waiting:
+            self._drop_aborted()
+        if len(self._waiting) >= self._options.max_waiting:
             return "engine.busy", f"the queue of this engine is full ({len(self._waiting)} requests): retry later"
         return None
+
+    def _drop_aborted(self) -> None:
+        """Removes aborted requests from the queue: an abort leaves them there until they come to its head."""
+        self._waiting = [entry for entry in self._waiting if self._is_live(entry[1])]
+        heapq.heapify(self._waiting)
+
+    def _is_live(self, sequence: Sequence) -> bool:
+        return self._live.get((id(sequence.sink), sequence.request.request_id)) is sequence
 
     def _wait(self, sequence: Sequence) -> None:
         heapq.heappush(self._waiting, (sequence.order, sequence))
@@ -86,7 +96,7 @@ class Lifecycle:
         ledger = self._ledger
         while self._waiting and len(ledger.running) < self._options.max_sequences:
             _, sequence = self._waiting[0]
-            if self._live.get((id(sequence.sink), sequence.request.request_id)) is not sequence:
+            if not self._is_live(sequence):
                 heapq.heappop(self._waiting)  # the request was aborted while it waited
                 continue
             reused = place(sequence, ledger)

@@ -2,8 +2,9 @@
 
 In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
 Invariant: a crash at any point leaves the old target or the new one, where the system and the file system can
-exchange two paths (Linux); elsewhere an existing target is missing between two renames, and a crash there leaves it
-missing. The next call for a target in the same folder removes the temporary directories of dead processes.
+exchange two paths (Linux); elsewhere an existing target is missing between two renames, and after a crash there until
+the next call for a target in the same folder, which puts the old target back. That call also removes the temporary
+directories of dead processes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -23,8 +24,8 @@ def published_directory(target: Path) -> Iterator[Path]:
     `target`.
 
     An older `target` is exchanged in one system call, if the system has it, then removed. When the block fails,
-    `target` is unchanged and the temporary directory is removed. Temporary directories beside it of processes that died
-    are removed first.
+    `target` is unchanged and the temporary directory is removed. What processes that died left beside it is restored or
+    removed first.
     """
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,14 +47,20 @@ def published_directory(target: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    for leftover in target.parent.glob(".*.tmp"):
-        name, pid = leftover.name.removesuffix(".tmp").rpartition(".")[::2]
+    for leftover in [*target.parent.glob(".*.tmp"), *target.parent.glob(".*.old")]:
+        name, pid = leftover.stem.rpartition(".")[::2]
         if not pid.isdigit():
             continue
         # A temporary directory of this process is a leftover only if it is this target's: other targets may be being
         # written.
         is_gone = name == f".{target.name}" if int(pid) == os.getpid() else not _is_alive(int(pid))
-        if is_gone:
+        if not is_gone:
+            continue
+        own = leftover.with_name(name.removeprefix("."))
+        if leftover.suffix == ".old" and not own.exists():
+            with suppress(FileNotFoundError):  # another process has just put it back
+                os.rename(leftover, own)  # the process died between the two renames of `_publish`
+        else:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -84,7 +91,11 @@ def _publish(temporary: Path, target: Path) -> None:
     # Without an atomic exchange, the target is missing for a moment between the two renames.
     aside = target.parent / f".{target.name}.{os.getpid()}.old"
     os.rename(target, aside)
-    os.rename(temporary, target)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        os.rename(aside, target)
+        raise
     shutil.rmtree(aside, ignore_errors=True)
 
 
