@@ -19,11 +19,12 @@ import type { Fact } from '../../messages/facts'
 import { runId } from '../../messages/ids'
 import { watchRun } from '../../replay/log/watchRun'
 import { openFileBlobs } from '../../runtime/bus/blobs'
+import type { Bus } from '../../runtime/bus/bus'
 import { openBus } from '../../runtime/bus/open'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
-import { openSandbox } from '../../sandbox'
+import { openSandbox, type Sandbox } from '../../sandbox'
 import { runEnd } from '../io/runEnd'
 import { stopSignals } from '../io/signals'
 import { reportUnfollowed } from '../io/terminal'
@@ -82,16 +83,18 @@ export async function rehearse(options: RehearsalOptions): Promise<Rehearsal> {
   const log = createLog('troupe', { level: process.env.TROUPE_LOG ?? 'warn' })
   const signals = stopSignals()
   const begun = performance.now()
-  const sandbox = await openSandbox({ lanes: sandboxLanes })
-  const opened = await openBus(`lmdb:${places.log}`)
-  const counted = countedBus(opened)
-  const blobs = await openFileBlobs(places.blobs)
   const clock = rehearsalClock({ speed, waitMs: backlog.waitMs })
-  const { tools, calls } = rehearsalTools(sandbox, clock.after)
   const timers: NodeJS.Timeout[] = []
   let script: Promise<Script> | undefined
+  let sandbox: Sandbox | undefined
+  let opened: Bus | undefined
   let run: Awaited<ReturnType<typeof startRun>> | undefined
   try {
+    sandbox = await openSandbox({ lanes: sandboxLanes })
+    opened = await openBus(`lmdb:${places.log}`)
+    const counted = countedBus(opened)
+    const blobs = await openFileBlobs(places.blobs)
+    const { tools, calls } = rehearsalTools(sandbox, clock.after)
     run = await startRun({
       ...{ run: runId('rehearsal'), recipe: rehearsed.recipe, config, directory: places.files, tools },
       ...{ modelDirectory: join(places.files, 'model'), bus: counted.bus, blobs, metrics: backlog.metrics },
@@ -128,8 +131,8 @@ export async function rehearse(options: RehearsalOptions): Promise<Rehearsal> {
     await run?.close()
     clock.close()
     memory.close()
-    await sandbox.close()
-    await opened.close()
+    await sandbox?.close()
+    await opened?.close()
   }
 }
 

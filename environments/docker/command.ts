@@ -4,8 +4,8 @@
  * in   a container, a command        out  an ExecResult
  * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
  * started nothing; the command never writes that line. A deadline or an abort kills the command's session and what
- * descends from it, in at most 50 scans of /proc. The engine reports a command that a signal ended as 128 + the signal.
- * So an exit code from 129 to 159 is read as a signal.
+ * descends from it, in at most 50 scans of /proc; the `reason` of a command that still runs `endMs` later says so. The
+ * engine reports a command that a signal ended as 128 + the signal. So an exit code from 129 to 159 is read as a signal.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'
@@ -51,6 +51,7 @@ const lookMs = 200
  * after it.
  */
 const endMs = 5000
+const stillRuns = `the command still runs: it had not ended ${endMs / 1000} s after its kill`
 
 export async function runCommand(
   engine: Engine,
@@ -97,12 +98,14 @@ export async function runCommand(
   const timer = setTimeout(stop, timeoutMs)
   signal?.addEventListener('abort', stop, { once: true })
   try {
-    const code = await exitCode(engine, id, output, () => isLate)
+    const end = await commandEnd(engine, id, output, () => isLate)
     signal?.throwIfAborted()
     const streams = output.taken()
     if (streams.reason !== undefined) return ending('rejected', wall(), { reason: streams.reason })
+    if (end === 'outlived kill') return { ...ending('timeout', wall(), { reason: stillRuns }), ...streams.bytes }
     if (isLate) return { ...ending('timeout', wall()), ...streams.bytes, signal: 9 }
-    if (code === undefined) return { ...ending('lost', wall()), ...streams.bytes }
+    if (end === 'container died') return { ...ending('lost', wall()), ...streams.bytes }
+    const code = end
     const bySignal = code > 128 && code < 160
     return {
       ...ending(code === 0 ? 'ok' : 'error', wall()),
@@ -116,15 +119,13 @@ export async function runCommand(
   }
 }
 
-/**
- * Waits for the command's exit code; undefined if the container died, or if the command runs on `endMs` after its kill.
- */
-async function exitCode(
+/** Waits for the command's end. Resolves with its exit code, or with why there is none. */
+async function commandEnd(
   engine: Engine,
   id: string,
   output: Frames,
   isLate: () => boolean,
-): Promise<number | undefined> {
+): Promise<number | 'container died' | 'outlived kill'> {
   let lateSince: number | undefined
   for (;;) {
     const isOver = (await Promise.race([output.ended.then(() => 'over'), after(lookMs)])) === 'over'
@@ -142,12 +143,12 @@ async function exitCode(
       }
       if (isOver) await after(5) // the engine notes the exit just after the streams' end
     } catch (thrown) {
-      if (thrown instanceof EngineError) return undefined
+      if (thrown instanceof EngineError) return 'container died'
       throw thrown
     }
     if (isLate()) {
       lateSince ??= performance.now()
-      if (performance.now() - lateSince > endMs) return undefined
+      if (performance.now() - lateSince > endMs) return 'outlived kill'
     }
   }
 }

@@ -69,7 +69,7 @@ export interface ExecRequest {
 
 /**
  * Status of a command. ok: exit code 0. error: another exit code, or a signal. timeout: the deadline passed, and the
- * command's processes were killed. lost: the environment died or was stopped meanwhile. rejected: the command was not
+ * command's processes were killed, or still run in spite of the kill (`reason`). lost: the environment died or was stopped meanwhile. rejected: the command was not
  * started (`reason`).
  */
 export type ExecStatus = 'ok' | 'error' | 'timeout' | 'lost' | 'rejected'

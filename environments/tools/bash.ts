@@ -92,7 +92,7 @@ export function outcomeOf(result: ExecResult, timeoutMs: number): ToolOutcome {
     case 'ok':
       return toolOutcome({ status, exitCode: 0, ...common })
     case 'timeout':
-      return toolOutcome({ status, timeoutMs, ...common })
+      return toolOutcome({ status, timeoutMs, ...common, stderr: [common.stderr, reason].filter(Boolean).join('\n') })
     case 'rejected':
       return toolOutcome({ status, reason: reason ?? 'the command could not be started', ...common })
     case 'lost':
