@@ -28,6 +28,15 @@ const meanings: Readonly<Record<Reason, string>> = {
   'too-few-rewarded': 'too few rollouts with a reward',
 }
 
+const noGroup = 'has no group to train on'
+
+/**
+ * Returns the override (`field=value`) without which a run that ended for this reason ends again when it is resumed:
+ * twice as many groups for the step. Undefined for a run that needs none.
+ */
+export const neededToResume = (reason: string, refillShare: number): string | undefined =>
+  reason.includes(noGroup) ? `selection.refillShare=${2 * refillShare + 1}` : undefined
+
 export function curriculumOutlook(plan: OutlookPlan) {
   const { stages = [] } = plan
   /** Upper bound on the groups drawn for a step, including those that replace rejected groups. */
@@ -57,7 +66,7 @@ export function curriculumOutlook(plan: OutlookPlan) {
     )
     return {
       outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
-      reason: `step ${state.done + 1} has no group to train on: of ${drawn.groups.length} groups, ${why.join(', ')}`,
+      reason: `step ${state.done + 1} ${noGroup}: of ${drawn.groups.length} groups, ${why.join(', ')}`,
     }
   }
 

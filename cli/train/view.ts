@@ -3,6 +3,7 @@
  * --json; on a terminal also a moving line with the progress. `eval` uses parts of it.
  */
 
+import { neededToResume } from '../../actors/curriculum/outlook'
 import type { RecipeConfig } from '../../config'
 import type {
   AlarmRaised,
@@ -253,7 +254,11 @@ export function trainView(options: TrainViewOptions) {
       out(`peak memory               ${Math.round(cpu.peakMib)} MiB`)
       out(`look at it                npx troupe replay ls --run ${summary.run}${place}`)
       if (resumedBy === undefined || (summary.outcome === 'done' && !isShort)) return
-      out(`continue with             ${resumedBy}${isShort ? ` --steps ${recipeSteps}` : ''}`)
+      const needed = neededToResume(summary.reason, config.selection.refillShare)
+      const more = isShort ? ` --steps ${recipeSteps}` : needed === undefined ? '' : ` --set ${needed}`
+      out(`continue with             ${resumedBy}${more}`)
+      if (needed !== undefined)
+        out(`${''.padEnd(26)}which draws as many groups again; without it the run ends at the same step`)
     },
     close() {
       clearInterval(clock)

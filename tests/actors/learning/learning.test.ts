@@ -1,5 +1,6 @@
 import { curriculum, type DrawRequest } from '../../../actors/curriculum/curriculum'
 import { evaluator } from '../../../actors/curriculum/evaluator'
+import { neededToResume } from '../../../actors/curriculum/outlook'
 import { type LearnerRequest, learner } from '../../../actors/learning/learner'
 import { grouper } from '../../../actors/rollouts/grouper'
 import type { EvaluationCompleted, Fact, StepStarted } from '../../../messages/facts'
@@ -104,6 +105,17 @@ describe('curriculum', () => {
       },
     ])
     expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
+    // Resumed as it was, it ends again; with what its end asks for, it draws as many groups again.
+    const [{ reason }] = ofType(w.log, 'run.finished') as [{ reason: string }]
+    const resumed: Fact = { type: 'run.resumed', at: 0, run: plan.run } as Fact
+    const resumedWith = (refillShare: number) => {
+      const next = world(curriculum({ ...plan, refillShare }))
+      next.append(...w.log, resumed)
+      return next
+    }
+    expect(ofType(resumedWith(0).log, 'run.finished')).toHaveLength(2)
+    expect(neededToResume(reason, 0)).toBe('selection.refillShare=1')
+    expect(resumedWith(1).requests).toMatchObject([{ purpose: 'train', step: 1, groups: ['s0001.0002', 's0001.0003'] }])
   })
 
   test('where a later step finds groups of equal rewards alone, the run stops after an evaluation', () => {

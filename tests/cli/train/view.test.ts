@@ -65,7 +65,7 @@ test('a rate of no calls is none: a step whose positives called no tool shows no
  * this process shows while it runs.
  */
 function ending(
-  { outcome = 'done', steps = 2, recipeSteps = 2, shown = 2 },
+  { outcome = 'done', steps = 2, recipeSteps = 2, shown = 2, reason = 'why it ended' },
   evaluations: readonly (readonly [step: number, passAt1: number])[] = [],
 ): string {
   const written: string[] = []
@@ -90,7 +90,7 @@ function ending(
     }
     written.length = 0
     const cpu = { seconds: { engine: 0, tools: 0, trainer: 0, renderer: 0, node: 1 }, peakMib: 1 }
-    view.end(summaryOf(state, 'r', outcome, 'why it ended', 3), cpu, 840)
+    view.end(summaryOf(state, 'r', outcome, reason, 3), cpu, 840)
   } finally {
     spy.mockRestore()
   }
@@ -116,6 +116,15 @@ test('a run that was stopped or failed says with which command it goes on, one t
   expect(ending({ outcome: 'failed' })).toContain('r: failed, why it ended\n')
   expect(ending({})).not.toContain('continue with')
   expect(ending({})).toContain('look at it                npx troupe replay ls --run r --bus lmdb:/d\n')
+})
+
+test('a run that had no group to train on says what it needs to go on', () => {
+  const reason =
+    'step 3 has no group to train on: of 12 groups, 12 have the same reward in every rollout (equal-rewards)'
+  const { refillShare } = config.selection
+  expect(ending({ outcome: 'stopped', reason })).toContain(
+    `continue with             npx troupe train x --resume r --bus lmdb:/d --set selection.refillShare=${2 * refillShare + 1}\n`,
+  )
 })
 
 test('a run without evaluations or tool calls prints no row of dashes', () => {
