@@ -3,9 +3,10 @@
  *
  * in   an ATIF document        out  its steps as messages: calls as `<tool_call>` JSON, an answer for each result
  * Images and `reasoning_content` are left out; token ids and logprobs are not read, since a conversation is rendered
- * anew. A call that stands in the message's text already, as in Troupe's export, is not written twice. Steps that a
+ * anew. A call that stands in the message's text already, as some agents write it, is not written twice. Steps that a
  * trajectory copied from an earlier one (`is_copied_context`) are left out, or they would be trained on twice.
  */
+import { isDeepStrictEqual } from 'node:util'
 import { parseToolCalls, printToolCall } from '../../../kernels/toolCalls/toolCalls'
 
 type Row = Readonly<Record<string, unknown>>
@@ -25,15 +26,33 @@ export function atifParts({ schema_version, steps }: Row): readonly (Part | unde
     const role = roles[step.source]
     const text = textIn(step.message)
     if (role !== 'assistant') return [{ role, content: text }]
-    const calls = rowsIn(step.tool_calls).map(({ function_name: name, arguments: args }) =>
-      typeof name === 'string' && isRow(args) ? printToolCall(name, args) : undefined,
-    )
-    if (calls.includes(undefined)) return [undefined]
-    const written = parseToolCalls(text).calls.length > 0 ? [] : calls
-    const content = [text, ...written].filter(line => line !== '').join('\n')
+    const calls = rowsIn(step.tool_calls)
+    if (!calls.every(isCall)) return [undefined]
+    const content = [text, ...withoutWritten(calls, text).map(one => printToolCall(one.function_name, one.arguments))]
+      .filter(line => line !== '')
+      .join('\n')
     const results = rowsIn(isRow(step.observation) ? step.observation.results : undefined)
     const said: readonly Part[] = content === '' ? [] : [{ role, content }]
     return [...said, ...results.map((one): Part => ({ role: 'tool', content: textIn(one.content) }))]
+  })
+}
+
+interface Call extends Row {
+  readonly function_name: string
+  readonly arguments: Row
+}
+
+const isCall = (row: Row): row is Call => typeof row.function_name === 'string' && isRow(row.arguments)
+
+/** Returns the calls that do not stand in the text; each call in the text stands for one call with its arguments. */
+function withoutWritten(calls: readonly Call[], text: string): readonly Call[] {
+  const written = [...parseToolCalls(text).calls]
+  return calls.filter(({ function_name: name, arguments: args }) => {
+    const at = written.findIndex(
+      one => one.kind === 'call' && one.name === name && isDeepStrictEqual({ ...one.arguments }, { ...args }),
+    )
+    if (at >= 0) written.splice(at, 1)
+    return at < 0
   })
 }
 

@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { main } from '../../../cli/main'
+import { parseToolCalls } from '../../../kernels/toolCalls/toolCalls'
 import { conversationSets } from '../../../recipes/data/conversations/formats'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-atif-'))
@@ -50,6 +51,18 @@ test('calls and results become messages, and a call that the text holds already 
     expected(expect.stringMatching(/^I look\.\n<tool_call>[\s\S]*"ls"[\s\S]*<\/tool_call>$/)),
   )
   expect(read(call)).toEqual(expected(call))
+})
+
+test('of the calls of a step, those that its text does not hold are written behind it', () => {
+  const [user, asks] = trajectory(call).steps
+  const [ls] = asks!.tool_calls!
+  const pwd = { tool_call_id: 'd', function_name: 'bash', arguments: { command: 'pwd' } }
+  const document = { ...trajectory(''), steps: [user, { ...asks, tool_calls: [ls, pwd, ls] }] }
+  const read = conversationSets.get('atif')!.read(document) as { messages: { content: string }[] }
+  const commands = parseToolCalls(read.messages[1]!.content).calls.map(
+    one => one.kind === 'call' && one.arguments.command,
+  )
+  expect(commands).toEqual(['ls', 'pwd', 'ls'])
 })
 
 test('a document of another form is counted as broken', () => {
