@@ -93,7 +93,6 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       ...{ host, port, calls, sessions, renderer, fx, log, strictModel: options.strictModel ?? false },
       ...points,
       ...(key === undefined ? {} : { key }),
-      opensThinking: renderer.opensThinking,
       tokenText: give => tokenText(decode, give),
       keepAliveMs: options.keepAliveMs ?? 3000,
       maxBodyBytes: options.maxBodyBytes ?? 32 * MIB,

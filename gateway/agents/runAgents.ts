@@ -66,7 +66,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
   })
   const server = await openServer({
     ...{ host: '127.0.0.1', port: 0, key: `troupe-run-${fx.unique()}`, calls, sessions, renderer, fx, log },
-    ...{ opensThinking: renderer.opensThinking, strictModel: false, model: config.name },
+    ...{ strictModel: false, model: config.name },
     tokenText: give => tokenText(decode, give),
     ...{ keepAliveMs, maxBodyBytes: 32 * MIB },
   }).catch(async thrown => {

@@ -17,28 +17,33 @@ const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*
 export const withoutEnd = (text: string): string => text.replace(endTokens, '')
 
 /**
- * Splits a text into the thinking at its start and the rest. If the text begins with `<think>` and has no `</think>`,
- * all of it is thinking.
+ * Splits a text into the thinking at its start and the rest. If the thinking is opened, by the text or by the prompt, and
+ * the text has no `</think>`, all of it is thinking. `isOpen`: the prompt ends with `<think>`.
  */
-export function splitThinking(text: string): { readonly thinking: string; readonly rest: string } {
+export function splitThinking(text: string, isOpen: boolean): { readonly thinking: string; readonly rest: string } {
   const start = text.trimStart()
   if (start.startsWith(thinkOpen)) {
     const close = start.indexOf(thinkClose)
     if (close < 0) return { thinking: start.slice(thinkOpen.length), rest: '' }
     return { thinking: start.slice(thinkOpen.length, close), rest: start.slice(close + thinkClose.length) }
   }
-  // Some templates write the opening tag themselves, as the end of the prompt.
   const close = text.indexOf(thinkClose)
-  if (close < 0 || text.lastIndexOf(thinkOpen, close) >= 0) return { thinking: '', rest: text }
+  if (isOpen && close < 0) return { thinking: text, rest: '' }
+  if (!isOpen && (close < 0 || text.lastIndexOf(thinkOpen, close) >= 0)) return { thinking: '', rest: text }
   return { thinking: text.slice(0, close), rest: text.slice(close + thinkClose.length) }
 }
 
-/**
- * Reads a turn. `hasTools`: the request offered tools; without any, a tool call is text. `idOf`: id of the tool call
- * with this index in the turn.
- */
-export function answerOf(text: string, hasTools: boolean, idOf: (index: number) => string): AssistantMessage {
-  const { thinking, rest } = splitThinking(withoutEnd(text))
+export interface AnswerOptions {
+  /** True if the request offered tools; without any, a tool call is text. */
+  readonly hasTools: boolean
+  /** True if the prompt ends with the opening tag of thinking. */
+  readonly opensThinking: boolean
+  /** Returns the id of the tool call with this index in the turn. */
+  readonly idOf: (index: number) => string
+}
+
+export function answerOf(text: string, { hasTools, opensThinking, idOf }: AnswerOptions): AssistantMessage {
+  const { thinking, rest } = splitThinking(withoutEnd(text), opensThinking)
   const toolUses: ToolUse[] = []
   let content = rest
   if (hasTools) {

@@ -4,9 +4,8 @@
  * in   pieces of the model's text; at the end, the whole answer
  * out  pieces that a client can be sent at once
  * Invariant: text that may turn out to be a tag, a tool call, a special token or white space at the end is held back.
- * The pieces joined are the thinking and the content of the answer, if its thinking is closed, and was opened at the
- * answer's start or by the prompt. Otherwise a piece that was
- * already sent as content may be thinking in the answer, or the reverse.
+ * The pieces joined are the thinking and the content of the answer, if its thinking was opened at the answer's start or
+ * by the prompt. Otherwise a piece that was already sent as content may be thinking in the answer.
  */
 import type { AssistantMessage } from '../conversation/message'
 

@@ -25,7 +25,6 @@ export interface CallRouteParts {
   readonly calls: Calls
   readonly sessions: Sessions
   readonly fx: Effects
-  readonly opensThinking: boolean
   readonly tokenText: (give: (text: string) => void) => TokenText
   readonly keepAliveMs: number
   readonly atPoint?: AtPoint
@@ -130,7 +129,7 @@ async function stream(
     promptTokens: started.contextTokens,
   }
   const writer = dialect.stream(head, parsed)
-  const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: parts.opensThinking })
+  const deltas = new Deltas({ hasTools: parsed.tools.length > 0, opensThinking: started.opensThinking === true })
   const send = (text: string) => {
     if (!response.destroyed) response.write(text)
   }

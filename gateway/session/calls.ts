@@ -89,7 +89,7 @@ export class Calls {
   }
 
   private async begin(session: SessionState, request: CallRequest): Promise<LiveCall> {
-    const { sessions, fx, run } = this.options
+    const { sessions, renderer, fx, run } = this.options
     sessions.checkOpen(session)
     const tools = canonicalJson(request.tools)
     const digest = digestOf(request, tools)
@@ -141,11 +141,11 @@ export class Calls {
       },
       messages: JSON.stringify(placed.messages),
       tools: parent === undefined ? tools : '',
-      tokens: placed.tokens,
-      contextTokens: placed.context.length,
+      ...{ tokens: placed.tokens, contextTokens: placed.context.length },
       sampling: this.samplingOf(session, request),
       seed: deriveSeed(rollout.seed, call),
       maxTokens: this.maxTokensOf(session, placed.context.length, request.maxTokens),
+      ...(renderer.opensThinking && request.dialect !== 'completions' ? { opensThinking: true } : {}),
       asked: { ...request.asked, ...(request.hints.lane === undefined ? {} : { 'x-session-id': request.hints.lane }) },
     }
     return this.generate(session, started, placed.context)

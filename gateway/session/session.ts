@@ -136,8 +136,12 @@ export function callOf({ calls: { tree } }: Pick<SessionState, 'calls'>, id: str
 export function answerTo(session: Pick<SessionState, 'calls'>, call: number): AssistantMessage | undefined {
   const node = session.calls.tree.nodes.get(call)
   if (node?.finished == null) return undefined
-  const hasTools = toolsOf(session, node.started) !== '[]'
-  return answerOf(node.finished.text, hasTools, index => toolUseId(node.started, index))
+  const { started, finished } = node
+  return answerOf(finished.text, {
+    hasTools: toolsOf(session, started) !== '[]',
+    opensThinking: started.opensThinking === true,
+    idOf: index => toolUseId(started, index),
+  })
 }
 
 /**

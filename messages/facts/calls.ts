@@ -88,6 +88,8 @@ export interface CallStarted {
    * evaluation, none of them in a rollout of another purpose.
    */
   readonly asked: Readonly<Record<string, unknown>>
+  /** True if the context ends with the opening tag of the model's thinking, which the chat template wrote. */
+  readonly opensThinking?: boolean
   /** In a fork: the call that this one copies, where a client first got its answer. Absent: the call is no copy. */
   readonly copyOf?: { readonly trajectory: TrajectoryId; readonly call: number }
 }

@@ -57,6 +57,7 @@ export const callShapes = {
       seed: 'int',
       maxTokens: 'int',
       asked: { map: 'unknown' },
+      opensThinking: { optional: 'boolean' },
       copyOf: { optional: { fields: { trajectory: 'string', call: 'int' } } },
     },
   },

@@ -124,7 +124,8 @@ test('canonical JSON does not depend on the order of keys', () => {
 })
 
 describe('an answer', () => {
-  const read = (text: string, hasTools = true) => answerOf(text, hasTools, i => `call_${i}`)
+  const read = (text: string, hasTools = true, opensThinking = false) =>
+    answerOf(text, { hasTools, opensThinking, idOf: i => `call_${i}` })
 
   test('is split into thinking, text and tool calls', () => {
     const text =

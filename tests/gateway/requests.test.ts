@@ -9,8 +9,8 @@ import type { Message } from '../../gateway/conversation/message'
 import type { CallStarted } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
 import { openTroupe } from '../../runtime/embed'
-import { encodeChars } from '../support/gateway/charRenderer'
-import { type TestGateway, testGateways } from '../support/gateway/openTestGateway'
+import { charRenderer, encodeChars } from '../support/gateway/charRenderer'
+import { eventsOf, type TestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { refused } from '../support/refusal'
 
 const opened = testGateways()
@@ -172,6 +172,26 @@ test('a fork knows the answers of its history by the ids that their client got, 
     const other = await send(key, 'on', one)
     expect([other.status, await other.json()]).toMatchObject([400, { error: { code: 'previous_response_not_found' } }])
   }
+})
+
+test.each([
+  ['that is never closed is thinking alone', 'so much to th', 'so much to th', ''],
+  ['that names its tag again ends at the first closing tag', 'a <think> b</think>\n\ndone', 'a <think> b', 'done'],
+])('thinking that the prompt opened and %s, whole and streamed', async (_title, answer, thinking, content) => {
+  const gateway = await opened(() => answer, { renderer: charRenderer({ opensThinking: true }) })
+  const ask = (more: object) => gateway.post('/v1/chat/completions', { model: 'm', messages, ...more })
+  interface Said {
+    readonly content?: string
+    readonly reasoning_content?: string
+  }
+  const { choices } = (await (await ask({})).json()) as { choices: { message: Said }[] }
+  const events = await eventsOf(await ask({ stream: true }))
+  const deltas = events.flatMap(({ data }) =>
+    data === '[DONE]' ? [] : (data as { choices: { delta: Said }[] }).choices.map(({ delta }) => delta),
+  )
+  const streamed = (of: keyof Said) => deltas.map(delta => delta[of] ?? '').join('')
+  expect(choices[0]!.message).toMatchObject({ content, reasoning_content: thinking })
+  expect([streamed('reasoning_content'), streamed('content')]).toEqual([thinking, content])
 })
 
 test('a group whose last session ended in the moment of a crash is closed by the next gateway', async () => {

@@ -58,7 +58,8 @@ test('of the calls of a step, those that its text does not hold are written behi
   const [ls] = asks!.tool_calls!
   const pwd = { tool_call_id: 'd', function_name: 'bash', arguments: { command: 'pwd' } }
   const document = { ...trajectory(''), steps: [user, { ...asks, tool_calls: [ls, pwd, ls] }] }
-  const read = conversationSets.get('atif')!.read(document) as { messages: { content: string }[] }
+  const read = conversationSets.get('atif')!.read(document)
+  if (!('messages' in read)) throw new Error('not read as messages')
   const commands = parseToolCalls(read.messages[1]!.content).calls.map(
     one => one.kind === 'call' && one.arguments.command,
   )

@@ -3,7 +3,7 @@
  *
  * in   messages        out  ChatML; its special tokens are one id each, and text never gives one of those ids
  * Invariant: decode(encode(text)) is the text. `dropsThinking`: a template that leaves out the thinking of earlier
- * turns, as Qwen3's does.
+ * turns, as Qwen3's does. `opensThinking`: a template whose prompt ends with `<think>`.
  */
 import type { TextRenderer } from '../../../gateway/rendering/conversationRenderer'
 
@@ -24,7 +24,10 @@ export function encodeChars(text: string): Int32Array {
 export const decodeChars = (tokens: Int32Array): string =>
   [...tokens].map(id => (id >= firstSpecial ? specials[id - firstSpecial]! : String.fromCodePoint(id))).join('')
 
-export function charRenderer({ dropsThinking = false } = {}): TextRenderer & { readonly prompts: number } {
+export function charRenderer({
+  dropsThinking = false,
+  opensThinking = false,
+} = {}): TextRenderer & { readonly prompts: number } {
   let prompts = 0
   return {
     get prompts() {
@@ -38,7 +41,7 @@ export function charRenderer({ dropsThinking = false } = {}): TextRenderer & { r
         return `<|im_start|>${role}\n${kept}<|im_end|>\n`
       })
       const offered = tools.length === 0 ? '' : `<|im_start|>system\n${JSON.stringify(tools)}<|im_end|>\n`
-      const text = `${offered}${said.join('')}<|im_start|>assistant\n`
+      const text = `${offered}${said.join('')}<|im_start|>assistant\n${opensThinking ? '<think>\n' : ''}`
       return { text, tokens: encodeChars(text) }
     },
     encode: async text => encodeChars(text),
