@@ -5,16 +5,16 @@
  * Invariant: a call that cannot get an environment rejects if another try may succeed, so that its lease ends and it is
  * assigned again; otherwise the model gets the reason.
  */
-import type { RolloutEnvironments } from '../../environments'
+import { endedSteps, type RolloutEnvironments } from '../../environments'
 import { submitTool } from '../../environments/tools/schemas'
 import { toolOutcome } from '../../kernels'
+import type { EnvironmentAt } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import type { Tool } from './toolPort'
 
 export function environmentTool(name: string, environments: () => Promise<RolloutEnvironments>): Tool {
   return async (args, { timeoutMs, trajectory, environment: at }, signal) => {
-    // The end of a task of one step; of several steps, a call brings the files that the step's verifier judges.
-    if (name === submitTool.name && at === undefined) return toolOutcome({ status: 'ok', exitCode: 0 })
+    if (name === submitTool.name && isInLastStep(at)) return toolOutcome({ status: 'ok', exitCode: 0 })
     if (at === undefined || trajectory === undefined)
       return toolOutcome({ status: 'rejected', reason: `the task has no environment for the tool '${name}'` })
     try {
@@ -26,3 +26,10 @@ export function environmentTool(name: string, environments: () => Promise<Rollou
     }
   }
 }
+
+/**
+ * True in the last step of a task, whose verifier runs when the rollout has ended: `submit` then needs no environment.
+ * Calls of `submit` in tasks of one step bring none.
+ */
+const isInLastStep = (at: EnvironmentAt | undefined): boolean =>
+  at === undefined || endedSteps(at.calls).length + 1 >= (at.task.steps?.count ?? 1)

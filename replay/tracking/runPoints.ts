@@ -41,7 +41,7 @@ export interface TrackOptions extends PatienceOptions {
   readonly follow: boolean
 }
 
-/** Upper bound on the points that wait for the tracker: while so many wait, the log is not read further. */
+/** Number of points that wait for the tracker at which the log is not read further, except for the last time. */
 const mostWaiting = 2000
 /** Facts of `trajectories` that figures need. */
 const counted: ReadonlySet<string> = new Set([
@@ -124,7 +124,7 @@ export async function trackRun(
   const patience = new Patience(options)
   for (;;) {
     const isLast = signal?.aborted === true
-    if (waiting.length < mostWaiting) waiting = [...waiting, ...(await read())]
+    if (isLast || waiting.length < mostWaiting) waiting = [...waiting, ...(await read())]
     const trouble = await troubleOf(give)
     const isOver = isLast || !options.follow || finished !== undefined
     if (trouble !== undefined) {

@@ -106,7 +106,7 @@ describe('curriculum', () => {
     ])
     expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
     // Resumed as it was, it ends again; with what its end asks for, it draws as many groups again.
-    const [{ reason }] = ofType(w.log, 'run.finished') as [{ reason: string }]
+    const { reason } = ofType(w.log, 'run.finished')[0]!
     const resumed: Fact = { type: 'run.resumed', at: 0, run: plan.run } as Fact
     const resumedWith = (refillShare: number) => {
       const next = world(curriculum({ ...plan, refillShare }))

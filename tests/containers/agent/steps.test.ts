@@ -157,6 +157,21 @@ inEnvironment('a task of two steps', () => {
   })
 })
 
+test('`submit` in the last step starts no environment', async () => {
+  const run = environmentTool('submit', async () => {
+    throw new Error('an environment was started')
+  })
+  const end = { name: 'write', rewards: { reward: 1 }, over: false }
+  const call = (calls: readonly PastCall[]) => {
+    const at = { task: taskOf().environment, calls, timeoutMs }
+    const limits = { timeoutMs, trajectory: 'g/9' as TrajectoryId, environment: at }
+    return run({}, limits, new AbortController().signal)
+  }
+  await expect(call([])).rejects.toThrow(/was started/)
+  const ended = { tool: 'submit', arguments: {}, snapshot: null, step: end }
+  expect(await call([ended])).toMatchObject({ status: 'ok', exitCode: 0 })
+})
+
 inEnvironment('an MCP server of a task', () => {
   test('is named in the prompt, runs in the environment, and what it changes is in the snapshot', async () => {
     const { environment: task, messages } = taskOf({}, server)

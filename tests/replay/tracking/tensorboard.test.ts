@@ -3,10 +3,14 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync, statSync, truncateSy
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { RunStarted } from '../../../messages/facts'
-import { openLog } from '../../../replay/log/recordedRun'
+import type { TopicName } from '../../../messages/topics'
+import type { Take, Want } from '../../../replay/log/partitionScan'
+import { openLog, type RecordedRun } from '../../../replay/log/recordedRun'
 import { type Point, type Tracker, trackRun } from '../../../replay/tracking/runPoints'
 import { tensorboardTracker } from '../../../replay/tracking/tensorboard'
 import { crc32c, frame, framesOf } from '../../../replay/tracking/tfRecords'
+import type { BusRecord } from '../../../runtime/bus/bus'
+import { TroupeError } from '../../../runtime/errors'
 import { troupe } from '../../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../../support/histories'
 
@@ -78,6 +82,41 @@ async function pointsOf(at: string, run: string): Promise<readonly Point[]> {
   await recorded.close()
   return kept
 }
+
+test('an abort while more points wait than are read ahead loses none of those that the log has by then', async () => {
+  const at = join(directory, 'aborted')
+  const history = quickstartHistory()
+  await saveHistory(at, history)
+  const log = await openLog({ bus: `lmdb:${at}`, run: history.run })
+  // The topic `runs` of this log has alarms alone, of which some come while the tracker is down.
+  let alarms = 2000
+  const recorded: RecordedRun = Object.assign(Object.create(log) as RecordedRun, {
+    endOf: async (topic: TopicName, partition: number) => (topic === 'runs' ? alarms : log.endOf(topic, partition)),
+    scan: async (topic: TopicName, take: Take, want?: Want, from?: readonly number[]) => {
+      if (topic !== 'runs') return log.scan(topic, take, want, from)
+      for (let offset = from?.[0] ?? 0; offset < alarms; offset++) {
+        const message = { type: 'alarm.raised', at: offset, alarm: 'stalled', message: '' } as const
+        take({ message, topic, partition: 0, offset, timestamp: 0 }, {} as BusRecord)
+      }
+      return []
+    },
+  })
+  const abort = new AbortController()
+  const kept: Point[] = []
+  const tracker: Tracker = {
+    begin: async () => {},
+    async keep(points) {
+      if (abort.signal.aborted) return void kept.push(...points)
+      alarms += 10
+      abort.abort()
+      throw new TroupeError('tracker.down', { boundary: 'replay', retriable: true, message: 'it is down' })
+    },
+    close: async () => {},
+  }
+  await trackRun(recorded, tracker, { follow: true, everyMs: 5, signal: abort.signal })
+  await log.close()
+  expect(kept.filter(({ texts }) => texts !== undefined)).toHaveLength(2010)
+})
 
 test('the command gives a run from its log, and a call after more steps adds those alone', async () => {
   const history = quickstartHistory()
