@@ -227,17 +227,22 @@ test('a child that does not end is left behind at its deadline, and the rest is 
 }, 60_000)
 
 test('1,000 inference actors on simulated engines start and stop', async () => {
+  const everyMs = 500 // a check reads the whole log
   const start = async (id: EngineId) =>
     simulatedEngine({
       ...{ id: engineId(id), model: h100, vocabulary: 320, contextTokens: 1024 },
       decode: async () => '',
     })
   const { close, facts, states, failure } = await inferenceOf(1000, start)
-  await until(async () => (await facts('engine.joined')).length === 1000, 90_000)
-  await until(async () => {
-    const up = [...(await states()).values()].filter(({ kind, state }) => kind === 'process' && state === 'up')
-    return up.length === 1000
-  }, 30_000)
+  await until(async () => (await facts('engine.joined')).length === 1000, 90_000, everyMs)
+  await until(
+    async () => {
+      const up = [...(await states()).values()].filter(({ kind, state }) => kind === 'process' && state === 'up')
+      return up.length === 1000
+    },
+    30_000,
+    everyMs,
+  )
   await close()
   expect(await facts('engine.left')).toHaveLength(1000)
   expect([...(await states()).values()].every(({ state }) => state === 'stopped')).toBe(true)
