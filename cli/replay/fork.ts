@@ -12,6 +12,7 @@ import type { Trajectory } from '../../replay/trajectories/trajectory'
 import { stopSignals } from '../io/signals'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
+import { repeatable } from '../options/repeatable'
 import { onNotice, type ReadOptions, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
 
@@ -39,6 +40,12 @@ export function registerFork(replay: Command): void {
       wholeNumber(0, 2 ** 31),
     )
     .option('--model <dir>', 'continue with the weights in this directory')
+    .option(
+      '--engine <address>',
+      'engine that continues: local, vllm:URL, sglang:URL or openai:URL (repeatable; default: those of the run)',
+      repeatable,
+      [],
+    )
     .option('--recipe <name|file>', "use this recipe's tools and rewards (default: the run's own)")
     .option('--as <run>', 'name of the new run that holds the forks (default: fork-, the parent run and the time)')
     .option('--json', 'print one JSON line for each fork, then a summary')

@@ -10,11 +10,13 @@ import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { environmentOf } from '../../actors/tools/codeEnvironment'
 import { toolSchemas } from '../../actors/tools/runTools'
-import { builtInRewards } from '../../config'
+import { builtInRewards, type RecipeConfig, recipeSchema } from '../../config'
+import { engineOverrides } from '../../config/engineAddress'
 import type { RunStarted } from '../../messages/facts'
 import { policyVersion, type RunId } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
+import { applyOverrides, parseConfig } from '../../runtime/settings/resolveConfig'
 import { environmentChanges } from '../../sandbox/environment'
 import { nearestWeights, type PublishedWeights, sampledUnder } from '../learning/publishedWeights'
 import { type RecipeCode, recipeCode } from '../log/recipeCode'
@@ -43,6 +45,8 @@ export interface ForkOptions {
   readonly policy?: number
   /** Directory of the weights that the forks continue with, in place of a policy version. */
   readonly model?: string
+  /** Addresses of the engines that continue (config/engineAddress.ts). Default: the engines of the parent's run. */
+  readonly engine?: readonly string[]
   /** Name or file of a recipe whose tools and rewards the forks use. Default: the run's own. */
   readonly recipe?: string
   /** Name of the new run that holds the forks. Default: `fork-`, the parent's run and the time. */
@@ -79,7 +83,7 @@ const maxToolResultBytes = 256 * 1024
  * @throws TroupeError replay.no_match, replay.ambiguous for `asked`; replay.captured for a session of the gateway;
  * replay.no_turn, replay.no_tool_result; replay.no_code when the recipe lacks a tool or a reward that the forks need;
  * replay.no_weights when the weights are not on disk; replay.too_large, replay.cannot_read for the file of the edited
- * tool result; config.no_recipe, config.invalid
+ * tool result; config.no_recipe, config.invalid, config.bad_engine
  */
 export async function planForks(recorded: RecordedRun, asked: string, options: ForkOptions): Promise<ForkPlan> {
   const id = resolveId(asked, await trajectoriesOf(recorded))
@@ -91,7 +95,7 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
       '`troupe replay ls` shows the turns of each trajectory, `troupe replay verify` lists unreadable records',
     )
   refuseCaptured(parent)
-  const code = recipeCode(await configOf(recorded), options.recipe)
+  const code = recipeCode(withEngines(await configOf(recorded), options.engine ?? []), options.recipe)
   const tools = await toolsOf(parent, code, options.recipe)
   const turns = options.fromTurn === 'all' ? parent.texts.map((_, k) => k) : [options.fromTurn]
   const toolResult = options.editToolResult === undefined ? undefined : readToolResult(options.editToolResult)
@@ -127,6 +131,12 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
   const { toolEnvironment: was } = started
   const differs = was === undefined ? [] : environmentChanges(was, await environmentOf(code.config.tools))
   return { parent, parentRun: recorded.run, started, code, turns, parts, run, environmentChanges: differs }
+}
+
+function withEngines(config: RecipeConfig, addresses: readonly string[]): RecipeConfig {
+  const overrides = engineOverrides(addresses)
+  if (overrides.length === 0) return config
+  return parseConfig(recipeSchema, applyOverrides(config, overrides), 'the recipe of the run with --engine')
 }
 
 /**

@@ -8,12 +8,15 @@ import type { Fact } from '../../messages/facts'
 import { runId } from '../../messages/ids'
 import { changedCells } from '../../replay/fork/changedCells'
 import { forkFacts } from '../../replay/fork/forkFacts'
+import { planForks } from '../../replay/fork/planForks'
 import { recipeCode } from '../../replay/log/recipeCode'
+import { openLog } from '../../replay/log/recordedRun'
 import type { Trajectory } from '../../replay/trajectories/trajectory'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { troupe } from '../support/cli'
 import { requested } from '../support/facts'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { refused } from '../support/refusal'
 
 jest.setTimeout(120_000)
 
@@ -121,4 +124,21 @@ test('a fork is a run of its own: one that is there, the parent too, is never wr
   expect(await fork(history.run)).toMatchObject({ code: 2, stderr: expect.stringContaining('run.exists') })
   expect(await fork('a b')).toMatchObject({ code: 2, stderr: expect.stringContaining('run.bad_name') })
   expect((await facts()).stdout).toBe(before)
+})
+
+test("forks continue with the run's engines, or with those that are given", async () => {
+  const at = join(directory, 'engines')
+  await saveHistory(at, history)
+  writeFileSync(join(at, 'config.json'), '{}')
+  const recorded = await openLog({ bus: `lmdb:${at}`, run: history.run })
+  const planned = (engine?: readonly string[]) =>
+    planForks(recorded, 's0001.0000/1', { fromTurn: 1, model: at, ...(engine === undefined ? {} : { engine }) })
+  try {
+    expect((await planned()).code.config.engine).toMatchObject({ kind: 'local' })
+    const { engine } = (await planned(['vllm:http://127.0.0.1:8000', 'vllm:http://127.0.0.1:8001'])).code.config
+    expect(engine).toMatchObject({ kind: 'vllm', urls: ['http://127.0.0.1:8000', 'http://127.0.0.1:8001'] })
+    expect(await refused(planned(['cloud']))).toMatchObject({ code: 'config.bad_engine' })
+  } finally {
+    await recorded.close()
+  }
 })
