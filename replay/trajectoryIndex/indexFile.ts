@@ -52,7 +52,7 @@ export interface IndexView {
 }
 
 /** Raise the format with every change of the columns or of the rows' meaning. */
-const kind = { magic: 'TRPINDEX', format: 3 }
+const kind = { magic: 'TRPINDEX', format: 4 }
 const states: readonly RowState[] = ['unasked', 'unread', 'running', 'answered', 'truncated', 'failed']
 const selections: readonly (RowSelection | null)[] = [null, 'kept', 'dropped', 'rejected']
 
@@ -109,11 +109,11 @@ export function writeIndex(rows: IndexRows, head: IndexHead): Buffer {
     sampledTokens: number(r => r.sampledTokens),
     toolCalls: number(r => r.toolCalls),
     toolErrors: number(r => r.toolErrors),
+    opening: number(r => r.opening),
   }
   // A separate flag, because a recorded NaN is not the same as a missing reward.
   columns.rewarded = Uint8Array.from(all, r => (r.reward === null ? 0 : 1))
   columns.advantaged = Uint8Array.from(all, r => (r.advantage === null ? 0 : 1))
-  columns.led = Uint8Array.from(all, r => (r.isLed === true ? 1 : 0))
 
   return writeColumns(kind, head, columns)
 }
@@ -133,7 +133,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
   const [places, groupPlaces, versions] = [lists('places'), lists('groupPlaces'), lists('versions')]
   const [groupNumber, state, selection, decided] = [u32('groupOf'), u8('state'), u8('selection'), u8('decided')]
   const [step, at, reward, advantage] = [f64('step'), f64('at'), f64('reward'), f64('advantage')]
-  const [rewarded, advantaged, led] = [u8('rewarded'), u8('advantaged'), u8('led')]
+  const [rewarded, advantaged, opening] = [u8('rewarded'), u8('advantaged'), f64('opening')]
   const [turns, sampledTokens, toolCalls, toolErrors] = [
     f64('turns'),
     f64('sampledTokens'),
@@ -193,7 +193,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
     row.versions = versionsOf(i)
     row.selection = selections[selection[i]!]!
     row.advantage = advantaged[i] === 1 ? advantage[i]! : null
-    if (led[i] === 1) row.isLed = true
+    row.opening = opening[i]!
     return row
   }
 

@@ -45,8 +45,11 @@ export interface Row {
   sampledTokens: number
   toolCalls: number
   toolErrors: number
-  /** True once a call of an agent was answered. `turns` then counts the answered calls. */
-  isLed?: boolean
+  /**
+   * Number of the session's latest opening by an agent; -1: no agent drives the rollout. `turns` counts the answered calls
+   * of that opening: those of earlier ones do not count.
+   */
+  opening: number
   /** Policy versions that sampled tokens of the trajectory, ascending. */
   versions: number[]
   selection: RowSelection | null
@@ -82,7 +85,7 @@ const placedOnly: ReadonlySet<string> = new Set<(TrajectoryFact | CallFact)['typ
   'tool.asked',
   'context.appended',
   'group.closed',
-  ...(['session.opened', 'call.started', 'call.delivered'] as const),
+  ...(['call.started', 'call.delivered'] as const),
 ])
 
 export class IndexRows {
@@ -148,26 +151,26 @@ export class IndexRows {
     if (fact.type === 'reward.assigned') row.reward ??= fact.reward
     if (row.state !== 'running') return
     switch (fact.type) {
+      case 'session.opened':
+        if (fact.opening <= row.opening) break
+        row.opening = fact.opening
+        row.turns = row.sampledTokens = row.toolCalls = row.toolErrors = 0
+        row.versions = []
+        break
+      // The turns by which engines answer an agent's calls have the same tokens as the calls' `call.finished`.
       case 'turn.completed':
-        if (row.isLed) break
+        if (row.opening >= 0) break
         row.turns = Math.max(row.turns, fact.turn + 1)
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break
       case 'turn.interrupted':
-        if (row.isLed) break
+        if (row.opening >= 0) break
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
         break
       case 'call.finished':
         if (fact.finish === 'failed') break
-        // The `turn.completed` by which an engine answered the agent's call came before this fact, and has the same
-        // tokens.
-        if (row.isLed !== true) {
-          row.isLed = true
-          row.turns = 0
-          row.sampledTokens = 0
-        }
         row.turns++
         row.sampledTokens += fact.tokens.length
         for (const { policyVersion } of fact.segments) addVersion(row, policyVersion)
@@ -237,6 +240,7 @@ export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): 
     sampledTokens: 0,
     toolCalls: 0,
     toolErrors: 0,
+    opening: -1,
     versions: [],
     selection: null,
     advantage: null,

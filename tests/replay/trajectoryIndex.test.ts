@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import * as fc from 'fast-check'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import { encode } from '../../messages/codec'
-import type { CallFinished } from '../../messages/facts'
-import { engineId, policyVersion, runId } from '../../messages/ids'
+import type { CallFinished, SessionOpened } from '../../messages/facts'
+import { engineId, type GroupId, policyVersion, runId } from '../../messages/ids'
 import { type Message, topicOnBus } from '../../messages/topics'
 import { summaryOfRow } from '../../replay/trajectories/summaries'
 import { readIndex, writeIndex } from '../../replay/trajectoryIndex/indexFile'
@@ -110,7 +110,7 @@ test('rows that are kept and go on equal rows made at once, wherever the log was
   }
 })
 
-test("calls of an agent that come after the index was stored add to its earlier calls' turns and tokens", () => {
+test("calls of an agent that come after the index was stored add to its earlier calls' turns and tokens; another opening starts anew", () => {
   const answered = (call: number): CallFinished => ({
     ...{ type: 'call.finished', at: 0, trajectory: requested('g', 0).trajectory, call, attempt: 0, text: '' },
     ...{ engine: engineId('e'), tokens: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -1), finish: 'stop' },
@@ -118,11 +118,34 @@ test("calls of an agent that come after the index was stored add to its earlier 
     segments: [{ policyVersion: policyVersion(0), start: 0, end: 2 }],
     timing: { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 },
   })
-  const history = [requested('g', 0), answered(0), answered(1), answered(2)].map(message => ({ message, timestamp: 0 }))
-  for (let cut = 0; cut <= history.length; cut++) {
-    const rows = fold(through(fold(new IndexRows(), history, 0, cut)).rows(), history, cut, history.length)
-    expect(through(rows).row(0)).toMatchObject({ state: 'running', turns: 3, sampledTokens: 6 })
+  const opened = (opening: number): SessionOpened => ({
+    ...{
+      type: 'session.opened',
+      at: 0,
+      trajectory: requested('g', 0).trajectory,
+      opening,
+      keyDigest: '',
+      expiresAt: 9,
+    },
+  })
+  const rowOf = (facts: readonly Message[]) => {
+    const history = [requested('g', 0), ...facts].map(message => ({ message, timestamp: 0 }))
+    const found = history.map((_, cut) => {
+      const rows = fold(through(fold(new IndexRows(), history, 0, cut)).rows(), history, cut, history.length)
+      return [rows.rows.size, rows.groups.get('g' as GroupId)?.members.length, through(rows).row(0)] as const
+    })
+    expect(new Set(found.map(row => JSON.stringify(row))).size).toBe(1)
+    return found[0]!
   }
+  const first = [opened(0), answered(0), answered(1), answered(2)]
+  expect(rowOf(first)).toMatchObject([1, 1, { state: 'running', turns: 3, sampledTokens: 6 }])
+  // After a resume the session's agent starts anew, and its earlier calls do not count.
+  expect(rowOf([...first, opened(1), answered(3)])).toMatchObject([
+    1,
+    1,
+    { state: 'running', turns: 1, sampledTokens: 2 },
+  ])
+  expect(rowOf([...first, opened(0)])).toMatchObject([1, 1, { turns: 3, sampledTokens: 6 }])
 })
 
 test('a file of which a byte was lost or changed is no index', () => {
