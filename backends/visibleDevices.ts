@@ -9,8 +9,8 @@
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { promisify } from 'node:util'
-import { asError, TroupeError } from '../runtime/errors'
-import { torchPythonPath } from '../runtime/python'
+import { TroupeError } from '../runtime/errors'
+import { failedHow, torchPythonPath } from '../runtime/python'
 import { retryKilled } from '../sandbox/retryKilled'
 
 /** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
@@ -47,7 +47,7 @@ export async function visibleDevices(
       throw new TroupeError('process.no_devices', {
         boundary: 'process',
         retriable: false,
-        message: `torch could not count this machine's GPUs: ${asError(thrown).message.trim().split('\n').at(-1)}`,
+        message: `torch could not count this machine's GPUs: ${failedHow(thrown, askMs)}`,
         hint: `set ${visibleVariable(env)} to an empty text to run on the CPU`,
         cause: thrown,
       })

@@ -44,11 +44,12 @@ const entries = [
 
 function compile() {
   const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
-  const { status } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], {
+  const { status, signal, error } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], {
     cwd: root,
     stdio: ['ignore', 2, 2],
   })
-  if (status !== 0) throw new Error('tsc reported errors')
+  if (status !== 0)
+    throw new Error(`tsc ${error?.message ?? (signal ? `was ended by ${signal}` : `ended with exit code ${status}`)}`)
 }
 
 /** Copies every file of the packaged folders, except TypeScript sources, tests, dot files, caches and builds. */

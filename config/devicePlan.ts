@@ -84,7 +84,7 @@ export function devicePlan(config: RecipeConfig, needs: DeviceNeeds): DevicePlan
       if (asked.trainer !== undefined)
         throw unfit(
           `hardware.plan.trainer names ${trainer.length} GPUs, but the trainer has ${ranks} ranks on this host`,
-          fewer,
+          'name more GPUs in hardware.plan.trainer, or lower train.ranks',
         )
       if (asked.engines === undefined)
         throw unfit(`${sum} + ${ranks} ranks = ${wide + ranks} GPUs, but this host has ${gpus}`, fewer)

@@ -108,7 +108,12 @@ export function decode(
   try {
     value = packr.unpack(record.value)
   } catch (cause) {
-    throw new MessageError('codec.not_msgpack', `the value of a ${type} record cannot be unpacked`, '', { cause })
+    throw new MessageError(
+      'codec.not_msgpack',
+      `the value of a ${type} record cannot be unpacked: ${(cause as Error).message}`,
+      '',
+      { cause },
+    )
   }
   if (versionText !== entry.versionText) {
     const version = /^[1-9]\d{0,8}$/.test(versionText) ? Number(versionText) : undefined

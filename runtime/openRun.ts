@@ -72,7 +72,7 @@ export function runNamed(name: string): RunId {
       boundary: 'config',
       retriable: false,
       message,
-      hint: 'give another name: with --run, or with --as for a run that the command creates',
+      hint: 'give another name: as --run, --as, or the argument RUN',
     })
   }
 }
@@ -199,6 +199,6 @@ export function noRunOn(place: string, runs: readonly string[], name: string | u
     boundary: 'config',
     retriable: false,
     message: `no run${name === undefined ? '' : ` '${name}'`} in ${place}; ${known}`,
-    hint: 'give --run ID and --bus lmdb:DIR or kafka://HOST:PORT, or start one: `troupe train quickstart`',
+    hint: 'name a run that is there, and its bus: --bus lmdb:DIR or kafka://HOST:PORT; or start one: `troupe train quickstart`',
   })
 }

@@ -3,13 +3,13 @@
  * that holds the Python package troupe_policy.
  *
  * in   the file system, TROUPE_HOME, TROUPE_VENV, TROUPE_SANDBOX_PYTHON; TROUPE_{VLLM,ENVIRONMENTS,WANDB}_VENV
- * out  absolute paths; environment variables for Python processes
+ * out  absolute paths; environment variables for Python processes; how one of them ended
  * Invariant: the search covers where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
  */
 import { createHash } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
-import { TroupeError } from './errors'
+import { endedHow, TroupeError } from './errors'
 import { troupeHome } from './home'
 
 /** Returns the folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
@@ -208,4 +208,24 @@ function isExecutable(file: string): boolean {
   } catch {
     return false
   }
+}
+
+/**
+ * Says why a program failed that `execFile` or `execFileSync` ran with a deadline: its last line on stderr, or how it
+ * ended.
+ */
+export function failedHow(thrown: unknown, timeoutMs: number): string {
+  const { code, status, signal, killed, stderr, message } = thrown as NodeJS.ErrnoException & {
+    readonly status?: number | null
+    readonly signal?: NodeJS.Signals | null
+    readonly killed?: boolean
+    readonly stderr?: string | Buffer
+  }
+  const isLate = code === 'ETIMEDOUT' || (killed === true && typeof code !== 'string')
+  if (isLate) return `it did not end within ${timeoutMs} ms`
+  if (typeof code === 'string') return message
+  const said = String(stderr ?? '').trim()
+  const how = `it ${endedHow(status ?? (code as number | null | undefined) ?? null, signal ?? null)}`
+  if (signal) return how
+  return said === '' ? how : said.split('\n').at(-1)!
 }

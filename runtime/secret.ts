@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { z } from 'zod'
-import { TroupeError } from './errors'
+import { asError, TroupeError } from './errors'
 import { knowSecret } from './knownSecrets'
 
 export const secretSchema = z.union(
@@ -27,7 +27,11 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
   try {
     text = readFileSync(ref.file, 'utf8').replace(/\r?\n$/, '')
   } catch (cause) {
-    throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and its permissions', cause)
+    throw missing(
+      `the secret's file ${ref.file} cannot be read: ${asError(cause).message}`,
+      'check the path and its permissions',
+      cause,
+    )
   }
   if (text) return knowSecret(text)
   throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into the file')

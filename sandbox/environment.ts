@@ -65,7 +65,7 @@ export async function codeEnvironment(
   const { stdout } = await retryKilled(() => execute(python, args, options)).catch(cause => {
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
-      message: `${python} did not say which packages it has: ${(cause as Error).message}`,
+      message: `${python} did not say which packages it has: ${(cause as { killed?: boolean }).killed ? `no answer within ${TIMEOUT_MS} ms` : (cause as Error).message}`,
       hint: 'name a Python interpreter that works: tools.python in a recipe, --python, or TROUPE_SANDBOX_PYTHON',
       cause,
     })

@@ -94,7 +94,7 @@ async function ask(python: string, [program = '', ...rest]: readonly string[]): 
   } catch (cause) {
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
-      message: `${python} did not answer as a Python interpreter: ${(cause as Error).message}`,
+      message: `${python} did not answer as a Python interpreter: ${(cause as { killed?: boolean }).killed ? `no answer within ${PROBE_TIMEOUT_MS} ms` : (cause as Error).message}`,
       hint: 'install Python 3.10 or newer, or name one: --python, tools.python in a recipe, or TROUPE_SANDBOX_PYTHON',
       cause,
     })

@@ -201,7 +201,7 @@ function whyNotOpened(said: string): SandboxError {
   if (said.includes('exited with SIGKILL')) {
     return new SandboxError('sandbox.start_failed', {
       retriable: true,
-      message: `the zygotes were killed while they started: ${said}`,
+      message: `the zygotes (interpreters from which calls are forked) were killed while they started: ${said}`,
       hint: 'check whether the kernel kills processes for lack of memory (dmesg)',
     })
   }

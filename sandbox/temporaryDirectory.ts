@@ -40,7 +40,7 @@ export function temporaryDirectory(name: string): string {
 const diskFull = (directory: string, cause: unknown): SandboxError =>
   new SandboxError('sandbox.disk_full', {
     retriable: true,
-    message: `the disk has no space left for temporary files in ${directory}`,
+    message: `the disk has no space or inodes left for temporary files in ${directory}, or a quota is used up`,
     hint: `free space or inodes on the file system of ${directory}, or set TMPDIR to a directory on another one`,
     cause,
   })

@@ -70,20 +70,22 @@ async function makeModel(
 
 /** The error of a model that init_model.py did not make: config.disk_full (retriable) or config.model_not_made. */
 export function notMade(recipe: string, directory: string, thrown: unknown): TroupeError {
-  const why = lastLine(asError(thrown).message)
+  const { message } = asError(thrown)
+  const { signal, killed } = thrown as { readonly signal?: string | null; readonly killed?: boolean }
+  const why = signal || killed ? message.split('\n')[0]! : lastLine(message)
   if (diskFullText.test(why))
     return new TroupeError('config.disk_full', {
       boundary: 'config',
       retriable: true,
       message: `the disk has no space left for the model in ${directory}: ${needText(directory)}`,
-      hint: `free space on the file system of ${directory}, then start the run again`,
+      hint: `free space on the file system of ${directory}, or raise the quota of this user, then start the run again`,
       cause: thrown,
     })
   return new TroupeError('config.model_not_made', {
     boundary: 'config',
     retriable: false,
     message: `cannot make the model of recipe '${recipe}': ${why}`,
-    hint: 'check model.config and model.vocabulary in the recipe',
+    hint: 'check model.config and model.vocabulary in the recipe; after a signal or a deadline, the free memory and the load of this machine',
     cause: thrown,
   })
 }

@@ -88,7 +88,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
     return new TroupeError('process.restarts_exceeded', {
       boundary: 'process',
       retriable: false,
-      message: `${name} died ${deaths} times within ${policy.withinMs} ms; last: ${last.message}`,
+      message: `${name} failed ${deaths} times within ${policy.withinMs} ms; last: ${last.message}`,
       hint:
         (last instanceof TroupeError ? last.hint : undefined) ??
         `remove the cause, which the log lines of ${name} show; then resume the run with \`train --resume\``,

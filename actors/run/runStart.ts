@@ -59,8 +59,8 @@ export async function recordRunStart(journal: Journal, options: RunStartOptions)
     throw new TroupeError('bus.no_run', {
       boundary: 'bus',
       retriable: false,
-      message: `cannot resume run '${run}': this bus has no run of that name`,
-      hint: 'list the runs of the bus with `troupe replay ls`',
+      message: `cannot resume run '${run}': its log on this bus has no readable run.started`,
+      hint: '`troupe replay runs` lists the runs of the bus; a run without run.started is started again with --run',
     })
   }
   checkTokenizer(started, tokenizerDigest)

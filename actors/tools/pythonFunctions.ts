@@ -18,7 +18,7 @@ import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
-import { policyDirectory, pythonPath, torchPythonPath, userCodeEnvironment } from '../../runtime/python'
+import { failedHow, policyDirectory, pythonPath, torchPythonPath, userCodeEnvironment } from '../../runtime/python'
 import { retryLost } from '../../sandbox/retryLost'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { textResult } from '../../sandbox/tools/pythonTool'
@@ -55,7 +55,7 @@ async function schemasOf(path: string, names: readonly string[]): Promise<readon
   const python = torchPythonPath() // schemas are made by transformers
   const { stdout } = await promisify(execFile)(python, args, { env: userCodeEnvironment(), timeout: importMs }).catch(
     thrown => {
-      throw badFile(path, asError(thrown).message.trim().split('\n').at(-1) ?? 'it cannot be imported')
+      throw badFile(path, `it cannot be imported: ${failedHow(thrown, importMs)}`)
     },
   )
   const said = JSON.parse(stdout) as { tools?: ToolSchema[]; fault?: string; line?: number | null }

@@ -260,6 +260,6 @@ function failed(result: RunResult): TroupeError {
     boundary: 'verifier',
     retriable: true,
     message: `math-verify ended with ${result.status}: ${result.reason ?? lastLine(result.stderr)}`,
-    hint: 'run `npm run setup`: it installs math-verify into the Python environment that Troupe uses',
+    hint: 'run `npx troupe setup`, in a checkout `npm run setup`: it installs math-verify into the Python environment that Troupe uses',
   })
 }

@@ -13,7 +13,8 @@ export function checkSampled(
   broken: (what: string) => Error,
 ): asserts tokens is ArrayLike<number> {
   const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < vocabulary
-  if (!isList(tokens) || !tokens.every(isId)) throw broken(`token ids outside the model's vocabulary: ${shown(tokens)}`)
+  if (!isList(tokens) || !tokens.every(isId))
+    throw broken(`expected token ids from 0 to ${vocabulary - 1}, found ${shown(tokens)}`)
   const lacks = `${tokens.length} tokens with ${isList(logprobs) ? logprobs.length : 'no'} logprobs`
   if (!isList(logprobs) || logprobs.length !== tokens.length) throw broken(lacks)
   const isLogprob = (p: unknown) => typeof p === 'number' && Number.isFinite(p) && p <= 1e-3

@@ -19,9 +19,10 @@ const hints: Readonly<Record<string, string>> = {
   'trainer.no_checkpoint': 'restore the directory, or continue from an older checkpoint with --from-checkpoint NAME',
   'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
   'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
-  'checkpoint.disk_full': 'free space on that file system, or lower train.keepCheckpoints and train.keepVersions',
+  'checkpoint.disk_full':
+    'free space on that file system, raise the quota of this user, or lower train.keepCheckpoints and train.keepVersions',
   'checkpoint.file_too_large':
-    'raise the limit on file sizes of this process (`ulimit -f unlimited`), then resume the run with --resume',
+    'raise the limit on file sizes of this process (`ulimit -f unlimited`), or use a file system with larger files; then resume the run with --resume',
   'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
 }
 
@@ -41,7 +42,7 @@ export function late(method: string, timeoutMs: number): TroupeError {
   return new TroupeError('trainer.timeout', {
     boundary: 'trainer',
     retriable: true,
-    message: `the trainer's call ${method} took longer than ${timeoutMs} ms and was stopped`,
+    message: `the trainer's call ${method} had no answer within ${timeoutMs} ms and was cancelled`,
   })
 }
 

@@ -257,8 +257,8 @@ async function again<T>(
       throw new TroupeError('engine.no_weights', {
         boundary: 'engine',
         retriable: true,
-        message: `cannot fetch the weights at ${url}: ${error.message}`,
-        hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions',
+        message: `cannot fetch the weights at ${url}: ${error.cause instanceof Error ? error.cause.message || error.message : error.message}`,
+        hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions; after 401 check TROUPE_WEIGHTS_TOKEN, after an error of a file this disk',
         cause: thrown,
       })
     }

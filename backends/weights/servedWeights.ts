@@ -12,7 +12,7 @@ import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
-import { TroupeError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import { checkFiles, type FileFault, ofModel, sha256Of, short } from './manifest'
 
 /**
@@ -45,7 +45,7 @@ export const unchecked = (directory: string): boolean => checked.delete(director
  */
 export async function servedWeights(directory: string, digests: WeightDigests): Promise<string> {
   const files = await readdir(directory).catch(cause => {
-    throw noWeights(`${directory} cannot be read`, cause)
+    throw noWeights(`${directory} cannot be read: ${asError(cause).message}`, cause)
   })
   const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
   if (weights.length === 0) throw noWeights(`${directory} holds no safetensors`)
@@ -70,7 +70,8 @@ async function checkOnce(directory: string, weights: readonly string[], digests:
     const file = join(directory, 'adapter_config.json')
     const found = await sha256Of(file).catch(() => null)
     if (found !== adapterConfig) {
-      throw differs(`${file} has the digest ${short(found ?? 'none')}, but ${short(adapterConfig)} was published`)
+      const is = found === null ? 'cannot be read' : `has the digest ${short(found)}`
+      throw differs(`${file} ${is}, but ${short(adapterConfig)} was published`)
     }
   }
   checked.set(directory, key)
@@ -105,7 +106,7 @@ async function checkWeights(directory: string, weights: readonly string[], diges
 const differs = (message: string): TroupeError =>
   new TroupeError('engine.digest_differs', {
     ...{ boundary: 'engine', retriable: false, message },
-    hint: 'the files were changed after they were published: copy them again from an intact copy, such as the checkpoint of the same version (`troupe replay verify` names the intact ones)',
+    hint: 'the files were changed or removed after they were published: copy them again from an intact copy, such as the checkpoint of the same version (`troupe replay verify` names the intact ones)',
   })
 
 function unlessThere(error: { readonly code?: string }): void {

@@ -54,7 +54,7 @@ export async function promptFaults(
           'codec.render',
           place,
           said.fault,
-          'correct the chat template, or give another one: --set model.template=FILE',
+          'correct the chat template, or give another one: --set model.template=FILE; if Python gave no answer, see `npx troupe doctor`',
         ),
       ],
       said: 'no prompts',

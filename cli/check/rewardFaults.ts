@@ -9,8 +9,8 @@ import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { builtInRewards, type Recipe, type RecipeConfig } from '../../config'
 import type { Task } from '../../messages/facts'
-import { asError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { TroupeError } from '../../runtime/errors'
+import { failedHow, policyDirectory, pythonPath } from '../../runtime/python'
 import { didYouMean } from '../../runtime/settings/nearestName'
 import { error, type Fault, faultOf } from './fault'
 
@@ -87,6 +87,7 @@ export async function pythonRewardFaults({ reward }: RecipeConfig): Promise<read
       ),
     ]
   } catch (thrown) {
-    return [faultOf(asError(thrown), 'reward.interpreter')]
+    const fault = thrown instanceof TroupeError ? thrown : new Error(failedHow(thrown, pythonMs))
+    return [faultOf(fault, 'reward.interpreter')]
   }
 }

@@ -95,7 +95,10 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     throw wrong(`--run ${run} and --resume ${resume} name two runs`, 'give one of them')
   const { data } = given
   if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
-    throw wrong('`troupe eval all` needs a directory with the files of the benchmarks', 'give it as --data DIR')
+    throw wrong(
+      `\`troupe eval all\` needs a directory with the files of the benchmarks${data === undefined ? '' : `; ${resolve(data)} is none`}`,
+      'give it as --data DIR',
+    )
   }
   const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
   readyReport(options.report)

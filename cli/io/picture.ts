@@ -5,7 +5,7 @@
  * Only pictures need the packages vega and vega-lite, so a user's installation does not include them.
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import { TroupeError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 
 /**
  * Renders a specification as SVG text.
@@ -30,7 +30,7 @@ async function load() {
     throw new TroupeError('cli.no_pictures', {
       boundary: 'cli',
       retriable: false,
-      message: 'pictures need the packages vega and vega-lite, which are not installed',
+      message: `pictures need the packages vega and vega-lite, which cannot be loaded: ${asError(cause).message.split('\n')[0]}`,
       hint: 'npm install vega vega-lite',
       cause,
     })

@@ -78,7 +78,7 @@ function guarded(path: string, work: () => void): void {
       boundary: 'cli',
       retriable: false,
       message: `${path} cannot be written: ${asError(thrown).message}`,
-      hint: 'choose another path',
+      hint: 'remove the cause, or choose another path',
       cause: thrown,
     })
   }

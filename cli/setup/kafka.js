@@ -27,11 +27,14 @@ function isComplete(folder) {
   return readStamp(stampOf(folder)).digest === digestOf([pom, sums])
 }
 
+const notRun = (program, error) =>
+  error.code === 'ENOENT' ? `${program} is not on PATH` : `${program} does not run: ${error.message}`
+
 /** Throws a SetupError unless a Java is installed that can run this Kafka. */
 function checkJava() {
   const reply = spawnSync('java', ['-version'], { encoding: 'utf8', timeout: 30_000 })
   const hint = 'install Java 17 or newer (Debian, Ubuntu: apt install default-jre-headless)'
-  if (reply.error) throw new SetupError('a Kafka broker needs Java, but java is not on PATH', hint)
+  if (reply.error) throw new SetupError(`a Kafka broker needs Java, but ${notRun('java', reply.error)}`, hint)
   const major = Number(/version "(\d+)/.exec(reply.stderr)?.[1])
   if (!(major >= 17))
     throw new SetupError(`java is version ${major || 'unknown'}; Kafka ${version} needs 17 or newer`, hint)
@@ -42,7 +45,7 @@ function checkMaven() {
   if (!reply.error && reply.status === 0) return
   const hint =
     'install it (Debian, Ubuntu: apt install maven), or unpack an Apache Kafka and name its libs folder in TROUPE_KAFKA_LIBS'
-  const why = reply.error ? 'mvn is not on PATH' : '`mvn --version` fails'
+  const why = reply.error ? notRun('mvn', reply.error) : '`mvn --version` fails'
   throw new SetupError(`fetching the jars of Kafka needs Maven, but ${why}`, hint, reply.stderr ?? '')
 }
 

@@ -76,9 +76,11 @@ async function withLock(file, work) {
       fs.writeFileSync(file, nameOf(process.pid), { flag: 'wx' })
       break
     } catch (error) {
-      if (error.code === 'ENOSPC') throw new SetupError('the disk is full', `free some space on ${path.dirname(file)}`)
       if (error.code !== 'EEXIST')
-        throw new SetupError(`cannot write ${file}: ${error.message}`, 'check its permissions')
+        throw new SetupError(
+          `cannot write ${file}: ${error.message}`,
+          `remove the cause: ${path.dirname(file)} must be writable, with free space`,
+        )
     }
     let text = ''
     let ageMs = 0

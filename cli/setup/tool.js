@@ -36,14 +36,14 @@ const faults = [
     'the package index has no build of a pinned package for this Python and machine',
     () => 'check in TROUPE_PIP_ARGS that the index has the pinned version, or take another Python with TROUPE_PYTHON',
   ],
-  [/EACCES|EPERM|Permission denied/, 'no permission to write', () => 'check who owns the folder that the output names'],
+  [/EACCES|EPERM|Permission denied/, 'a permission is missing', () => 'check who owns the path that the output names'],
 ]
 
-function explain(name, output, log) {
+function explain(name, output, log, how = 'failed') {
   const detail = output.trimEnd().split('\n').slice(-12).join('\n')
   const fault = faults.find(([pattern]) => pattern.test(output))
   if (fault) return new SetupError(`${name}: ${fault[1]}`, `${fault[2]()} (all output: ${log})`, detail)
-  return new SetupError(`${name} failed`, `all of its output is in ${log}`, detail)
+  return new SetupError(`${name} ${how}`, `all of its output is in ${log}`, detail)
 }
 
 /** Environment without the variables that would make pip or Python use other folders than the venv. */
@@ -118,7 +118,7 @@ function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
       act()
     }
     child.once('error', error => settle(() => fail(explain(name, `${command}: ${error.message}`, log))))
-    child.once('close', code =>
+    child.once('close', (code, signal) =>
       settle(() => {
         if (ended)
           fail(
@@ -128,7 +128,7 @@ function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
             ),
           )
         else if (code === 0) resolve()
-        else fail(explain(name, output, log))
+        else fail(explain(name, output, log, signal ? `was ended by ${signal}` : `failed with exit code ${code}`))
       }),
     )
   })

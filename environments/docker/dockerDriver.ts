@@ -253,8 +253,12 @@ function failed(thrown: unknown, what: string) {
   if (thrown instanceof EngineError)
     return environmentError('environment.start_failed', `${what}: the Docker engine says: ${thrown.message}`)
   if (thrown instanceof Error && 'syscall' in thrown)
-    return environmentError('environment.unavailable', `the Docker engine does not answer: ${thrown.message}`, {
-      ...{ cause: thrown, retriable: true },
-    })
+    return environmentError(
+      'environment.unavailable',
+      `${what}: the Docker engine does not answer, or a file cannot be used: ${thrown.message}`,
+      {
+        ...{ cause: thrown, retriable: true },
+      },
+    )
   return thrown
 }

@@ -9,6 +9,7 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { endedHow } from '../../runtime/errors'
 import { sandboxPythonPath } from '../../runtime/python'
 import { within } from '../../runtime/within'
 import { environmentError } from '../drivers/errors'
@@ -58,7 +59,7 @@ export async function openForwarder(
   const ready = new Promise<void>((resolve, reject) => {
     child.stdout.once('data', () => resolve())
     child.once('error', reject)
-    child.once('exit', () => reject(new Error(errors.trim() || 'it ended')))
+    child.once('exit', (code, signal) => reject(new Error(errors.trim() || `it ${endedHow(code, signal)}`)))
   })
   const failed = (why: string) =>
     environmentError('environment.start_failed', `${container.slice(0, 12)}: the forwarder of its allowlist: ${why}`)

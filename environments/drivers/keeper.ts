@@ -92,7 +92,7 @@ export class Keeper {
       }
       throw environmentError(
         'environment.start_failed',
-        `environment ${config.name}: ${answer.failed ?? (errors.trim() || 'its keeper died')}`,
+        `environment ${config.name}: ${answer.failed ?? (errors.trim() || 'its keeper, the process that holds it, ended')}`,
       )
     } catch (thrown) {
       child.stdin.end()
@@ -150,7 +150,7 @@ export class Keeper {
   lost() {
     return environmentError(
       'environment.ended',
-      `environment ${this.config.name} has ended, or its keeper closed the connection without an answer`,
+      `environment ${this.config.name} has ended, or its keeper, the process that holds it, closed the connection without an answer`,
     )
   }
 
@@ -184,7 +184,7 @@ const failed = (child: ChildProcess) =>
       reject(
         environmentError('environment.unavailable', `no Python to run environments: ${cause.message}`, {
           cause,
-          hint: 'npm run setup',
+          hint: 'npx troupe setup, in a checkout npm run setup; or name an interpreter in TROUPE_SANDBOX_PYTHON',
         }),
       ),
     )

@@ -21,6 +21,7 @@ import {
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { promisify } from 'node:util'
+import { asError } from '../../runtime/errors'
 import { sandboxPythonPath } from '../../runtime/python'
 import { environmentError } from '../drivers/errors'
 import { imageDirectory, type Store } from '../drivers/store'
@@ -61,10 +62,10 @@ export async function importImage(store: Store, file: string, name: string): Pro
     rmSync(target, { recursive: true, force: true })
     renameSync(join(work, 'image'), target)
   } catch (thrown) {
-    const said = (thrown as { stderr?: string }).stderr?.trim().split('\n').pop() ?? (thrown as Error).message
+    const said = (thrown as { stderr?: string }).stderr?.trim().split('\n').pop() || asError(thrown).message
     throw environmentError('environment.no_image', `${file} was not unpacked: ${said}`, {
       cause: thrown,
-      hint: 'an archive of `docker save`, of an OCI layout, or of a root file system is expected',
+      hint: 'give an archive of `docker save`, of an OCI layout, or of a root file system; it needs its unpacked size on the disk of --store',
     })
   } finally {
     await run('rm', ['-rf', '--', work])

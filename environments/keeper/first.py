@@ -32,7 +32,7 @@ def start_runc(config):
     done = subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=60)
     if done.returncode != 0:
         with open(f"{directory}/runc.log", errors="replace") as file:
-            raise RuntimeError(f"runc: {file.read().strip()[-600:]}")
+            raise RuntimeError(f"runc ended with status {done.returncode}: {file.read().strip()[-600:]}")
     with open(f"{directory}/runc.pid") as file:
         return int(file.read())
 
@@ -67,7 +67,7 @@ def start_local(config):
         lines = file.read().split("\n")
     pid = next((int(line) for line in lines if line.isdigit()), None)
     if "built" not in lines or pid is None:
-        raise RuntimeError("; ".join(line for line in lines if line) or "the first process died")
+        raise RuntimeError("; ".join(line for line in lines if line) or "the environment's first process ended before it was ready")
     return pid
 
 

@@ -11,6 +11,7 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { endedHow } from '../../runtime/errors'
 import type { Environment } from '../drivers/driver'
 import { environmentError } from '../drivers/errors'
 import { ofStep, type Task, type TaskStep } from './task'
@@ -79,7 +80,11 @@ function without(directory: string, exclude: readonly string[]): string {
   const options = exclude.map(pattern => `--exclude=${pattern}`)
   const packed = spawnSync('tar', ['-C', directory, ...options, '-cf', `${copy}.tar`, '.'])
   const unpacked = spawnSync('tar', ['-C', copy, '-xpf', `${copy}.tar`])
-  for (const { status, stderr } of [packed, unpacked])
-    if (status !== 0) throw environmentError('environment.transfer_failed', `artifacts: tar: ${String(stderr).trim()}`)
+  for (const { status, signal, error, stderr } of [packed, unpacked])
+    if (status !== 0) {
+      const how = error?.message ?? endedHow(status, signal)
+      const why = `the artifacts in ${directory} were not copied: tar ${how}: ${String(stderr ?? '').trim()}`
+      throw environmentError('environment.transfer_failed', why)
+    }
   return copy
 }

@@ -27,7 +27,7 @@ export function resolveVariables(
         boundary: 'config',
         retriable: false,
         message: `the task's variable ${name} takes its value from ${wanted} in this process's environment, which is not set, or which tasks may not read`,
-        hint: `set ${wanted}, and let tasks read it with --env ${wanted}`,
+        hint: `set ${wanted}, and let tasks read it: --env ${wanted} of \`troupe tasks run\`, environments.env of a recipe`,
       })
     }),
   )

@@ -12,7 +12,7 @@ import { closeSync, openSync, readSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterOn, type Effects } from '../../runtime/effects'
-import { TroupeError } from '../../runtime/errors'
+import { endedHow, TroupeError } from '../../runtime/errors'
 import { MARK } from '../../sandbox/freshProcess/killProcesses'
 import { lastLine, type ProgramEnding, type ProgramOptions } from './agentProgram'
 import { killMarked } from './killMarked'
@@ -75,7 +75,10 @@ export function functionProgram({ file, name, interpreter, memoryMb, env, fx }: 
         for (const call of calls.values()) call.end({ code: null, signal: 'SIGKILL' })
       }
       child.once('error', cause => over(`${interpreter} does not start: ${cause.message}`))
-      child.once('close', () => over(lastLine(said)))
+      child.once('close', (code, signal) => {
+        const last = lastLine(said)
+        over(`its process ${endedHow(code, signal)}${last === '' ? '' : `: ${last}`}`)
+      })
     })
     ready.catch(() => {})
     return { child, calls, ready }
@@ -145,6 +148,6 @@ const notImported = (what: string, said: string) =>
   new TroupeError('agent.function_not_loaded', {
     boundary: 'config',
     retriable: false,
-    message: `the agent's function ${what} could not be loaded: ${said || 'its process ended'}`,
+    message: `the agent's function ${what} could not be loaded: ${said}`,
     hint: 'import the file by hand with the interpreter that agent.interpreter names to see the whole error',
   })

@@ -55,7 +55,7 @@ export async function conversationRenderer(renderer: TextRenderer): Promise<Conv
       boundary: 'codec',
       retriable: false,
       message: `the chat template does not write a turn of the model as its text and then a stop token (${stops.join(', ')})`,
-      hint: 'give a template that appends, such as --template hermes',
+      hint: 'give a template that appends: model.template of the recipe, or without a recipe --template hermes',
     })
   }
   const { text: generation } = await renderer.prompt([asked], [])

@@ -36,9 +36,14 @@ export function upcast(type: string, version: number, value: Value, current: num
     try {
       converted = step(converted)
     } catch (cause) {
-      throw new MessageError('codec.bad_shape', `the upcast of ${type} from schema version ${from} failed`, '', {
-        cause,
-      })
+      throw new MessageError(
+        'codec.bad_shape',
+        `the upcast of ${type} from schema version ${from} failed: ${(cause as Error).message}`,
+        '',
+        {
+          cause,
+        },
+      )
     }
   }
   return converted

@@ -202,7 +202,7 @@ def main() -> None:
             asyncio.run(serve(given))
     except Exception as error:
         logger.exception("cannot serve %s", given.serve)
-        fail(f"policy.{type(error).__name__}", str(error))
+        fail(f"policy.{type(error).__name__}", str(error) or type(error).__name__)
 
 
 if __name__ == "__main__":

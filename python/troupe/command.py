@@ -48,6 +48,11 @@ def environment() -> dict[str, str]:
     return {"TROUPE_PYTHON": sys.executable, **os.environ}
 
 
+def ended_how(code: int) -> str:
+    """Says how a process ended; `code` as subprocess gives it."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
 def main() -> None:
     try:
         words = command(*sys.argv[1:])

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from .command import TroupeError, command, environment
+from .command import TroupeError, command, ended_how, environment
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def _place(bus: str | None) -> list[str]:
 def _output(*args: str) -> str:
     done = subprocess.run(command(*args), capture_output=True, text=True, env=environment(), check=False)
     if done.returncode != 0:
-        raise TroupeError(done.stderr.strip() or f"troupe {' '.join(args)} ended with {done.returncode}")
+        raise TroupeError(done.stderr.strip() or f"troupe {' '.join(args)} {ended_how(done.returncode)}")
     return done.stdout
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from .command import TroupeError, command, environment
+from .command import TroupeError, command, ended_how, environment
 from .log import Run
 
 
@@ -25,5 +25,6 @@ def train(recipe: str, *options: str, bus: str | None = None) -> Run:
         for line in process.stdout or ():
             last = json.loads(line)
     if process.returncode != 0 or last is None:
-        raise TroupeError(f"troupe train {recipe} ended with exit code {process.returncode}; its stderr has the reason")
+        said = "" if last is not None else ", and printed no line of JSON"
+        raise TroupeError(f"troupe train {recipe} {ended_how(process.returncode)}{said}; its stderr has the reason")
     return Run(last["run"], bus, last)

@@ -90,11 +90,14 @@ export async function readProblems(
   const text = await textOf(path, '--data FILE')
   const answers = more.answers === undefined ? undefined : await textOf(resolve(more.answers), '--answers FILE')
   if (more.functions !== undefined) await textOf(resolve(more.functions), '--set data.functions=FILE')
-  const read = benchmark.read({
+  const given = {
     ...{ text, seed: more.seed ?? 1 },
     ...(answers === undefined ? {} : { answers }),
     ...(more.functions === undefined ? {} : { functionsFile: resolve(more.functions) }),
-  })
+  }
+  const read = named(more.answers === undefined ? path : `${path} with ${resolve(more.answers)}`, () =>
+    benchmark.read(given),
+  )
   if (read.problems.length > 0) return read
   const why = Object.entries(read.dropped).map(([reason, n]) => `${n} ${reason}`)
   throw noData(
@@ -103,9 +106,23 @@ export async function readProblems(
   )
 }
 
+/** Puts the files into the error of a row, which names only its line. */
+function named<T>(files: string, act: () => T): T {
+  try {
+    return act()
+  } catch (thrown) {
+    if (!(thrown instanceof TroupeError) || thrown.code !== 'config.bad_data') throw thrown
+    const { code, message, hint = '', cause } = thrown
+    throw new TroupeError(code, {
+      ...{ boundary: 'config', retriable: false, hint, cause },
+      message: `${files}: ${message}`,
+    })
+  }
+}
+
 const textOf = (path: string, option: string) =>
   readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a file that exists: ${option}`)
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a readable file: ${option}`)
   })
 
 const noData = (message: string, hint: string) =>

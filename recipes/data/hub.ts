@@ -74,7 +74,7 @@ async function list(options: HubOptions): Promise<z.output<typeof listing>> {
     const { response, done } = await ask(options, url)
     try {
       const read = listing.safeParse(await response.json().catch(() => undefined))
-      if (!read.success) throw hubError('answer', options, 'answered with something other than a list of files')
+      if (!read.success) throw hubError('answer', options, 'sent no complete list of files')
       found.push(...read.data)
       const next: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1]
       url = next === undefined ? undefined : new URL(next, url).href
@@ -116,7 +116,8 @@ async function download(options: HubOptions, path: string, size: number | undefi
     return file
   } catch (thrown) {
     await rm(partial, { force: true })
-    throw hubError('broken', options, `ended the download of ${path} early: ${reasonOf(thrown)}`, 'try again', thrown)
+    const hint = `try again; if the reason is an error of a file or of the disk, mend ${options.cache} first`
+    throw hubError('broken', options, `could not be downloaded: ${path}: ${reasonOf(thrown)}`, hint, thrown)
   } finally {
     done()
   }
@@ -149,7 +150,8 @@ async function ask(
   done()
   await response.body?.cancel()
   if (response.status === 401 || response.status === 403) {
-    const hint = 'accept the terms on its page and set HF_TOKEN, or download the file and give --from FILE'
+    const hint =
+      'check the name (the hub answers 401 for a set that does not exist, too); accept the terms on its page and set HF_TOKEN, or download the file and give --from FILE'
     throw hubError('refused', options, `refused the request (HTTP ${response.status})`, hint)
   }
   if (response.status === 404)

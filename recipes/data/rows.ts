@@ -31,12 +31,15 @@ const kinds = /\.(jsonl|json|ndjson|parquet)$/i
 export async function dataFiles(path: string): Promise<readonly string[]> {
   const absolute = resolve(path)
   const found = await stat(absolute).catch(thrown => {
-    throw noData(`${absolute} cannot be read: ${asError(thrown).message}`, 'give a file that exists: --from FILE')
+    throw noData(`${absolute} cannot be read: ${asError(thrown).message}`, 'give a readable file or directory')
   })
   if (!found.isDirectory()) return [absolute]
   const names = (await readdir(absolute, { recursive: true })).filter(name => kinds.test(name)).sort()
   if (names.length > 0) return names.map(name => join(absolute, name))
-  throw noData(`${absolute} holds no .jsonl, .json or .parquet file`, 'give a file: --from FILE')
+  throw noData(
+    `${absolute} holds no .jsonl, .json or .parquet file`,
+    'give a file with rows, or a directory of such files',
+  )
 }
 
 export async function* rowsOfFile(file: string): AsyncGenerator<ReadRow> {
@@ -57,7 +60,7 @@ async function* documentRow(file: string, name: string): AsyncGenerator<ReadRow>
 
 async function headOf(file: string): Promise<{ magic: string; first: string; head: string }> {
   const handle = await open(file).catch(thrown => {
-    throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
+    throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a readable file')
   })
   try {
     const { buffer, bytesRead } = await handle.read(Buffer.alloc(256), 0, 256, 0)
@@ -90,8 +93,8 @@ async function* arrayRows(file: string, name: string): AsyncGenerator<ReadRow> {
   const rows = parsed(withoutBom(await readFile(file, 'utf8')))
   if (!Array.isArray(rows)) {
     throw noData(
-      `${file} begins like a JSON array, but the array is not complete`,
-      'download the file again, or give one row per line (JSONL)',
+      `${file} begins like a JSON array, but is not valid JSON`,
+      'download the file again, or give one row on each line (JSONL)',
     )
   }
   for (const [at, row] of rows.entries()) yield { row, place: `${name}:${at + 1}` }
@@ -114,7 +117,10 @@ async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow>
       rowStart = rowEnd
     }
   } catch (thrown) {
-    throw noData(`${file} is not a whole parquet file: ${asError(thrown).message}`, 'download the file again')
+    throw noData(
+      `${file} cannot be read as parquet: ${asError(thrown).message}`,
+      'download the file again, or give it as JSONL',
+    )
   }
 }
 

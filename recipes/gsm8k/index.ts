@@ -63,7 +63,10 @@ export const gsm8k = defineRecipe({
     const { train, evaluation, dropped } = await load(config)
     const { problems } = config.evaluation
     if (train.length === 0)
-      throw noData('recipe gsm8k has no row left to train on', `rows left out: ${listed(dropped)}`)
+      throw noData(
+        `recipe gsm8k has no row left to train on; rows left out: ${listed(dropped) || 'none'}`,
+        'give more rows: --set data.file=PATH.jsonl',
+      )
     if (evaluation.length < problems) {
       throw noData(
         `evaluation.problems asks for ${problems} rows, but there are only ${evaluation.length} to evaluate on`,
@@ -109,7 +112,7 @@ async function rowsOf(
 ): Promise<{ rows: readonly Gsm8kRow[]; dropped: Readonly<Record<string, number>> }> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a file that exists: --set ${field}=PATH`)
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a readable file: --set ${field}=PATH`)
   })
   const { rows, dropped } = parseGsm8k(text)
   const bad = Object.values(dropped).reduce((sum, n) => sum + n, 0)

@@ -7,8 +7,8 @@
  * this process.
  */
 import { execFileSync } from 'node:child_process'
-import { asError, TroupeError } from '../../runtime/errors'
-import { pythonPath, userCodeEnvironment } from '../../runtime/python'
+import { TroupeError } from '../../runtime/errors'
+import { failedHow, pythonPath, userCodeEnvironment } from '../../runtime/python'
 import type { PlainObject } from '../../runtime/settings/resolveConfig'
 
 const importMs = 60_000
@@ -33,7 +33,7 @@ export function pythonRecipe(file: string): PlainObject {
       env: userCodeEnvironment(),
     })
   } catch (thrown) {
-    throw unreadable(file, asError(thrown).message.trim().split('\n').at(-1) ?? 'cannot be imported', thrown)
+    throw unreadable(file, `cannot be imported: ${failedHow(thrown, importMs)}`, thrown)
   }
   const said = JSON.parse(printed) as { recipe?: PlainObject; fault?: string; line?: number | null }
   if (said.recipe !== undefined) return said.recipe

@@ -114,6 +114,7 @@ function ofModule(file: string, known: Known, above: readonly string[]): Layered
     throw new TroupeError('config.unreadable', {
       ...common,
       message: `${file} cannot be loaded: ${asError(thrown).message}`,
+      hint: `mend this error of the module; then ${common.hint}`,
       cause: thrown,
     })
   }

@@ -29,7 +29,7 @@ export async function readDemonstrations(
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
+    throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`, 'give a readable file')
   })
   const lines = withoutBom(text)
     .split('\n')

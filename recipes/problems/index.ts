@@ -168,7 +168,7 @@ function heldOut({ rows }: Pick<ProblemRows, 'rows'>, file: string, { evaluation
   if (problems <= rows.length / 2) return problems
   throw noData(
     `evaluation.problems asks for ${problems} problems, and ${resolve(file)} holds ${rows.length}, of which at most half are held out`,
-    `lower it with --set evaluation.problems=${Math.max(1, Math.floor(rows.length / 5))}, or name a file of others with --set data.evaluationFile=PATH.jsonl`,
+    `lower it with --set evaluation.problems=${Math.floor(rows.length / 5)}, or name a file of others with --set data.evaluationFile=PATH.jsonl`,
   )
 }
 
@@ -179,7 +179,7 @@ function heldOut({ rows }: Pick<ProblemRows, 'rows'>, file: string, { evaluation
 async function rowsOf(file: string, { largestBadShare }: ProblemsData): Promise<ProblemRows> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a readable file')
   })
   const read = parseProblemRows(text)
   const bad = Object.values(read.dropped).reduce((sum, n) => sum + n, 0)

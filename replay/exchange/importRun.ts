@@ -51,7 +51,7 @@ export async function importRun(path: string, options: ImportOptions): Promise<I
   const files = readFiles(path, maxBytes)
   const [first] = files
   const isFixture = files.length === 1 && looksLikeFixture(first!.content)
-  const fixture = isFixture ? unpackFixture(first!.content, maxBytes) : undefined
+  const fixture = isFixture ? fixtureIn(first!, maxBytes) : undefined
   const facts = fixture === undefined ? wholeRun(factsOfLines(linesOf(files), systemEffects.now()), name) : []
 
   const context = await openNewRun(options.bus, name, options.dir)
@@ -105,6 +105,15 @@ function readFiles(path: string, maxBytes: number): readonly ReadFile[] {
   } catch (thrown) {
     if (thrown instanceof TroupeError) throw thrown
     throw badImport(`${path} cannot be read: ${asError(thrown).message}`)
+  }
+}
+
+/** Unpacks a fixture, with the file's name in the error. */
+function fixtureIn({ name, content }: ReadFile, maxBytes: number): Fixture {
+  try {
+    return unpackFixture(content, maxBytes)
+  } catch (thrown) {
+    throw thrown instanceof TroupeError ? badImport(`${basename(name)}: ${thrown.message}`) : thrown
   }
 }
 

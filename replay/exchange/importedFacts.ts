@@ -107,7 +107,8 @@ export interface ImportedLine {
  */
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines
-  if (first === undefined) throw badImport('the file has no lines; expected one trajectory on each line')
+  if (first === undefined)
+    throw badImport('the file has no lines, or the directory only empty files; expected one trajectory on each line')
   const isOurs = (first.value as { format?: unknown }).format === exportFormat
   return isOurs
     ? ourFacts(

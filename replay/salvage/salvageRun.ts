@@ -78,7 +78,12 @@ export async function salvageRun({ bus, run: name, to }: SalvageOptions): Promis
   if (!target.startsWith('lmdb:')) throw impossible(name, `${target} is not an lmdb log`, 'give --to lmdb:DIR')
   const files = runDirectory(directory, run)
   const found = salvagePages(join(files.log, 'data.mdb'))
-  if (found === undefined) throw impossible(name, 'both meta pages of its log are lost', 'restore the log from a copy')
+  if (found === undefined)
+    throw impossible(
+      name,
+      'its data.mdb is no file of lmdb, or both meta pages are lost',
+      'restore the log from a copy',
+    )
   try {
     const topics = found.topics as readonly StoredTopic[]
     const strays = straysOf(topics, found)

@@ -272,7 +272,8 @@ export class Cell<M> implements ActorRef<M> {
   }
 
   #defect(cause: unknown): TroupeError {
-    return actorError('actor.defect', this.path, 'failed outside its handler', { cause })
+    const text = `failed outside its handler: ${asError(cause).message}`
+    return actorError('actor.defect', this.path, text, { cause })
   }
 
   #context(): ActorContext {
@@ -411,7 +412,7 @@ export class Cell<M> implements ActorRef<M> {
   }
 
   #stoppedError(cause?: TroupeError): TroupeError {
-    return actorError('actor.stopped', this.path, 'has stopped', { cause })
+    return actorError('actor.stopped', this.path, 'is stopping or has stopped', { cause })
   }
 }
 

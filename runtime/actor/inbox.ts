@@ -110,7 +110,7 @@ export class Inbox<M> {
   }
 
   #refuse(message: M): TroupeError {
-    const error = actorError('actor.stopped', this.#owner.path, 'has stopped')
+    const error = actorError('actor.stopped', this.#owner.path, 'is stopping or has stopped')
     this.#owner.deadLetter(message, error)
     return error
   }
@@ -142,7 +142,7 @@ export class Inbox<M> {
       if (leave) return
       const { capacity, maxWaiting } = this.mailbox
       const text = `has ${capacity} messages in its mailbox and ${maxWaiting} senders waiting for room`
-      settle(actorError('actor.overloaded', path, text, { hint: 'await tell before sending more' }))
+      settle(actorError('actor.overloaded', path, text, { hint: 'await each tell or ask before sending more' }))
     })
   }
 }

@@ -62,7 +62,9 @@ export class Question<R> implements Reply<R> {
 }
 
 export const aborted = (path: string, signal: AbortSignal | undefined): TroupeError =>
-  actorError('actor.aborted', path, 'got no answer: the caller aborted', { cause: signal?.reason })
+  actorError('actor.aborted', path, 'did not take or answer a message: its sender aborted the call', {
+    cause: signal?.reason,
+  })
 
 const late = (path: string, id: number, deadlineMs: number): TroupeError =>
   actorError('actor.ask_timeout', path, `did not answer question ${id} within ${deadlineMs} ms`)

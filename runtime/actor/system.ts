@@ -96,7 +96,7 @@ export function createActorSystem(options: ActorSystemOptions): ActorSystem {
   let stopped = false
   return {
     spawn(spec) {
-      if (stopped) throw actorError('actor.stopped', path, 'has stopped')
+      if (stopped) throw actorError('actor.stopped', path, 'is stopping or has stopped')
       return family.add(spec.name, () => new Cell(spec, parent, host))
     },
     async stop(how = {}) {

@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import { isFileTooLarge, isOutOfSpace } from '../../sandbox/outOfSpace'
 import { needText, sizeText } from '../disk/freeSpace'
 import { systemEffects } from '../effects'
-import { TroupeError } from '../errors'
+import { asError, TroupeError } from '../errors'
 
 export interface BlobReference {
   /** sha256 of the bytes, 64 lower-case hex digits. */
@@ -44,7 +44,7 @@ export function memoryBlobs(): BlobStore {
     },
     async get(sha256) {
       const bytes = blobs.get(checked(sha256))
-      if (!bytes) throw missing(sha256)
+      if (!bytes) throw missing(sha256, 'a store in memory, which has only what its own process put into it')
       return new Uint8Array(bytes)
     },
     async has(sha256) {
@@ -80,10 +80,10 @@ export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 
     },
     async get(sha256) {
       const bytes = await readFile(pathOf(sha256)).catch(cause => {
-        throw missing(sha256, cause)
+        throw missing(sha256, directory, cause)
       })
       const found = digest(bytes)
-      if (found !== sha256) throw corrupt(sha256, found)
+      if (found !== sha256) throw corrupt(pathOf(sha256), found)
       return bytes
     },
     has,
@@ -130,21 +130,21 @@ function checked(sha256: string): string {
   })
 }
 
-function missing(sha256: string, cause?: unknown): TroupeError {
+function missing(sha256: string, place: string, cause?: unknown): TroupeError {
   return new TroupeError('blob.missing', {
     boundary: 'bus',
     retriable: false,
-    message: `the blob store has no readable blob ${sha256}`,
-    hint: 'copy the blob directory together with the log that refers to it; if the file is there, check its permissions',
+    message: `the blob ${sha256} cannot be read from ${place}${cause === undefined ? '' : `: ${asError(cause).message}`}`,
+    hint: 'copy the blob directory together with the log that refers to it; if the file is there, remove the cause',
     cause,
   })
 }
 
-function corrupt(sha256: string, found: string): TroupeError {
+function corrupt(path: string, found: string): TroupeError {
   return new TroupeError('blob.corrupt', {
     boundary: 'bus',
     retriable: false,
-    message: `the blob ${sha256} has bytes with the digest ${found}`,
+    message: `the blob ${path} has bytes with the digest ${found}, expected the digest in its name`,
     hint: 'the file was changed or truncated: restore it from a copy',
   })
 }
@@ -160,10 +160,10 @@ async function writing(directory: string, act: () => Promise<void>, needBytes?: 
       retriable: full,
       message: full
         ? `the disk has no space left for blobs in ${directory}: ${needText(directory, needBytes)}`
-        : `blobs cannot be written in ${directory}`,
+        : `blobs cannot be written in ${directory}: ${asError(cause).message}`,
       hint: full
-        ? `free space on the file system of ${directory}, then try again`
-        : 'check that the directory can be created and written by this user',
+        ? `free space on the file system of ${directory}, or raise the quota of this user, then try again`
+        : 'remove the cause; the directory must be writable for this user',
       cause,
     })
   }
@@ -174,6 +174,6 @@ const tooLarge = (directory: string, needBytes: number | undefined, cause: unkno
     boundary: 'bus',
     retriable: false,
     message: `a blob${needBytes === undefined ? '' : ` of ${sizeText(needBytes)}`} in ${directory} is larger than a file may be here`,
-    hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), then resume the run with --resume',
+    hint: 'raise the limit on file sizes of this process (`ulimit -f unlimited`), or use a file system with larger files; then resume the run with --resume',
     cause,
   })

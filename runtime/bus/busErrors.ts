@@ -32,8 +32,8 @@ export const busErrors = {
     new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has ${has} partitions, expected ${asked}`,
-      hint: `the partition count of a topic never changes: start a new run, or use ${has} partitions`,
+      message: `topic ${topic} has, or gets in the same call, ${has} partitions; expected ${asked}`,
+      hint: `Troupe does not change the partition count of a topic: start a new run, or use one count of partitions`,
     }),
 
   topicInvalid: (topic: string, why: string): TroupeError =>
@@ -71,9 +71,11 @@ export const busErrors = {
       retriable: false,
       message: `${topic}/${partition} ${holds(oldest, next)}, so offset ${offset} is out of range`,
       hint:
-        offset > next
-          ? 'check the offset; if a group had reached it, the log was truncated or created anew since: start a new run, or on Kafka reset the offset of the group (kafka-consumer-groups.sh --reset-offsets)'
-          : 'begin at the oldest offset: records of command topics are dropped after their retention',
+        !Number.isInteger(offset) || offset < 0
+          ? 'give a whole number from 0'
+          : offset > next
+            ? 'check the offset; if a group had reached it, the log was truncated or created anew since: start a new run, or on Kafka reset the offset of the group (kafka-consumer-groups.sh --reset-offsets)'
+            : 'begin at the oldest offset: records of command topics are dropped after their retention',
     }),
 
   notOwned: (group: string, topic: string, partition: number): TroupeError =>
@@ -87,7 +89,7 @@ export const busErrors = {
     new TroupeError('bus.handler_failed', {
       boundary: 'bus',
       retriable: false,
-      message: `the consumer of ${topic}/${partition} threw: ${cause.message}`,
+      message: `delivering ${topic}/${partition} to its consumer failed: ${cause.message}`,
       cause,
     }),
 

@@ -59,7 +59,7 @@ function lost(run: RunId): TroupeError {
   return new TroupeError('bus.run_lost', {
     boundary: 'bus',
     retriable: true,
-    message: `this process lost the run '${run}': its session expired without a heartbeat, so another process may drive it`,
+    message: `this process lost the run '${run}': its session expired, or the group gave its role away, so another process may drive it`,
     hint: 'check whether another process drives the run; if none does, continue with --resume',
   })
 }

@@ -227,7 +227,7 @@ const diskFull = ({ what, directory, bytes }: Need): TroupeError =>
     boundary: 'bus',
     retriable: true,
     message: `the disk has no space left for ${what} in ${directory}: ${needText(directory, bytes)}`,
-    hint: `free space on the file system of ${directory}, then resume the run with --resume`,
+    hint: `free space on the file system of ${directory}, or raise the quota of this user, then resume the run with --resume`,
   })
 
 function wait(ms: number, signal: AbortSignal): Promise<void> {

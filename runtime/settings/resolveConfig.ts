@@ -147,7 +147,7 @@ function splitAssignment(text: string): { readonly path: readonly string[]; read
   const at = text.indexOf('=')
   const path = text.slice(0, Math.max(at, 0)).trim().split('.')
   if (at < 0 || path.some(part => part === ''))
-    throw invalid(`'${text}' is not an assignment`, undefined, 'write --set field.inner=value')
+    throw invalid(`'${text}' is not an assignment`, undefined, 'write field.inner=value')
   if (path.some(part => part === '__proto__' || part === 'constructor' || part === 'prototype')) {
     throw invalid(`'${path.join('.')}' is not a field`)
   }

@@ -125,7 +125,13 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
       if (Atomics.load(cells, SLOT.stop)) resolve({ kind: 'stopped' })
       else if (report.done) resolve({ kind: 'ended', ...streams, ...report.done })
       else if (report.failed || Atomics.load(cells, SLOT.child) === 0) {
-        const why = report.failed ?? (late ? `not begun within ${START_MS} ms` : `exit ${code ?? signal}`)
+        const why =
+          report.failed ??
+          (late
+            ? `not begun within ${START_MS} ms`
+            : code === null
+              ? `it was ended by ${signal}`
+              : `it ended with exit code ${code}`)
         resolve({ kind: 'failed', message: `the interpreter could not start the code: ${why}` })
       } else {
         // The launcher was killed before it reported: by the code, by the kernel for lack of memory, or by the

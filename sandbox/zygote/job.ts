@@ -87,7 +87,7 @@ export const callAborted = () =>
 export const startFailed = (reason: string) =>
   new SandboxError('sandbox.start_failed', {
     retriable: true,
-    message: `zygotes did not start, or died before the call began: ${reason}`,
+    message: `zygotes (interpreters from which calls are forked) did not start, or died before the call began: ${reason}`,
   })
 
 /**
@@ -97,6 +97,6 @@ export const startFailed = (reason: string) =>
 export function childFailed(error: number): SandboxError {
   const step = Math.floor(error / 1000)
   const where = step > 0 ? `step ${step} of the isolation failed with ` : ''
-  const message = `the zygote could not start the code: ${where}errno ${error % 1000}`
+  const message = `the code could not be started: ${where}errno ${error % 1000}`
   return new SandboxError('sandbox.start_failed', { retriable: true, message })
 }

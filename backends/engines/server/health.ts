@@ -116,5 +116,5 @@ const gone = (url: string, what: string): TroupeError =>
   new TroupeError('engine.lost', {
     boundary: 'engine',
     retriable: true,
-    message: `the server at ${url} is dead: ${what}`,
+    message: `the server at ${url} fails its health check: ${what}`,
   })

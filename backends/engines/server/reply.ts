@@ -21,7 +21,7 @@ export interface Reply {
 export const garbage = (url: string, what: string): TroupeError =>
   failed(
     `unexpected answer from ${url}: ${what}`,
-    'check that --engine names the address and the kind of the server: vllm, sglang or openai',
+    'check that the address (--engine, engine.urls) is that of a server of this kind (vllm, sglang or openai), and see its log',
   )
 
 const failed = (message: string, hint: string): TroupeError =>

@@ -38,7 +38,7 @@ export function vllmAdapters(http: ServerHttp, loadMs: number) {
       const reply = await http.post(loadPath, { lora_name: name, lora_path: directory }, loadMs)
       const isThere = reply.status === 400 && reply.text.includes('already been loaded')
       if (reply.status !== 200 && !isThere) {
-        const what = `could not load the adapters in ${directory} (it needs --enable-lora)`
+        const what = `could not load the adapters in ${directory}`
         throw failed(http.url, what, messageOf(reply.text))
       }
       loaded.splice(0, loaded.length, ...loaded.filter(other => other !== name), name)

@@ -112,5 +112,5 @@ const missing = (url: string, what: string): TroupeError =>
     boundary: 'engine',
     retriable: true,
     message: `${url}: ${what}`,
-    hint: 'use a vLLM server that was started without --disable-log-stats',
+    hint: 'use a vLLM server that was started without --disable-log-stats, or a newer vLLM',
   })

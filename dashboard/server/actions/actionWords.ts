@@ -71,7 +71,7 @@ function requestOf(body: unknown): ActionRequest {
   const text = (name: string): string => {
     const value = fields[name]
     if (typeof value === 'string' && value.length <= 400) return value
-    throw badQuery(`the action's field '${name}' is missing or not a text`)
+    throw badQuery(`the action's field '${name}' is missing, or no text of at most 400 characters`)
   }
   const number = (name: string, least: number): number => {
     const value = fields[name]

@@ -125,7 +125,7 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "",
     path = Path(directory)
     files = weight_files(path) if path.is_dir() else []
     if not files:
-        raise WeightsError(f"{path} holds no safetensors file: give the directory of a checkpoint")
+        raise WeightsError(f"{path} holds no safetensors file, or is no directory: give the directory of a checkpoint")
     if manifest:
         _check_manifest(path, digest, manifest)
     elif digest:

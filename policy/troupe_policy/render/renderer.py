@@ -64,7 +64,7 @@ class Template:
                 messages=list(messages), tools=tools, add_generation_prompt=generation, **self._specials
             )
         except jinja2.TemplateError as error:
-            raise RenderError(f"the chat template refuses these messages: {error}; name another one in model.template") from error
+            raise RenderError(f"the chat template refuses these messages: {error}; send messages that it takes, or name another one in model.template") from error
 
 
 class Renderer:
@@ -200,7 +200,7 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
         named = {entry["name"]: entry["template"] for entry in declared}
         declared = named.get("tool_use") or named.get("default")
     if not declared:
-        raise RenderError(f"the model in {directory} has no chat template: give a file as model.template of the recipe, or with --template")
+        raise RenderError(f"the model in {directory} has no chat template: give a file as model.template of the recipe, or in a chat or a gateway without a recipe with --template")
     return declared
 
 

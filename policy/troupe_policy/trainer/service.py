@@ -229,7 +229,7 @@ class TrainerService(rpc.TrainerServicer):
             yield _failed(error.code, str(error))
         except (OSError, RuntimeError, MemoryError) as error:
             # torch raises RuntimeError for errors of the device, most often for lack of memory.
-            yield _failed("trainer.failed", str(error))
+            yield _failed("trainer.failed", str(error) or type(error).__name__)
         finally:
             # A caller that disconnects ends this generator. The call's work stops at the next micro-batch; until then
             # the trainer is busy.
@@ -250,7 +250,7 @@ class TrainerService(rpc.TrainerServicer):
         except (TrainerError, CheckpointError) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error.code}: {error}")
         except (OSError, RuntimeError, MemoryError) as error:
-            context.abort(grpc.StatusCode.INTERNAL, f"trainer.failed: {error}")
+            context.abort(grpc.StatusCode.INTERNAL, f"trainer.failed: {error or type(error).__name__}")
         finally:
             self._busy.release()
         raise AssertionError("abort raises")

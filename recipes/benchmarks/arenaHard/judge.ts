@@ -142,5 +142,5 @@ const failed = (message: string, retriable: boolean) =>
     boundary: 'verifier',
     retriable,
     message,
-    hint: 'check --judge URL (an OpenAI-compatible server) and --judge-model (one of its models)',
+    hint: 'check --judge URL (an OpenAI-compatible server), --judge-model (one of its models) and, if it needs a key, --judge-key-env',
   })

@@ -9,7 +9,7 @@
 import { readFileSync } from 'node:fs'
 import { parse as parseYaml } from 'yaml'
 import { z } from 'zod'
-import { TroupeError } from '../../errors'
+import { asError, TroupeError } from '../../errors'
 import { secretSchema } from '../../secret'
 import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
@@ -78,12 +78,18 @@ export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = proc
   const brokers = match[1]!.split(',').map(host => checkedBroker(address, host))
   const query = [...new URLSearchParams(match[2] ?? '')]
   const file = query.find(([name]) => name === 'config')?.[1] ?? env.TROUPE_KAFKA
-  const { value: settings } = resolveConfig(kafkaSettingsSchema, {
+  const layers = {
     what: file ? `Kafka settings of ${hidden(address)} and ${file}` : `Kafka settings of ${hidden(address)}`,
     recipe: file ? readSettings(file) : {},
     overrides: query.filter(([name]) => name !== 'config').map(([name, value]) => `${name}=${value}`),
-  })
-  return { brokers, settings }
+  }
+  try {
+    return { brokers, settings: resolveConfig(kafkaSettingsSchema, layers).value }
+  } catch (thrown) {
+    const { message, cause } = asError(thrown)
+    const hint = 'docs/kafka.md lists the settings of a Kafka address'
+    throw new TroupeError('config.invalid', { boundary: 'config', retriable: false, message, hint, cause })
+  }
 }
 
 function checkedBroker(address: string, broker: string): string {
@@ -102,15 +108,15 @@ function readSettings(file: string): PlainObject {
   } catch (cause) {
     throw unreadable(file, cause)
   }
-  throw unreadable(file, undefined)
+  throw unreadable(file, new TypeError('expected a map of settings'))
 }
 
 function unreadable(file: string, cause: unknown): TroupeError {
   return new TroupeError('config.no_kafka_file', {
     boundary: 'config',
     retriable: false,
-    message: `the Kafka settings file ${file} cannot be read, or contains no settings`,
-    hint: 'write YAML such as `sasl: {mechanism: scram-sha-512, username: troupe, password: {env: KAFKA_PASSWORD}}`',
+    message: `the Kafka settings file ${file} cannot be used: ${asError(cause).message.split('\n')[0]}`,
+    hint: 'name a readable file in ?config=FILE or TROUPE_KAFKA, with YAML such as `sasl: {mechanism: scram-sha-512, username: troupe, password: {env: KAFKA_PASSWORD}}`',
     cause,
   })
 }

@@ -20,7 +20,7 @@ import type {
   Producer,
   RetryOptions,
 } from 'kafkajs'
-import { TroupeError } from '../../errors'
+import { asError, TroupeError } from '../../errors'
 import { createLog } from '../../log'
 import { resolveSecret } from '../../secret'
 import type { KafkaAddress, KafkaSettings } from './address'
@@ -162,7 +162,7 @@ function tlsOf(tls: Exclude<KafkaSettings['tls'], false>): NonNullable<KafkaConf
     try {
       return readFileSync(file, 'utf8')
     } catch (cause) {
-      const message = `the PEM file ${file} cannot be read`
+      const message = `the PEM file ${file} cannot be read: ${asError(cause).message}`
       const hint = 'name readable PEM files in tls.ca and tls.cert'
       throw new TroupeError('bus.tls_failed', { boundary: 'config', retriable: false, message, hint, cause })
     }

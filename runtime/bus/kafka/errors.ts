@@ -87,16 +87,17 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   const make = (code: string, retriable: boolean, message: string, hint: string): TroupeError =>
     new TroupeError(code, { boundary: 'bus', retriable, message, hint, cause: thrown })
   if (error.name === 'KafkaJSSASLAuthenticationError' || error.type === 'SASL_AUTHENTICATION_FAILED') {
-    const hint = 'check sasl.username and the secret that sasl.password refers to'
-    return make('bus.denied', false, `${at} refused the credentials (${doing}): ${error.message}`, hint)
+    const hint = 'check sasl.mechanism, sasl.username and the secret that sasl.password refers to'
+    return make('bus.denied', false, `${at}: SASL authentication failed (${doing}): ${error.message}`, hint)
   }
   if (error.type?.endsWith('_AUTHORIZATION_FAILED')) {
     const hint =
-      'grant this user Create, Describe, DescribeConfigs, Read and Write on the topics, and Read on the groups'
+      'grant this user Create, Describe, DescribeConfigs, Read and Write on the topics, Read on the groups, and for CLUSTER_AUTHORIZATION_FAILED IdempotentWrite on the cluster'
     return make('bus.denied', false, `${at} denied the request (${doing}): ${error.type}`, hint)
   }
   if (isTls(error)) {
-    const hint = 'set tls=true for a TLS listener only; name the PEM file of its authority in tls.ca'
+    const hint =
+      "set tls=true for a TLS listener only; name the PEM file of its authority in tls.ca, and the certificate's host in tls.serverName if it differs"
     return make('bus.tls_failed', false, `no TLS connection to ${at} (${doing}): ${error.message}`, hint)
   }
   if (error.type === 'NOT_ENOUGH_REPLICAS' || error.type === 'NOT_ENOUGH_REPLICAS_AFTER_APPEND') {
@@ -114,8 +115,14 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
     )
   }
   if (error.type === 'MESSAGE_TOO_LARGE' || error.type === 'RECORD_LIST_TOO_LARGE') {
-    const hint = 'raise max.message.bytes of the topic to 1048588 or more'
-    return make('bus.record_too_large', false, `the record is larger than the broker accepts (${doing})`, hint)
+    const hint =
+      'raise max.message.bytes of the topic to 1048588 or more; for RECORD_LIST_TOO_LARGE raise its segment.bytes'
+    return make(
+      'bus.record_too_large',
+      false,
+      `a record, or its batch, is larger than the broker accepts (${doing}): ${error.type}`,
+      hint,
+    )
   }
   if (error.name === 'KafkaJSNotImplemented') {
     const hint =
@@ -123,7 +130,7 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
     return make(
       'bus.codec_missing',
       false,
-      `records are compressed with a codec that this machine lacks: ${error.message}`,
+      `records are compressed with a codec that this process lacks (${doing}): ${error.message}`,
       hint,
     )
   }

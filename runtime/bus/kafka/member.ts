@@ -167,7 +167,7 @@ export class KafkaMember {
     const { MemberMetadata, MemberAssignment } = this.options.client.groupProtocol
     const known = members.map(({ memberId, memberMetadata }, id) => {
       const { topics, userData } = MemberMetadata.decode(memberMetadata)!
-      return { id, memberId, topics, claim: claimOf(userData) }
+      return { id, memberId, topics, claim: claimOf(userData, this.options.group) }
     })
     const holder = new Map<string, { id: number; generation: number }>()
     for (const { id, claim } of known) {
@@ -262,7 +262,7 @@ export class KafkaMember {
   }
 }
 
-function claimOf(userData: Buffer): Claim {
+function claimOf(userData: Buffer, group: string): Claim {
   try {
     const { held, generation } = JSON.parse(userData.toString()) as Claim
     return { held: held.map(String), generation: Number(generation) }
@@ -270,7 +270,7 @@ function claimOf(userData: Buffer): Claim {
     throw new TroupeError('bus.group_foreign', {
       boundary: 'bus',
       retriable: false,
-      message: `a member of the group sent a claim that this version cannot read: ${asError(thrown).message}`,
+      message: `a member of the group ${group} sent a claim to partitions that this version cannot read: ${asError(thrown).message}`,
       hint: 'run one version of Troupe in all processes of a run',
     })
   }
@@ -280,7 +280,7 @@ function foreignMembers(group: string): TroupeError {
   return new TroupeError('bus.group_foreign', {
     boundary: 'bus',
     retriable: false,
-    message: `the group ${group} has members of another program`,
-    hint: 'give the run another name, or end the consumers that use this group',
+    message: `the group ${group} has members that deal out partitions in another way: another program, or another version of Troupe`,
+    hint: 'end the consumers that use this group, or give the run another name',
   })
 }

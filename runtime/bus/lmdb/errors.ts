@@ -54,8 +54,8 @@ export const lmdbErrors = {
     new TroupeError('bus.locked', {
       boundary: 'bus',
       retriable: true,
-      message: `process ${pid} is writing the log in ${directory}, and a log can have only one writer`,
-      hint: 'stop that process, or open the log for reading',
+      message: `process ${pid}${pid === process.pid ? ' (this one)' : ''} is writing the log in ${directory}, and a log can have only one writer`,
+      hint: 'end that process, or close its bus; or open the log for reading',
     }),
 
   fenced: (directory: string): TroupeError =>
@@ -86,7 +86,7 @@ export const lmdbErrors = {
       boundary: 'bus',
       retriable: true,
       message: `the disk has no space left for the log in ${directory}: ${needText(directory, needBytes)}; this write was not made, earlier ones were`,
-      hint: `free space on the file system of ${directory}, then try again`,
+      hint: `free space on the file system of ${directory}, or raise the quota of this user, then try again`,
       cause,
     }),
 
@@ -125,7 +125,7 @@ export const lmdbErrors = {
     new TroupeError('bus.write_failed', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} could not be written: ${asError(cause).message}; acknowledged appends are safe`,
+      message: `the log in ${directory} could not be opened, read or written: ${asError(cause).message}; acknowledged appends are safe`,
       hint: 'remove the cause, then open the log again',
       cause,
     }),

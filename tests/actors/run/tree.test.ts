@@ -114,7 +114,7 @@ test('too many restarts escalate one level: the child rests, others take the tur
   await until(async () => (await states()).get('root/inference/e-1')?.state === 'resting', 20_000)
   expect(starts).toBe(6)
   expect((await states()).get('root/inference/e-1')).toMatchObject({
-    reason: expect.stringMatching(/^e-1 died 6 times within 60000 ms/),
+    reason: expect.stringMatching(/^e-1 failed 6 times within 60000 ms/),
     restarts: 5,
   })
   expect((await states()).get('root/inference/e-0')).toMatchObject({ state: 'up', restarts: 0 })

@@ -213,7 +213,7 @@ const mistakes: readonly (readonly [string, () => string, RegExp, RegExp, RegExp
     () => planted('data.file=missing.jsonl'),
     /missing\.jsonl/,
     /cannot be read: .*ENOENT/,
-    /give a file that exists/,
+    /give a readable file/,
   ],
   [
     'a file with bad lines',

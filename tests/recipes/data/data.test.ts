@@ -280,7 +280,7 @@ test('parquet is read row group by row group, and a torn one is refused', async 
   const torn = file('torn.parquet')
   writeFileSync(torn, readFileSync(from).subarray(0, 100))
   const { code, stderr } = await data(['dapo', '--from', torn, '--out', 'q.out'])
-  expect([code, stderr]).toEqual([2, expect.stringContaining('torn.parquet is not a whole parquet file')])
+  expect([code, stderr]).toEqual([2, expect.stringContaining('torn.parquet cannot be read as parquet')])
 })
 
 /** Plays the hub: a listing in pages, files behind a redirect. */
@@ -386,7 +386,9 @@ test('an --out that cannot be written is refused as wrong usage, and leaves noth
   const { code, stderr } = await data(['dapo', '--from', from, '--out', 'taken'])
   expect([code, stderr]).toEqual([
     2,
-    expect.stringMatching(/taken cannot be written: .*\n.*hint: choose another path\n.*cli\.cannot_write/),
+    expect.stringMatching(
+      /taken cannot be written: .*\n.*hint: remove the cause, or choose another path\n.*cli\.cannot_write/,
+    ),
   ])
   expect(stderr).not.toMatch(/^\s+at /m)
   expect(existsSync(file('taken.part'))).toBe(false)

@@ -65,8 +65,8 @@ test('what is no answer of vLLM is `engine.failed`, and says what came', async (
     [piece([10, 11], null, [-1]), /2 tokens with 1 logprobs/],
     [piece([10], null, [null]), /invalid logprobs.*: \[null\]/],
     [piece([10], null, [0.5]), /invalid logprobs/],
-    [piece([vocabulary]), /token ids outside the model/],
-    [piece([1.5]), /token ids outside/],
+    [piece([vocabulary]), /expected token ids from 0 to /],
+    [piece([1.5]), /expected token ids from 0 to /],
     [piece([10], 'whatever'), /ended a generation with 'whatever'/],
     [event({ error: { message: 'out of cheese' } }), /out of cheese/],
     ...['7', 1.5, -1, 2 ** 60].map(
