@@ -77,7 +77,7 @@ export function notMade(recipe: string, directory: string, thrown: unknown): Tro
     return new TroupeError('config.disk_full', {
       boundary: 'config',
       retriable: true,
-      message: `the disk has no space left for the model in ${directory}: ${needText(directory)}`,
+      message: `the disk has no space left for the model in ${directory}, or a quota is used up: ${needText(directory)}`,
       hint: `free space on the file system of ${directory}, or raise the quota of this user, then start the run again`,
       cause: thrown,
     })

@@ -202,7 +202,7 @@ function notLoaded({ file, module, function: name }: RewardProcessOptions, why: 
     boundary: 'config',
     retriable: false,
     message: `the reward function '${name}' of ${file ?? `module ${module}`} cannot be used: ${why}`,
-    hint: 'give a function (answer, task) → number or {score, why} in reward.file (or reward.module), and its name in reward.function',
+    hint: 'remove this cause; reward.file (or reward.module) and reward.function name a function (answer, task) → number or {score, why}, and reward.interpreter the Python that imports it',
   })
 }
 

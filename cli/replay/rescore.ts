@@ -63,7 +63,10 @@ export function registerRescore(replay: Command): void {
 
 async function rescore(target: string | undefined, options: RescoreOptions): Promise<void> {
   if (target === undefined && options.all !== true)
-    throw cannotRescore('no trajectory, group or step was named; expected one, or --all')
+    throw cannotRescore(
+      'no trajectory, group or step was named; expected one, or --all',
+      'usage: troupe replay rescore TARGET|--all; TARGET: a trajectory, a group or a step; --help lists the options',
+    )
   const { grader, second, ...rest } = options
   await withLog(options, async recorded => {
     const results = await rescoreTrajectories(recorded, {
@@ -76,14 +79,17 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
   })
 }
 
+const graderForm = 'give a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}'
+
 function graderIn(file: string): Grader {
   let loaded: { readonly grade?: unknown }
   try {
     loaded = require(resolve(file)) as { readonly grade?: unknown }
   } catch (thrown) {
-    throw cannotRescore(`--grader ${file} cannot be loaded: ${asError(thrown).message}`)
+    throw cannotRescore(`--grader ${file} cannot be loaded: ${asError(thrown).message}`, graderForm)
   }
-  if (typeof loaded.grade !== 'function') throw cannotRescore(`--grader ${file} exports no function 'grade'`)
+  if (typeof loaded.grade !== 'function')
+    throw cannotRescore(`--grader ${file} exports no function 'grade'`, graderForm)
   return loaded.grade as Grader
 }
 

@@ -68,7 +68,11 @@ export async function rescoreTrajectories(
   const { target, grader: given } = options
   const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
   const rewarded = (await readTrajectories(recorded, wants)).filter(one => one.reward !== null)
-  if (rewarded.length === 0) throw cannotRescore('no selected trajectory has a recorded reward to compare with')
+  if (rewarded.length === 0)
+    throw cannotRescore(
+      'no selected trajectory has a recorded reward to compare with',
+      'select others: `troupe replay ls` lists the trajectories with their rewards',
+    )
   if (options.arithmetic) return byArithmetic(rewarded)
   const config = await configOf(recorded)
   const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
@@ -100,7 +104,10 @@ function byArithmetic(rewarded: readonly Trajectory[]): readonly Rescored[] {
     return [{ trajectory: id, recorded, rewards: [now], mean: now, deviation: 0, answer, how: 'arithmetic', changed }]
   })
   if (results.length > 0) return results
-  throw cannotRescore('arithmetic can judge none of them: it handles numbers that the reward `math` judged')
+  throw cannotRescore(
+    'arithmetic can judge none of them: it handles numbers that the reward `math` judged',
+    'leave out --second, or select other trajectories',
+  )
 }
 
 async function rescored(one: Trajectory, grader: Grader, times: number, timeoutMs: number): Promise<Rescored> {
@@ -115,7 +122,10 @@ async function rescored(one: Trajectory, grader: Grader, times: number, timeoutM
       if (rewards.length === 0) how = `${grade.how}: ${grade.why}`
       continue
     }
-    if (!Number.isFinite(grade?.reward)) throw cannotRescore(`the grader returned no finite reward for ${id}`)
+    if (!Number.isFinite(grade?.reward)) {
+      const hint = 'the grader has to return {reward, answer, how}, with a finite reward or null'
+      throw cannotRescore(`the grader returned no finite reward for ${id}`, hint)
+    }
     rewards.push(grade.reward)
     answer = String(grade.answer ?? '')
     how = String(grade.how ?? '')
@@ -136,15 +146,10 @@ async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: num
     return await rejectOnAbort((async () => grader(ask, late.signal))(), late.signal)
   } catch (thrown) {
     const why = late.signal.aborted ? `the grader did not answer within ${timeoutMs} ms` : asError(thrown).message
-    throw cannotRescore(`${id} could not be graded: ${why}`)
+    throw cannotRescore(`${id} could not be graded: ${why}`, 'mend the grader, or raise --timeout-ms')
   } finally {
     clearTimeout(timer)
   }
 }
 
-export const cannotRescore = (message: string) =>
-  replayError(
-    'cannot_rescore',
-    message,
-    'usage: troupe replay rescore TARGET|--all; TARGET: a trajectory, a group or a step; --help lists the options',
-  )
+export const cannotRescore = (message: string, hint: string) => replayError('cannot_rescore', message, hint)

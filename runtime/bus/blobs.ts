@@ -159,7 +159,7 @@ async function writing(directory: string, act: () => Promise<void>, needBytes?: 
       boundary: 'bus',
       retriable: full,
       message: full
-        ? `the disk has no space left for blobs in ${directory}: ${needText(directory, needBytes)}`
+        ? `the disk has no space left for blobs in ${directory}, or a quota is used up: ${needText(directory, needBytes)}`
         : `blobs cannot be written in ${directory}: ${asError(cause).message}`,
       hint: full
         ? `free space on the file system of ${directory}, or raise the quota of this user, then try again`

@@ -121,7 +121,10 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   }
   // SGLang reports a matched text instead of a token if it ends a request because its batch contains NaN.
   if (reason?.type === 'stop' && typeof reason.matched === 'string') {
-    throw garbage(url, `the answer stopped at the text '${reason.matched}', although the request has no stop texts`)
+    throw garbage(
+      url,
+      `the answer stopped at the text '${reason.matched}', although the request has no stop texts; SGLang says so, too, if a batch contains NaN`,
+    )
   }
   const finish = reason === null ? null : finishes[reason.type ?? '']
   if (finish === undefined)

@@ -143,7 +143,7 @@ class Renderer:
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
                 if not between or any(message["role"] not in ("tool", "user") for message in between):
-                    raise RenderError("between two assistant messages only tool responses and user messages may stand, and at least one")
+                    raise RenderError(f"between the assistant messages {turn} and {turns[number + 1]} (counted from 0) only tool responses and user messages may stand, and at least one")
                 pieces.append(self._following(between))
         return Piece(
             "".join(piece.text for piece in pieces),

@@ -85,7 +85,7 @@ export const lmdbErrors = {
     new TroupeError('bus.disk_full', {
       boundary: 'bus',
       retriable: true,
-      message: `the disk has no space left for the log in ${directory}: ${needText(directory, needBytes)}; this write was not made, earlier ones were`,
+      message: `the disk has no space left for the log in ${directory}, or a quota is used up: ${needText(directory, needBytes)}; this write was not made, earlier ones were`,
       hint: `free space on the file system of ${directory}, or raise the quota of this user, then try again`,
       cause,
     }),

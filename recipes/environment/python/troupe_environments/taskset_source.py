@@ -78,7 +78,7 @@ def instances(
     for task in itertools.islice(chosen, count):
         prompt = task.data.prompt
         if not isinstance(prompt, str):
-            raise ValueError("expected prompts of one user message as text")
+            raise ValueError(f"a task of the split {split} has a prompt of type {type(prompt).__name__}: expected one user message as text")
         yield prompt, task.data.system_prompt, {"data": task.data.model_dump(mode="json"), "options": options}
 
 

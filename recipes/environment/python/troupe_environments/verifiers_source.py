@@ -43,12 +43,13 @@ def instances(
     environment = _load(name, options)
     rows = environment.get_eval_dataset() if split == "eval" else environment.get_dataset()
     rows = rows.shuffle(seed=seed).select(range(min(count, len(rows))))
-    for row in rows:
+    for number, row in enumerate(rows):
         messages = _messages(row["prompt"])
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system") or None
         others = [m for m in messages if m["role"] != "system"]
         if len(others) != 1 or others[0]["role"] != "user" or not isinstance(others[0]["content"], str):
-            raise ValueError("expected prompts of one user message as text, with or without a system prompt before it")
+            roles = ", ".join(m["role"] for m in messages)
+            raise ValueError(f"row {number} of the shuffled {split} data has the messages {roles}: expected one user message as text, with or without a system prompt before it")
         info = row.get("info")
         entry = {
             "answer": "" if row.get("answer") is None else row["answer"],
