@@ -106,7 +106,7 @@ export function registerJudge(program: Command): void {
     )
     .option(
       '--max-queued-calls <n>',
-      'upper bound on the calls that wait for a lane, all clients together',
+      'upper bound on the calls of all clients that wait for a sandbox lane; a request beyond it gets 503',
       wholeNumber(...bounds.maxQueuedCalls),
       defaults.maxQueuedCalls,
     )

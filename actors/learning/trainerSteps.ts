@@ -3,9 +3,9 @@
  *
  * in   the trainer, a request to train        out  the step's metrics, or the fault of its batch
  * Invariant: a step is computed on the state that the earlier steps left. A trainer that lost that state (a crash, a
- * resume) loads the checkpoint in the middle of this step or of an earlier one, if there is one, else the newest
- * checkpoint of a whole step. It then computes the recorded batches since that checkpoint again; if a step's loss
- * differs from the recorded one by more than 0.1 %, a warning is logged.
+ * resume) loads the newest checkpoint: one of a whole step, or a later one in the middle of a step if it is usable. It
+ * then computes the recorded batches since that checkpoint again; if a step's loss differs from the recorded one by
+ * more than 0.1 %, a warning is logged.
  */
 import type { GrpoOptions, StageReset, Trainer, TrainSequence } from '../../backends/trainer/trainer'
 import type { CallLabel, Metrics } from '../../messages/facts'

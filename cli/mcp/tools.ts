@@ -94,7 +94,7 @@ export const logTools: Readonly<Record<string, LogTool>> = {
     input: {
       run,
       trajectory,
-      from_turn: z.number().int().min(0).describe('The turn that is generated anew; those before it are shared.'),
+      from_turn: z.number().int().min(0).describe('First turn generated anew (0-based); forks share those before it.'),
       times: z.number().int().min(1).max(64).optional().describe('Number of forks; default 1.'),
       temperature: z.number().min(0).optional(),
     },

@@ -1,5 +1,5 @@
 /**
- * Installs a Kafka broker, to run by hand and for the tests: Maven fetches its jars into a folder of the set-up.
+ * Installs a Kafka broker, to run by hand and for the tests: Maven fetches its jars into the cache of the set-up.
  *
  * in   kafka/pom.xml, kafka/sums.txt     out  <cache>/kafka-4.1.0, every jar with the SHA-256 that sums.txt states
  * An unpacked Kafka works as well: TROUPE_KAFKA_LIBS names its libs folder. Kafka runs on Java 17 or newer.

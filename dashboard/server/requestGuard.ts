@@ -3,8 +3,8 @@
  *
  * in   a request's method and headers        out  undefined, or the status and reason of the refusal
  * Invariant: a page of another site reads nothing: its requests carry another Host (DNS rebinding) or another Origin.
- * Off loopback no data is served without the token. An action is a POST of JSON from this server's own page with the
- * token, on loopback too: other users of the machine can reach a port of loopback.
+ * A server on another address than loopback serves no data without the token. An action is a POST of JSON from this
+ * server's own page with the token, on loopback too: other users of the machine can reach a port of loopback.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { hostCheck } from '../../sandbox/http/hostHeader'

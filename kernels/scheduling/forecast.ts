@@ -33,7 +33,7 @@ interface Counted {
   /**
    * [horizons] KV tokens that this trajectory alone, without its shared prompt, is expected to hold once it has grown
    * by each horizon: its length then, times the probability that it still runs. In a tool also times a weight that
-   * halves every `toolHalfLifeMs`.
+   * halves with every `toolHalfLifeMs` spent in it.
    */
   readonly tokens: Float64Array
   readonly sharedTokens: number

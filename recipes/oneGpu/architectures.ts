@@ -1,6 +1,6 @@
 /**
- * transformers configs of the models that fit one GPU, as their owners publish them. A dry run and a rehearsal read
- * them in place of the weights.
+ * Fields of the transformers configs of the models of these recipes, with the values that their owners publish.
+ * `train --dry-run` and `rehearse` read them in place of the weights.
  */
 
 const qwen25 = {

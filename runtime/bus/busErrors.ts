@@ -55,7 +55,7 @@ export const busErrors = {
     new TroupeError('bus.record_invalid', {
       boundary: 'bus',
       retriable: false,
-      message: `a record for topic ${topic}: ${why}`,
+      message: `a record for topic ${topic} is refused: ${why}`,
     }),
 
   groupInvalid: (group: string): TroupeError =>

@@ -1,7 +1,7 @@
 /**
  * Free space of file systems, and errors of a full disk.
  *
- * in   a directory, a failed write      out  bytes that this user may still write; whether the disk was full
+ * in   a directory, a failed write      out  bytes free to ordinary users; whether the disk was full
  * Invariant: nothing is written. A directory that does not exist yet counts as its nearest parent that does.
  */
 import { statfsSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { isOutOfSpace } from '../../sandbox/outOfSpace'
 import { TroupeError } from '../errors'
 
 export interface Space {
-  /** Bytes that this user may still write. */
+  /** Bytes that are free to ordinary users on the file system; quotas do not count. */
   readonly freeBytes: number
   /** Size of the file system, bytes. */
   readonly bytes: number

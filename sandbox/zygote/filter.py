@@ -226,7 +226,7 @@ def shared_objects(processes):
 
 
 def opens(flags):
-    """Rule: opens files without O_DIRECT, which goes past the page cache to the disk."""
+    """Rule: refuses (EINVAL) to open a file with O_DIRECT, which goes past the page cache to the disk."""
     return [(LD, 0, 0, ARGUMENT + 8 * flags), (JSET, 0, 1, O_DIRECT), ret(ERROR | EINVAL), ret(ALLOW)]
 
 

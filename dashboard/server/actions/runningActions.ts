@@ -135,5 +135,5 @@ const lastStates = (text: string): string => text.replace(/[^\n]*\r(?!\n)/g, '')
 const busy = (message: string): TroupeError =>
   new TroupeError('dashboard.action_running', {
     ...{ boundary: 'cli', retriable: true, message },
-    hint: 'wait until it ends, or stop it',
+    hint: 'wait until an action ends, or stop one',
   })

@@ -311,7 +311,9 @@ describe('the lmdb bus alone', () => {
       expect({ signal: ran.signal, status: ran.status, stderr: ran.stderr }).toEqual({
         ...{ signal: null, status: 0, stderr: '' },
       })
-      expect(lines[1]).toMatch(/^error bus\.disk_full .* in \S+: it needs [\d.]+ [KM]iB, and [\d.]+ [KM]iB are free;/)
+      expect(lines[1]).toMatch(
+        /^error bus\.disk_full .* in \S+, or a quota is used up: it needs [\d.]+ [KM]iB, and [\d.]+ [KM]iB are free;/,
+      )
       expect(lines[1]).toContain(directory)
       expect(lines[2]).toBe('again bus.disk_full')
       const [, acknowledged, next] = /^acknowledged (\d+) of (\d+)$/.exec(lines[3]!)!
@@ -340,8 +342,12 @@ describe('the lmdb bus alone', () => {
     })
     const lines = ran.stdout.split('\n').slice(1, 5)
     expect(lines[0]).toBe('read 1')
-    expect(lines[1]).toMatch(/^error bus\.disk_full .*old: it needs [\d.]+ KiB, and 0 KiB are free/)
-    expect(lines[2]).toMatch(/^error bus\.disk_full .*new: it needs 1\.0 MiB, and 0 KiB are free/)
+    expect(lines[1]).toMatch(
+      /^error bus\.disk_full .*old, or a quota is used up: it needs [\d.]+ KiB, and 0 KiB are free/,
+    )
+    expect(lines[2]).toMatch(
+      /^error bus\.disk_full .*new, or a quota is used up: it needs 1\.0 MiB, and 0 KiB are free/,
+    )
     expect(lines[3]).toBe('then 1')
   })
 
