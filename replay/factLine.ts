@@ -1,6 +1,7 @@
 /**
  * Formats a fact as one line for a terminal. Text of models and tools is shortened and escaped.
  */
+import type { StageProgressed } from '../messages/facts'
 import type { Message } from '../messages/topics'
 import { escapeForTerminal } from '../runtime/escapeForTerminal'
 import { shownScore } from './learning/evaluationScore'
@@ -10,6 +11,9 @@ const shortest = (text: string, most = 100) => {
   const line = escapeForTerminal(text).replace(/\s+/g, ' ').trim()
   return line.length > most ? `${line.slice(0, most - 1)}…` : line
 }
+
+const leftText = ({ leftSeconds }: StageProgressed) =>
+  leftSeconds === undefined ? '' : `, about ${Math.ceil(leftSeconds)} s left`
 
 export function factLine(message: Message): string {
   const who = 'trajectory' in message ? message.trajectory : 'group' in message ? String(message.group) : ''
@@ -57,7 +61,7 @@ export function factLine(message: Message): string {
     case 'step.completed':
       return `${head} ${message.step}, loss ${(message.metrics.loss ?? Number.NaN).toPrecision(4)}, version ${message.version}`
     case 'stage.progressed':
-      return `${head} ${shortest(message.stage)}, ${(message.done * 100).toFixed(0)} % done, loss ${message.loss.toPrecision(4)}`
+      return `${head} ${shortest(message.stage)}, ${Math.floor(message.done * 100)} % done, loss ${message.loss.toPrecision(4)}${leftText(message)}`
     case 'weights.published':
       return `${head} version ${message.version}, ${message.bytes} bytes`
     case 'evaluation.completed':

@@ -55,3 +55,12 @@ export function asError(thrown: unknown): Error {
 /** Says how a child process ended; `code` and `signal` as Node's `exit` and `close` events give them. */
 export const endedHow = (code: number | null, signal: NodeJS.Signals | null): string =>
   signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
+
+/**
+ * Says why a request failed: undici says "fetch failed" and keeps the reason in `cause`, sometimes as its code alone.
+ */
+export function failedRequest(thrown: unknown): string {
+  const { message, cause } = asError(thrown)
+  if (!(cause instanceof Error)) return message
+  return cause.message || String((cause as NodeJS.ErrnoException).code ?? message)
+}

@@ -224,6 +224,8 @@ export function failedHow(thrown: unknown, timeoutMs: number): string {
   const isLate = code === 'ETIMEDOUT' || (killed === true && typeof code !== 'string')
   if (isLate) return `it did not end within ${timeoutMs} ms`
   if (typeof code === 'string') return message
+  // Another error than one of the program, such as output that cannot be parsed.
+  if (typeof code !== 'number' && typeof status !== 'number' && !signal) return message
   const said = String(stderr ?? '').trim()
   const how = `it ${endedHow(status ?? (code as number | null | undefined) ?? null, signal ?? null)}`
   if (signal) return how

@@ -44,8 +44,8 @@ const suites = {
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.
   kafka: { limitMinutes: 30, commands: () => [jestSuite('kafka', '--runInBand')] },
-  // Real engines and trainers, one file after the other: the other suites of the stage run beside it, and three files at
-  // once make each other miss deadlines and save no time.
+  // Real engines and trainers, one file after the other: other suites run beside it, and three files at once make each
+  // other miss deadlines and save no time.
   slice: { limitMinutes: 60, commands: () => [jestSuite('slice', '--runInBand')] },
   // The packages of environments (0.9 GB) and the agents of others (0.9 GB) are fetched here too.
   environments: {

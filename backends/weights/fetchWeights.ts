@@ -18,7 +18,7 @@ import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
-import { asError, TroupeError } from '../../runtime/errors'
+import { failedRequest, TroupeError } from '../../runtime/errors'
 import { troupeHome } from '../../runtime/home'
 import { knowSecret } from '../../runtime/knownSecrets'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
@@ -253,11 +253,10 @@ async function again<T>(
         await sleep(againMs * attempt)
         continue
       }
-      const error = asError(thrown)
       throw new TroupeError('engine.no_weights', {
         boundary: 'engine',
         retriable: true,
-        message: `cannot fetch the weights at ${url}: ${error.cause instanceof Error ? error.cause.message || error.message : error.message}`,
+        message: `cannot fetch the weights at ${url}: ${failedRequest(thrown)}`,
         hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions; after 401 check TROUPE_WEIGHTS_TOKEN, after an error of a file this disk',
         cause: thrown,
       })

@@ -83,7 +83,7 @@ export async function pythonRewardFaults({ reward }: RecipeConfig): Promise<read
         'config.reward_not_loaded',
         place,
         fault,
-        `correct the file: ${reward.function}(answer, task) returns a number or {score, why}; docs/rewards.md`,
+        `correct the file: def ${reward.function}(answer, task) returns a number or {score, why}; docs/rewards.md`,
       ),
     ]
   } catch (thrown) {

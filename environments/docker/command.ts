@@ -5,7 +5,7 @@
  * Invariant: the wrapper's first line on standard output is its process id inside the container, or the reason why it
  * started nothing; the command never writes that line. A deadline or an abort kills the command's session and what
  * descends from it, in at most 50 scans of /proc; the `reason` of a command that still runs `endMs` later says so. The
- * engine reports a command that a signal ended as 128 + the signal. So an exit code from 129 to 159 is read as a signal.
+ * engine reports a command that a signal ended as 128 + the signal, so an exit code from 129 to 159 is read as one.
  */
 import type { Socket } from 'node:net'
 import type { ExecRequest, ExecResult } from '../drivers/driver'

@@ -97,11 +97,11 @@ export class DockerDriver implements EnvironmentDriver {
     const image = kept?.image ?? (await this.image(spec.image))
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
     const bytes = memoryMb * 1024 * 1024
-    if (storageMb !== undefined) await this.refuseOtherStorage(signal)
     let container: string | undefined
     let forwarder: Forwarder | undefined
     const isListed = spec.network === 'allowlist'
     try {
+      if (storageMb !== undefined) await this.refuseOtherStorage(signal)
       const created = await engine.call<{ Id: string }>('POST', '/containers/create', {
         query: { name: `troupe-${id}` },
         json: {
@@ -145,7 +145,10 @@ export class DockerDriver implements EnvironmentDriver {
     }
   }
 
-  /** Other storage drivers, and containerd's snapshotters, may ignore the limit. @throws TroupeError environment.refused */
+  /**
+   * Other storage drivers, and containerd's snapshotters, may ignore the limit.
+   * @throws TroupeError environment.refused
+   */
   private async refuseOtherStorage(signal: AbortSignal | undefined): Promise<void> {
     const { Driver } = await this.engine.call<{ Driver: string }>('GET', '/info', { signal })
     if (Driver !== 'overlay2') throw noStorageLimit(`the engine's storage driver is ${Driver}`)
@@ -256,9 +259,7 @@ function failed(thrown: unknown, what: string) {
     return environmentError(
       'environment.unavailable',
       `${what}: the Docker engine does not answer, or a file cannot be used: ${thrown.message}`,
-      {
-        ...{ cause: thrown, retriable: true },
-      },
+      { cause: thrown, retriable: true },
     )
   return thrown
 }

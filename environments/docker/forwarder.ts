@@ -9,7 +9,7 @@
 import { spawn } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { endedHow } from '../../runtime/errors'
+import { asError, endedHow } from '../../runtime/errors'
 import { sandboxPythonPath } from '../../runtime/python'
 import { within } from '../../runtime/within'
 import { environmentError } from '../drivers/errors'
@@ -67,7 +67,7 @@ export async function openForwarder(
     await within(ready, startMs, () => failed(`not ready within ${startMs} ms`))
   } catch (thrown) {
     close()
-    throw thrown instanceof Error && 'code' in thrown ? thrown : failed(String(thrown))
+    throw thrown instanceof Error && 'code' in thrown ? thrown : failed(asError(thrown).message)
   }
   child.unref()
   return { close }

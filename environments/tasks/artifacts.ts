@@ -83,7 +83,8 @@ function without(directory: string, exclude: readonly string[]): string {
   for (const { status, signal, error, stderr } of [packed, unpacked])
     if (status !== 0) {
       const how = error?.message ?? endedHow(status, signal)
-      const why = `the artifacts in ${directory} were not copied: tar ${how}: ${String(stderr ?? '').trim()}`
+      const said = String(stderr ?? '').trim()
+      const why = `the artifacts in ${directory} were not copied: tar ${how}${said === '' ? '' : `: ${said}`}`
       throw environmentError('environment.transfer_failed', why)
     }
   return copy

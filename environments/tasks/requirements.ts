@@ -89,12 +89,20 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
           `${network_mode} for the ${phase}`,
           `the whole task has one network, ${environment.saysNetwork ? environment.network_mode : 'no-network'}`,
         )
-    if (step.isSeparate)
+    if (step.isSeparate) {
       add(
         `${prefix}verifier.environment_mode`,
         `a separate environment for the verifier, from ${imageText(task, step.verifierImage, driver)}`,
         imageFault(step.verifierImage, driver),
       )
+      const { storage_mb, limitsStorage } = step.verifierEnvironment
+      if (step.verifier.environment !== undefined && storage_mb !== undefined)
+        add(
+          `${prefix}verifier.environment.storage_mb`,
+          storageText(step.verifierEnvironment),
+          limitsStorage && storageFault(driver),
+        )
+    }
     const services = [...step.verifier.collect, ...task.config.artifacts].map(one =>
       'service' in one ? one.service : undefined,
     )
@@ -146,9 +154,12 @@ const storageText = ({ storage_mb, limitsStorage }: Task['config']['environment'
 const storageFault = ({ driver, limits }: DriverCapabilities) =>
   !limits.includes('storageMb') && `the driver ${driver} cannot hold this limit here; ${withoutStorageLimit}`
 
-/** Returns the limit that the task asks for and that is not enforced, because the user says so. */
-export const unenforcedLimits = ({ config: { environment } }: Task): readonly string[] =>
-  environment.storage_mb === undefined || environment.limitsStorage ? [] : [storageText(environment)]
+/** Returns the limits that the task asks for and that are not enforced, because the user says so. */
+export function unenforcedLimits({ config, steps }: Task): readonly string[] {
+  const separate = steps.flatMap(step => (step.isSeparate ? [step.verifierEnvironment] : []))
+  const unlimited = [config.environment, ...separate].filter(one => one.storage_mb !== undefined && !one.limitsStorage)
+  return [...new Set(unlimited.map(storageText))]
+}
 
 /** Returns the reasons why a driver cannot run a rollout of the task. */
 export function rolloutRefusals(task: Task, driver: DriverCapabilities): readonly string[] {

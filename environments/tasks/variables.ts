@@ -9,6 +9,10 @@ import { TroupeError } from '../../runtime/errors'
 
 export type AllowedVariables = Readonly<Record<string, string | undefined>>
 
+/** Returns those of this process's variables that the user lets tasks read. */
+export const allowedVariables = (names: readonly string[]): AllowedVariables =>
+  Object.fromEntries(names.map(name => [name, process.env[name]]))
+
 /**
  * Returns the variables with their values filled in. @throws TroupeError task.variable_refused for a variable that the
  * user does not let tasks read

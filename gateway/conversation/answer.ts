@@ -17,8 +17,8 @@ const endTokens = /(?:\s*(?:<\|[^|<>\s]{1,40}\|>|<\/s>|<eos>|<end_of_turn>))+\s*
 export const withoutEnd = (text: string): string => text.replace(endTokens, '')
 
 /**
- * Splits a text into the thinking at its start and the rest. If the thinking is opened, by the text or by the prompt, and
- * the text has no `</think>`, all of it is thinking. `isOpen`: the prompt ends with `<think>`.
+ * Splits a text into the thinking at its start and the rest. If the text or the prompt opens the thinking and the text
+ * has no `</think>`, all of it is thinking. `isOpen`: the prompt ends with `<think>`.
  */
 export function splitThinking(text: string, isOpen: boolean): { readonly thinking: string; readonly rest: string } {
   const start = text.trimStart()

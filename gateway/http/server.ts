@@ -9,6 +9,7 @@
 import { timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { percentDecoded } from '../../config/percentDecoded'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { chat } from '../dialects/chat'
@@ -17,7 +18,7 @@ import type { DialectAdapter } from '../dialects/dialect'
 import { messages } from '../dialects/messages'
 import { openaiError } from '../dialects/openaiError'
 import { responses } from '../dialects/responses'
-import { GatewayError, refusalOf } from '../gatewayError'
+import { GatewayError, invalid, refusalOf } from '../gatewayError'
 import { chatMessage } from '../rendering/chatMessage'
 import type { ConversationRenderer } from '../rendering/conversationRenderer'
 import type { SessionState } from '../session/session'
@@ -218,7 +219,7 @@ function routesOf(options: ServerOptions) {
       const opened = await openFrom(sessions, await readJson(request, maxBodyBytes))
       return sendJson(response, 200, openedBody(opened, urlOf(request)))
     }
-    const session = owned(request, decodeURIComponent(id))
+    const session = owned(request, idIn(id))
     if (verb === undefined && !isPost) return sendState(response, session)
     if (verb === 'tree' && !isPost) return sendJson(response, 200, treeOf(session))
     if (verb === 'events' && !isPost) {
@@ -239,7 +240,7 @@ function routesOf(options: ServerOptions) {
     if (pathname.startsWith('/troupe/')) return sessionsApi(request, response, pathname)
     const match = /^(?:\/s\/(.+?))?\/v1\/(.+?)\/?$/.exec(pathname)
     if (match === null) throw noRoute(request, pathname)
-    const named = match[1] === undefined ? undefined : decodeURIComponent(match[1])
+    const named = match[1] === undefined ? undefined : idIn(match[1])
     const route = match[2]!
     // These routes need no session. If calls need a key, these routes need one too.
     const isOfNoSession = route === 'models' || route === 'messages/count_tokens'
@@ -274,6 +275,13 @@ const noRoute = ({ method }: IncomingMessage, pathname: string) =>
     code: 'no_route',
     message: `${method} ${pathname} is not served; see docs/gateway.md for what is`,
   })
+
+/** Decodes the session's id in a path. */
+function idIn(path: string): string {
+  const id = percentDecoded(path)
+  if (id === undefined) throw invalid(`the session '${path}' is not percent-encoded: a % in it begins no escape`)
+  return id
+}
 
 /** The list of models, with the fields of both OpenAI and Anthropic. */
 const modelsBody = (id: string) => ({

@@ -130,7 +130,9 @@ const forkBody = z.strictObject({ call_id: z.union([z.string(), z.int().nonnegat
 
 /** Number of the call that `call_id` names: its number in this session, or the id of its answer in any dialect. */
 const callNamed = (session: SessionState, named: string | number): number | undefined =>
-  /^\d+$/.test(`${named}`) ? Number(named) : callOf(session, `${named}`.replace(/^(chatcmpl-|cmpl-|msg_|resp_)/, ''))
+  /^\d+$/.test(`${named}`)
+    ? Number(named)
+    : callOf(session, `${named}`.replace(/^(chatcmpl-|cmpl-|msg_|resp_|rs_)/, ''))
 
 /**
  * Opens a session that begins with the calls up to one of another session. Its copied calls are not trained on again.

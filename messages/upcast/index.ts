@@ -40,9 +40,7 @@ export function upcast(type: string, version: number, value: Value, current: num
         'codec.bad_shape',
         `the upcast of ${type} from schema version ${from} failed: ${(cause as Error).message}`,
         '',
-        {
-          cause,
-        },
+        { cause },
       )
     }
   }

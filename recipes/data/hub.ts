@@ -12,7 +12,7 @@ import { dirname, join } from 'node:path'
 import { Readable, Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { z } from 'zod'
-import { asError, TroupeError } from '../../runtime/errors'
+import { failedRequest, TroupeError } from '../../runtime/errors'
 import { knowSecret } from '../../runtime/knownSecrets'
 
 export interface HubOptions {
@@ -116,8 +116,8 @@ async function download(options: HubOptions, path: string, size: number | undefi
     return file
   } catch (thrown) {
     await rm(partial, { force: true })
-    const hint = `try again; if the reason is an error of a file or of the disk, mend ${options.cache} first`
-    throw hubError('broken', options, `could not be downloaded: ${path}: ${reasonOf(thrown)}`, hint, thrown)
+    const hint = `try again; if the reason is an error of a file or of the disk, give ${options.cache} space and write access first`
+    throw hubError('broken', options, `could not be downloaded: ${path}: ${failedRequest(thrown)}`, hint, thrown)
   } finally {
     done()
   }
@@ -144,7 +144,7 @@ async function ask(
   } catch (thrown) {
     done()
     const hint = 'download the file on a machine with a network and give --from FILE, or name a mirror: HF_ENDPOINT=URL'
-    throw hubError('unreachable', options, `cannot be reached: ${reasonOf(thrown)}`, hint, thrown)
+    throw hubError('unreachable', options, `cannot be reached: ${failedRequest(thrown)}`, hint, thrown)
   }
   if (response.ok) return { response, alive, done }
   done()
@@ -162,17 +162,6 @@ async function ask(
       'name another data set: --from hub:OWNER/NAME',
     )
   throw hubError('answer', options, `answered with HTTP ${response.status}`, 'try again later, or give --from FILE')
-}
-
-/**
- * Returns the message of an error. The message of `fetch` is only `fetch failed`, so the cause's message is preferred.
- */
-function reasonOf(thrown: unknown): string {
-  const error = asError(thrown)
-  const cause = error.cause instanceof Error ? error.cause : undefined
-  return cause === undefined
-    ? error.message
-    : cause.message || String((cause as { code?: unknown }).code ?? error.message)
 }
 
 function hubError(

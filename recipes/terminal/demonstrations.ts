@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type EnvironmentSettings, environmentSettings } from '../../config'
 import { bashTool, RolloutEnvironments, submitTool } from '../../environments'
+import { allowedVariables } from '../../environments/tasks/variables'
 import { deadlineOf } from '../../environments/tools/schemas'
 import { printToolCall, toolResultText } from '../../kernels'
 import type { ChatMessage, PastCall } from '../../messages/facts'
@@ -30,9 +31,10 @@ export async function terminalDemonstrations(
   given: EnvironmentSettings | undefined,
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const run = `demonstrations.${systemEffects.unique()}`
+  const { snapshotMb, env } = environmentSettings(given)
   const environments = new RolloutEnvironments({
     ...{ run, epoch: 0, fx: systemEffects, live: atOnce, idleMs: timeoutMs },
-    snapshotMb: environmentSettings(given).snapshotMb,
+    ...{ snapshotMb, allowed: allowedVariables(env) },
   })
   const wanted = tasks.slice(0, count)
   const found: (readonly ChatMessage[] | undefined)[] = []

@@ -4,7 +4,7 @@
  * in   a URL, headers, a body        out  the status and the text of the answer
  * Invariant: a request ends within its deadline, whether the server is absent, silent or slow.
  */
-import { asError, TroupeError } from '../../runtime/errors'
+import { failedRequest, TroupeError } from '../../runtime/errors'
 
 export interface Answer {
   readonly status: number
@@ -32,7 +32,7 @@ export async function trackerRequest(
       throw new TroupeError('tracker.unreachable', {
         boundary: 'process',
         retriable: true,
-        message: `${server} cannot be reached: ${signal.aborted ? `no answer in ${deadlineMs / 1000} s` : reasonOf(cause)}`,
+        message: `${server} cannot be reached: ${signal.aborted ? `no answer in ${deadlineMs / 1000} s` : failedRequest(cause)}`,
         hint: "start it, or correct its address; the run's log keeps every point until then",
         cause,
       })
@@ -60,10 +60,4 @@ export class TrackerRefusal extends TroupeError {
       hint,
     })
   }
-}
-
-/** undici says "fetch failed" and keeps the reason in `cause`. */
-const reasonOf = (thrown: unknown): string => {
-  const { message, cause } = asError(thrown)
-  return cause instanceof Error ? cause.message || String((cause as NodeJS.ErrnoException).code) : message
 }

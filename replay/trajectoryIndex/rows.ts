@@ -46,8 +46,8 @@ export interface Row {
   toolCalls: number
   toolErrors: number
   /**
-   * Number of the session's latest opening by an agent; -1: no agent drives the rollout. `turns` counts the answered calls
-   * of that opening: those of earlier ones do not count.
+   * Number of the session's latest opening by an agent; -1: no agent drives the rollout. `turns` counts the answered
+   * calls of that opening: those of earlier ones do not count.
    */
   opening: number
   /** Policy versions that sampled tokens of the trajectory, ascending. */

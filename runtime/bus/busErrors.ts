@@ -32,8 +32,8 @@ export const busErrors = {
     new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has, or gets in the same call, ${has} partitions; expected ${asked}`,
-      hint: `Troupe does not change the partition count of a topic: start a new run, or use one count of partitions`,
+      message: `topic ${topic} has ${has} partitions (or is to get them by the same call), expected ${asked}`,
+      hint: `Troupe does not change the partition count of a topic: use ${has} partitions, or start a new run`,
     }),
 
   topicInvalid: (topic: string, why: string): TroupeError =>

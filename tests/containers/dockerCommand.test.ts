@@ -1,6 +1,6 @@
 /**
- * A command of the driver docker that cannot be killed: its result says that it still runs. The engine is a stand-in whose
- * command never ends, as one in uninterruptible sleep; the clock is the test's.
+ * A command of the driver docker that cannot be killed: its result says that it still runs. The engine is a stand-in
+ * whose command never ends, as one in uninterruptible sleep; the clock is the test's.
  */
 import { PassThrough } from 'node:stream'
 import { runCommand } from '../../environments/docker/command'

@@ -11,6 +11,7 @@ import {
   needsOf,
   ociCapabilities,
   type Task,
+  unenforcedLimits,
   withOverrides,
 } from '../../environments'
 import { splitTasks, taskSource, terminalTasks } from '../../recipes/terminal/tasks'
@@ -174,6 +175,12 @@ test('a limit on disk space that the driver cannot hold is refused with what to 
   const without = withOverrides(task, { storage: 'no-limit' })
   expect(need(without)).toEqual({ where: 'environment.storage_mb', what: '100 MiB of disk, not enforced' })
   const environments = (one: Task) => [one.config.environment, one.steps[0]!.verifierEnvironment]
+  const ownToml = '[verifier]\nenvironment_mode = "separate"\n[verifier.environment]\nstorage_mb = 200\n'
+  const apart = loadTask(taskOf({ 'task.toml': ownToml }))
+  const ofVerifier = (one: Task) =>
+    needsOf(one, cannot).find(({ where }) => where === 'verifier.environment.storage_mb')
+  expect(ofVerifier(apart)!.refused).toMatch(/--no-storage-limit/)
+  expect(unenforcedLimits(withOverrides(apart, { storage: 'no-limit' }))).toEqual(['200 MiB of disk, not enforced'])
   const limits = (one: Task) => environments(one).map(each => environmentSpec(each, undefined, {}).limits.storageMb)
   expect([limits(task), limits(without)]).toEqual([
     [100, 100],

@@ -258,6 +258,13 @@ describe('a refusal', () => {
       /maximum context length is 100000 tokens/,
     ],
     ['another model', '/v1/chat/completions', { model: 'gpt-9', messages: [user('x')] }, 404, /'gpt-9' does not exist/],
+    [
+      'a session with half an escape',
+      '/s/%/v1/completions',
+      { model: 'm', prompt: 'x' },
+      400,
+      /'%' is not percent-encoded/,
+    ],
     ['an unknown route', '/v1/embeddings', {}, 404, /POST \/v1\/embeddings is not served/],
   ]
   test.each(cases)('%s is answered in the form of its dialect', async (_title, path, body, status, message) => {

@@ -1,6 +1,6 @@
 /**
- * A session of the gateway is not forked by replay, which has not its tools: the refusal says who can. Nor are its calls
- * compared with decisions of today's code.
+ * A session of the gateway is not forked by replay, which has not its tools: the refusal says who can. Nor are its
+ * calls compared with decisions of today's code.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,3 +1,4 @@
+/** Promise: an error of a program names how the program ended. */
 import { execFile, execFileSync } from 'node:child_process'
 import { promisify } from 'node:util'
 import { failedHow } from '../../runtime/python'
@@ -22,4 +23,6 @@ test('a program that failed is told by its last line on stderr, its exit code, i
   expect(failedHow(await late.catch(thrown => thrown), 50)).toBe('it did not end within 50 ms')
   const absent = promisify(execFile)('/nowhere/python', [])
   expect(failedHow(await absent.catch(thrown => thrown), 50)).toContain('ENOENT')
+  // Not of the program: its output could not be parsed.
+  expect(failedHow(new SyntaxError('Unexpected token'), 50)).toBe('Unexpected token')
 })

@@ -8,20 +8,21 @@
  */
 import { environmentSettings } from '../../../config'
 import type { RolloutEnvironments } from '../../../environments'
+import { type AllowedVariables, allowedVariables } from '../../../environments/tasks/variables'
 import { saidOf } from './followed'
 import type { Scope } from './scope'
 
 export interface LazyEnvironments {
   readonly open: () => Promise<RolloutEnvironments>
   /** Variables of this process that the recipe lets environments see, by name; undefined for one that is not set. */
-  readonly allowed: Readonly<Record<string, string | undefined>>
+  readonly allowed: AllowedVariables
   close(): Promise<void>
 }
 
 export function lazyEnvironments({ troupe, options }: Pick<Scope, 'troupe' | 'options'>): LazyEnvironments {
   const { fx, log, config } = options
   const { snapshotMb, live, idleMs, env } = environmentSettings(config.environments)
-  const allowed = Object.fromEntries(env.map(name => [name, process.env[name]]))
+  const allowed = allowedVariables(env)
   let opened: Promise<RolloutEnvironments> | undefined
   const open = async () => {
     const facts = await saidOf(troupe.journal, ['runs'])

@@ -14,7 +14,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -58,8 +58,11 @@ def _remove_leftovers(target: Path) -> None:
             continue
         own = leftover.with_name(name.removeprefix("."))
         if leftover.suffix == ".old" and not own.exists():
-            with suppress(FileNotFoundError):  # another process has just put it back
+            try:
                 os.rename(leftover, own)  # the process died between the two renames of `_publish`
+            except OSError:
+                if not own.exists() and leftover.exists():  # else another process has put it back, or published anew
+                    raise
         else:
             shutil.rmtree(leftover, ignore_errors=True)
 

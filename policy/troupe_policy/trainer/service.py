@@ -250,7 +250,7 @@ class TrainerService(rpc.TrainerServicer):
         except (TrainerError, CheckpointError) as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error.code}: {error}")
         except (OSError, RuntimeError, MemoryError) as error:
-            context.abort(grpc.StatusCode.INTERNAL, f"trainer.failed: {error or type(error).__name__}")
+            context.abort(grpc.StatusCode.INTERNAL, f"trainer.failed: {str(error) or type(error).__name__}")
         finally:
             self._busy.release()
         raise AssertionError("abort raises")

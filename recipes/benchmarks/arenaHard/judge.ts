@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import type { RewardContext } from '../../../config'
 import type { ChatMessage } from '../../../messages/facts'
-import { asError, TroupeError } from '../../../runtime/errors'
+import { asError, failedRequest, TroupeError } from '../../../runtime/errors'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({
@@ -114,7 +114,7 @@ export function judgeModel(config: JudgeConfig) {
           const error = asError(thrown)
           const final = error instanceof TroupeError && !error.retriable
           if (final) throw error
-          const why = late.aborted ? `no answer within ${config.timeoutMs} ms` : reasonOf(error)
+          const why = late.aborted ? `no answer within ${config.timeoutMs} ms` : failedRequest(error)
           if (attempt >= maxTries) throw failed(`the judge at ${config.url} failed ${maxTries} times: ${why}`, true)
           await sleep(250 * 2 ** attempt, undefined, { signal })
         }
@@ -126,8 +126,6 @@ export function judgeModel(config: JudgeConfig) {
 }
 
 const isBusy = (status: number) => status === 408 || status === 429 || status >= 500
-const reasonOf = (error: Error) =>
-  error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
 
 function jsonOf(text: string): unknown {
   try {

@@ -37,7 +37,8 @@ export interface Exported {
 }
 
 /**
- * @throws TroupeError tracker.wrong_headers or tracker.refused at once; tracker.unreachable after `patienceMs`, or when the signal is aborted
+ * @throws TroupeError tracker.wrong_headers or tracker.refused at once; tracker.unreachable after `patienceMs`, or when
+ * the signal is aborted
  */
 export async function exportTraces(recorded: RecordedRun, options: ExportOptions): Promise<Exported> {
   const { follow, signal, url, content, deadlineMs, env = process.env } = options

@@ -1,9 +1,11 @@
 /** Troupe's own suite: every oracle is rewarded, and an empty solution is not. */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { appendFileSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { imageOf, loadTask, localDriver, runTask } from '../../../environments'
+import { loadRecipe } from '../../../recipes/load/loadRecipe'
 import { suite, writeSuite } from '../../../recipes/terminal/suite'
+import { writeTask } from '../../../recipes/terminal/suite/task'
 import { systemEffects } from '../../../runtime/effects'
 
 jest.setTimeout(120_000)
@@ -40,3 +42,28 @@ inEnvironment("the oracle's solution of every task is rewarded, and an empty one
     rmSync(directory, { recursive: true, force: true })
   }
 })
+
+inEnvironment(
+  'a solution sees the variables that the recipe lets tasks read when it becomes a demonstration',
+  async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'troupe-demonstrated-'))
+    const solution = 'test "$WORD" = given'
+    const task = { name: 'word', family: 'env', instruction: 'Say the word.', solution, check: 'true' }
+    appendFileSync(
+      join(writeTask(directory, task), 'task.toml'),
+      '\n[environment.env]\nWORD = "$' + '{TROUPE_TEST_WORD}"\n',
+    )
+    process.env.TROUPE_TEST_WORD = 'given'
+    try {
+      const { recipe, config } = loadRecipe('terminal', [
+        ...[`data.tasks=${directory}`, 'environments.env=[TROUPE_TEST_WORD]', 'environments.driver=local'],
+        'coldStart.demonstrations=1',
+      ])
+      const [conversation] = await recipe.demonstrations!(config.value)
+      expect(conversation!.map(({ content }) => content).join()).toContain('WORD')
+    } finally {
+      delete process.env.TROUPE_TEST_WORD
+      rmSync(directory, { recursive: true, force: true })
+    }
+  },
+)
