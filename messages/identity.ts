@@ -100,7 +100,7 @@ export function factKey(fact: Fact): string {
  * Top-level fields with measured times, or with offsets, which depend on times. `timeoutMs` and `deadlineMs` are
  * settings.
  */
-const measuredFields = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch'])
+const measuredFields = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch', 'leftSeconds'])
 /** Matches the names of metrics that were measured with a clock, in the fields `metrics` and `summary`. */
 const measuredMetric = /(Ms|[sS]econds|PerSecond)$/
 

@@ -305,6 +305,8 @@ test('without its times a message is equal to the one that a second run would wr
   expect(stripTimes(step)).not.toHaveProperty('metrics.trainMs')
   expect(stripTimes(step)).not.toHaveProperty('metrics.seconds')
   expect(stripTimes(step)).not.toHaveProperty('metrics.tokensPerSecond')
+  const progress = { type: 'stage.progressed', at: 1, stage: 'cold-start', done: 0.5, loss: 1, leftSeconds: 9 } as const
+  expect(stripTimes(progress)).not.toHaveProperty('leftSeconds')
 })
 
 const topicsOfFacts = new Set(['runs', 'trajectories', 'learner'])
