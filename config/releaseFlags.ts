@@ -64,7 +64,7 @@ const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
 
 export interface Mapped {
   readonly path: string
-  /** Value of the field; undefined: the flag's value leaves the field as it is without the flag. */
+  /** Value of the field at `path`; undefined: the flag's value leaves the field as it is without the flag. */
   readonly value: unknown
 }
 

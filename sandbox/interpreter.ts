@@ -22,7 +22,7 @@ export interface Interpreter {
    * Directories that code must be able to read: standard library, shared libraries, installed packages.
    */
   readonly readable: readonly string[]
-  /** Names of the requested modules that the interpreter does not find. */
+  /** Top-level packages of the requested modules that the interpreter does not find: `scipy` for `scipy.stats`. */
   readonly missing: readonly string[]
   /** Path of the launcher (freshProcess/launcher.py), compiled by this interpreter. */
   readonly launcher: string
@@ -58,7 +58,7 @@ const execute = promisify(execFile)
 /**
  * Finds the interpreter and compiles the launcher.
  * @param directory receives the compiled launcher
- * @param modules names of modules to look for; the result lists the missing ones
+ * @param modules names of modules to look for; the result lists the missing ones by their top-level packages
  * @throws SandboxError sandbox.no_python
  */
 export async function findInterpreter(

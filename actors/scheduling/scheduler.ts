@@ -206,7 +206,7 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
 
 /**
  * Reports, in tokens, how far the scheduler's KV-cache ledger differs from the engine's latest status (`driftTokens`),
- * and how much of that cache other clients of the engine use (`foreignTokens`).
+ * and what that status has beyond the need of its turns, so other clients must use it (`foreignTokens`).
  */
 function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
   const account = state.scheduler.ledger.engine(engine)

@@ -1,9 +1,9 @@
 /**
  * `troupe chat`: lets a person talk with a model that may call tools, at a terminal or with one prompt.
  *
- * stdout: the conversation, or JSON lines with --json; stderr: progress. Every exchange is a trajectory of purpose
- * `chat` on the bus: `troupe replay show chat.0000/0 --run ID` prints the first. One budget, --max-tokens, covers an
- * answer's tokens and its tool results.
+ * stdout: the model's text, its calls and their results, as JSON lines with --json; stderr: the rest. Every exchange is
+ * a trajectory of purpose `chat` on the bus: `troupe replay show chat.0000/0 --run ID` prints the first. One budget,
+ * --max-tokens, covers an answer's tokens and its tool results.
  */
 
 import { text as textOfStream } from 'node:stream/consumers'

@@ -42,7 +42,7 @@ export function scheduleFaults(config: RecipeConfig): readonly Fault[] {
     faults.push(
       warning(
         'rollout.turnTimeoutMs',
-        `a lost turn is asked again only after ${rollout.turnTimeoutMs} ms, longer than a training group may take (rollout.deadlineMs ${rollout.deadlineMs}): the group is mostly closed by then`,
+        `a lost turn is asked again only after ${rollout.turnTimeoutMs} ms, longer than a training group may take (rollout.deadlineMs ${rollout.deadlineMs}): the group is usually closed by then`,
         'set it below rollout.deadlineMs',
       ),
     )

@@ -1,6 +1,6 @@
 /**
- * `troupe replay learn STEP`: recomputes an optimizer step and prints it beside the record; exits with 1 when they do
- * not agree within the tolerance.
+ * `troupe replay learn STEP`: recomputes an optimizer step and prints it beside the record; exits with 1 when a metric
+ * that must agree differs by more than the tolerance, or when today's code selects other members.
  */
 import { type Command, Option } from 'commander'
 import { relearn } from '../../replay/learning/relearn'

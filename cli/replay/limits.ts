@@ -32,7 +32,11 @@ export function registerLimits(replay: Command): void {
     )
     .option('--all', 'use every trajectory of the run')
     .option('--turns <n>', 'upper bound on the turns of a trajectory', most)
-    .option('--response-tokens <n>', 'upper bound on the tokens after the prompt, such as 4096 or 4K', most)
+    .option(
+      '--response-tokens <n>',
+      'upper bound on the tokens after the prompt, such as 4096, or 4K for the same',
+      most,
+    )
     .option('--context-tokens <n>', 'upper bound on the tokens of prompt and response together', most)
     .option('--tool-response-chars <n>', "upper bound on the characters of a tool's answer", most)
     .option('--calls-per-turn <n>', 'upper bound on the tool calls of a turn', most)

@@ -213,7 +213,10 @@ const checked = fields.superRefine((train, ctx) => {
       `'layer' needs one rank, and train.ranks is ${train.ranks}: leave train.compile out, or set train.ranks 1`,
     )
   if (train.compile === 'layer' && attention === 'flex')
-    refuse('compile', 'flex is compiled by itself, which a compiled layer prevents: set train.attention auto')
+    refuse(
+      'compile',
+      'flex attention is compiled on its own, which a compiled layer prevents: set train.attention auto',
+    )
   const [updates, every = 0] = [train.innerSteps * train.miniBatches, train.innerCheckpointEvery]
   if (every > 0 && every >= updates)
     refuse(

@@ -8,7 +8,7 @@
 import { escapeForTerminal } from '../../runtime/escapeForTerminal'
 import type { ShownText } from '../api'
 
-/** Upper bound on the characters of one text, and of one line of it. */
+/** Upper bounds, before escaping, on the characters that are kept of a text and of each of its lines. */
 export const mostCharacters = 65_536
 export const mostOfLine = 4096
 

@@ -31,7 +31,7 @@ export type Dialect = 'chat' | 'completions' | 'responses' | 'messages'
 
 /**
  * Use of a call in its session. main: the agent's own conversation. subagent: one that the agent started beside it.
- * compaction: the conversation after its history was replaced by a summary. aux: titles, probes, token counts.
+ * compaction: the conversation after its history was replaced by a summary. aux: titles, test calls, token counts.
  */
 export type CallLabel = 'main' | 'subagent' | 'compaction' | 'aux'
 

@@ -28,8 +28,8 @@ interface Form {
 
 /**
  * Forms of a question. Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two
- * ways. An expression has its operands in the question's order, because a model with random weights learns such copying
- * first.
+ * ways. A form's Python expression has the operands in the question's order, because a model with random weights learns
+ * such copying first.
  */
 const forms: readonly Form[] = [
   {

@@ -1,5 +1,6 @@
 /**
- * Grades recorded responses again: by the run's rewards, another recipe's rewards, a caller's grader, or arithmetic.
+ * Grades recorded responses again: by the run's rewards, another recipe's rewards, a caller's grader, or arithmetic
+ * (answer and truth compared as numbers).
  *
  * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
  * Invariant: a response is graded by the reward that its task names, unless the options ask for a grader or for

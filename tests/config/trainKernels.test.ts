@@ -9,7 +9,7 @@ test('a kernel that cannot train on the device or in the dtype is refused, and s
     [{ attention: 'flex', device: 'cpu' }, 'attention', 'flex trains on CUDA alone'],
     [{ attention: 'varlen', dtype: 'float32' }, 'attention', 'computes in bfloat16, and train.dtype is float32'],
     [{ compile: 'layer', ranks: 2 }, 'compile', "'layer' needs one rank, and train.ranks is 2"],
-    [{ compile: 'layer', attention: 'flex' }, 'compile', 'flex is compiled by itself'],
+    [{ compile: 'layer', attention: 'flex' }, 'compile', 'flex attention is compiled on its own'],
   ]
   for (const [train, field, message] of refusals) {
     const { error } = parse(train)

@@ -1,12 +1,12 @@
 /**
- * Scope: the part of a run that one process has: its behaviours and processes under the supervisors of the tree, and
- * their end.
+ * Scope: the part of a run that one process has: its behaviours (state machines over the log) and processes, under the
+ * supervisors of actors/run/tree.ts, and their end.
  *
- * in   a run's options, an open embedding
+ * in   a run's options, an open embedding (runtime/embed.ts)
  * out  hosted behaviours with consumer groups of their own; `close`, which ends them
  * Invariant: `close` ends what was started last first, each part within the deadline of its supervisor, and supervisors
  * after their children. A host reads every partition of its feeds, whatever other processes run the same behaviour,
- * unless its spec says that the partitions are divided among the processes: `owner`, or `shared`.
+ * unless its spec divides the partitions among the processes: by `shared`, or by `owner`, which also claims each.
  */
 import { timeoutsOf } from '../../../config/estimate/timeouts'
 import type { Message } from '../../../messages'

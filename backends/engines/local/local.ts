@@ -169,7 +169,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     // starts another.
     const broken = (error: Error) => setTimeout(resolve, 1_000, lostError(id, error))
     calls.on('error', broken)
-    calls.on('end', () => broken(new Error('the engine ended its stream')))
+    calls.on('end', () => broken(new Error('the engine ended its stream, which stays open as long as it works')))
   })
   void lost.then(fail)
 

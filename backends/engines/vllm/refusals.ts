@@ -35,4 +35,5 @@ export const noWeights = (url: string): TroupeError =>
     boundary: 'engine',
     retriable: true,
     message: `the vLLM server at ${url} discarded its weights when it fell asleep, and none were published to load`,
+    hint: 'restart the server: it loads its weights again when it starts',
   })

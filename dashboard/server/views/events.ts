@@ -31,7 +31,7 @@ export async function trajectoryEvents(
   }
 }
 
-/** `offset` is the record's own; `total` is the offset of the next record to be written. */
+/** `offset` is the log offset of the page's first record; `total` is that of the next record to be written. */
 export async function topicEvents(
   run: OpenedRun,
   place: CommandPlace,

@@ -270,7 +270,7 @@ function claimOf(userData: Buffer, group: string): Claim {
     throw new TroupeError('bus.group_foreign', {
       boundary: 'bus',
       retriable: false,
-      message: `a member of the group ${group} sent a claim to partitions that this version cannot read: ${asError(thrown).message}`,
+      message: `a member of the group ${group} claimed partitions in a form that this version cannot read: ${asError(thrown).message}`,
       hint: 'run one version of Troupe in all processes of a run',
     })
   }
