@@ -1,7 +1,7 @@
 /**
  * Watches the recipe's alarm rules. A rule has a metric, a bound and a number of steps, `for`.
  *
- * in   step.tallied, alarm.raised, run.resumed        out  the alarms to raise now; why a raised alarm ends the run
+ * in   step.tallied, alarm.raised, run.resumed        out  alarms to raise now; why an alarm with `stop` ends the run
  * Invariant: pure. An alarm is due once the rule's metric was beyond the bound in at least `for` steps in a row. It is
  * raised once for such a series of steps, and again only after a step within the bound or a resume of the run. A step
  * without the metric is skipped: it neither lengthens nor ends the series. A metric that is NaN is beyond every bound.

@@ -72,7 +72,7 @@ type Mail =
 
 interface Kept {
   readonly child: Child
-  /** The child's actor; undefined while the child pauses. */
+  /** The child's actor; undefined while the child pauses after it gave up. */
   ref: ActorRef<never> | undefined
   rests: number
   timer?: NodeJS.Timeout

@@ -4,8 +4,8 @@
  *
  * in   `tools.python`, `tools.packages`, `tools.preload` of a recipe, or the flags of those names
  * out  options of openSandbox; a description of the environment, for `run.started`
- * Invariant: by default the set-up's interpreter runs the code, with preloads that start when a program needs them. If
- * an interpreter or a module that a user named is missing, the error names it.
+ * Invariant: by default the interpreter of `troupe setup` runs the code, and modules are preloaded once a program needs
+ * them. If an interpreter or a module that a user named is missing, the error names it.
  */
 import { TroupeError } from '../../runtime/errors'
 import { packagesPythonPath, packagesVenv, sandboxPythonPath } from '../../runtime/python'

@@ -121,7 +121,7 @@ export function reducedBytes({ shape, loraRank, ranks }: TrainedHow): number {
  */
 export const updateBytes = (trainable: number, ranks: number): number => (32 * trainable) / ranks
 
-/** Pairs of tokens that attention computes, over its rows: each row is as long as the longest of its neighbours. */
+/** Pairs of tokens that attention computes. Sequences of similar length are padded to the longest of them. */
 function computedPairs(lengths: readonly number[], block: number): number {
   const sorted = [...lengths].sort((a, b) => b - a)
   let longest = 0

@@ -72,7 +72,7 @@ export const toolsSection = z.strictObject({
   /** Number of calls that one sandbox runs at once. Default: 60 for each CPU core; 2 for each at level `none`. */
   lanes: positive.optional(),
   memoryMb: positive.default(512),
-  /** Path or name of the interpreter that runs the model's code. Default: the set-up's, which has numpy and sympy. */
+  /** Path or name of the interpreter that runs the model's code. Default: `troupe setup`'s, with numpy and sympy. */
   python: z.string().min(1).optional(),
   /**
    * Pinned packages for the model's code, besides numpy, scipy, sympy, mpmath and networkx; see `troupe setup

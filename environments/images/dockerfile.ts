@@ -83,7 +83,7 @@ export function readDockerfile(text: string, file: string): readonly Instruction
         if (parts.some(part => /^\w+:\/\//.test(part))) refuse(`${name} from a URL is not supported here`)
         if (name === 'ADD' && parts.some(part => /\.(tar|tgz|tar\.\w+)$/.test(part)))
           refuse('ADD of an archive is not supported here: use COPY and RUN tar')
-        if (parts.some(part => /[*?[]/.test(part))) refuse(`${name} with a pattern is not supported here`)
+        if (parts.some(part => /[*?[]/.test(part))) refuse(`${name} with a pattern (*, ? or [) is not supported here`)
         if (parts.length < 2) refuse(`${name} names no target`)
         const owner = options.get('chown')
         const mode = options.get('chmod')

@@ -3,7 +3,8 @@
  *
  * in   canonical messages, tools        out  token ids, which end with the template's generation prompt
  * Invariant: tokens that a turn sampled are never rendered again: `following` and `tailOfWhole` return only what comes
- * after them. They return undefined if the template does not append, but rewrites history (drops thinking, say).
+ * after them. `tailOfWhole` returns undefined if the template rewrote history (dropped thinking, say). `following` does
+ * not notice that, so callers use it only if `keepsHistory`.
  */
 import type { Rendered, Renderer } from '../../backends/renderer/renderer'
 import type { ToolSchema } from '../../config/toolSchema'

@@ -38,7 +38,7 @@ export class GroupLengths {
     this.quantile = options.quantile === undefined ? 0.9 : options.quantile
     this.minFinished = options.minFinished ?? 4
     if (this.quantile !== null && !(this.quantile > 0 && this.quantile < 1)) {
-      throw new RangeError(`quantile is ${this.quantile}, expected a number between 0 and 1, or null`)
+      throw new RangeError(`quantile is ${this.quantile}, expected a number above 0 and below 1, or null`)
     }
   }
 

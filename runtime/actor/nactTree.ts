@@ -21,7 +21,7 @@ export interface Receiver<B> {
 
 /** Handle on the nact actor of one incarnation. */
 export interface Carrier<B> {
-  /** Puts the bundle into nact's mailbox. After `dispose` nact drops the bundle silently. */
+  /** Puts the bundle of envelopes into nact's mailbox. After `dispose` nact drops it silently. */
   dispatch(bundle: B): void
   /**
    * Ends the nact actor; it begins no further bundle. The carriers of child actors are disposed of by their own cells.

@@ -2,7 +2,7 @@
  * Reads the body of a request into memory, within a byte budget that all requests share.
  *
  * in   a request      out  its bytes, or the HTTP status that refuses it
- * Invariant: the received bytes of all bodies are at most the budget; an announced length does not count. A body that
+ * Invariant: the bytes held of all bodies are at most the budget; an announced length does not count. A body that
  * stops arriving, or arrives too slowly, is refused, so that an idle client cannot hold the budget.
  */
 import type { IncomingMessage } from 'node:http'

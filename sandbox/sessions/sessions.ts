@@ -125,7 +125,7 @@ export class Sessions<Link> {
     this.#releaseStates(session)
   }
 
-  /** Forgets every state of a zygote that died. */
+  /** Forgets every state (a cell's paused process) of a zygote that died. */
   zygoteLost(link: Link): void {
     this.#states.zygoteLost(link)
     for (const { cells } of this.#sessions.values()) {

@@ -13,6 +13,7 @@ import { type Dashboard, openDashboard } from '../../dashboard/server/openDashbo
 import { systemEffects } from '../../runtime/effects'
 import { describeInBrowser, openBrowser } from '../support/dashboard/browser'
 import { changed, saveHistory } from '../support/histories'
+import { until } from '../support/until'
 import { appendRest, history, rest, saveFirstPart } from './grownHistory'
 
 jest.setTimeout(120_000)
@@ -58,6 +59,29 @@ inBrowser('in a browser', () => {
     await browser?.close()
     await dashboard?.close()
     rmSync(directory, { recursive: true, force: true })
+  })
+
+  test('a view of a run that grows faster than the server answers is shown, and follows the run', async () => {
+    await page.addInitScript(() => {
+      const usual = globalThis.fetch
+      globalThis.fetch = (input, init) => {
+        if (!String(input).endsWith('/stream')) return usual(input, init)
+        const text = new TextEncoder().encode('event: facts\ndata: []\n\n')
+        const body = new ReadableStream({
+          start: controller => void setInterval(() => controller.enqueue(text), 200),
+        })
+        return Promise.resolve(new Response(body))
+      }
+    })
+    let answers = 0
+    await page.route(/\/cluster$/, async route => {
+      await new Promise(resolve => setTimeout(resolve, 2500))
+      await route.continue().catch(() => {}) // the page may have closed
+      answers++
+    })
+    await open('/cluster')
+    await page.locator('.engine').first().waitFor({ timeout: 15_000 })
+    await until(() => answers >= 2)
   })
 
   test('from a curve to the groups of its step, to a group, to a rollout and its tokens; each view has its command', async () => {

@@ -50,7 +50,8 @@ describeInBrowser()('a run and its page', () => {
     const run = start(['train', 'quickstart', '--json', ...args])
     await page.goto(await addressOf(run))
     await page.locator('.state.live').waitFor()
-    await page.locator('.wait summary', { hasText: 'step 1 has waited' }).waitFor()
+    // The cold start, or the optimizer step after it: each takes seconds.
+    await page.locator('.wait summary', { hasText: /step [01] has waited/ }).waitFor()
     const seen = new Set<string>()
     const step = page.locator('.figure', { hasText: /^step/ }).first().locator('dd')
     // The page of `train --dashboard` ends with the run, so its last state may be seen or not: the next test sees it.

@@ -2,8 +2,10 @@
  * Keeps the server's answer to a request while a view is shown, and asks again when the run has grown.
  *
  * in   a path, or undefined to ask nothing        out  the latest answer; the error, if the latest request failed
+ * Invariant: growth does not end a request: what has grown meanwhile is asked for after its answer. So a view of a fast
+ * run shows something even if every answer takes longer than the run takes to grow.
  */
-import { useEffect, useReducer, useState } from 'preact/hooks'
+import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { ask, Failure, isStatic } from './ask'
 import { grown } from './live'
 
@@ -31,18 +33,26 @@ export function useData<T>(
   })
   const growth = follows ? grown.value : 0
   const [tries, again] = useReducer((n: number) => n + 1, 0)
+  const asked = useRef({ growth, isOpen: false })
   useEffect(() => {
     if (path === undefined) return
     const ending = new AbortController()
     let retry: ReturnType<typeof setTimeout> | undefined
+    const askAfter = (ms: number) => {
+      retry = setTimeout(() => again(undefined), ms)
+    }
+    asked.current = { growth, isOpen: true }
     ask<T>(path, ending.signal).then(
       value => {
+        asked.current = { growth, isOpen: false }
         set({ path, value, failure: undefined })
         const ms = isStatic ? undefined : againMs(value)
-        if (ms !== undefined) retry = setTimeout(() => again(undefined), ms)
+        if (follows && grown.peek() !== growth) askAfter(0)
+        else if (ms !== undefined) askAfter(ms)
       },
       (thrown: unknown) => {
         if (ending.signal.aborted) return
+        asked.current = { growth, isOpen: false }
         const failure =
           thrown instanceof Failure
             ? thrown
@@ -52,7 +62,7 @@ export function useData<T>(
                 'check that `troupe dashboard` still runs at this address; the page asks again every 2 s',
               )
         // The last answer stays in view while the server cannot be reached.
-        retry = setTimeout(() => again(undefined), retryMs)
+        askAfter(retryMs)
         set(before => ({ path, value: before.path === path ? before.value : undefined, failure }))
       },
     )
@@ -60,6 +70,9 @@ export function useData<T>(
       clearTimeout(retry)
       ending.abort()
     }
-  }, [path, growth, tries])
+  }, [path, tries])
+  useEffect(() => {
+    if (path !== undefined && !asked.current.isOpen && asked.current.growth !== growth) again(undefined)
+  }, [path, growth])
   return state.path === path ? state : { value: undefined, failure: undefined }
 }

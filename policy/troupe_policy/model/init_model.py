@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--spec", help="specification of the model as JSON, or @FILE that holds it")
     source.add_argument("--from-gguf", type=Path, help="a GGUF file to convert")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of a converted model")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype to convert a GGUF to")
     parser.add_argument("--chat-template", type=Path, help="file with a Jinja template that replaces the GGUF's")
     given = parser.parse_args(arguments)
     try:

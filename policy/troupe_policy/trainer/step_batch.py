@@ -4,7 +4,7 @@ on.
 In: rank 0's sequences, the options that cut the batch into mini-batches. Out: a description of every sequence on every
 rank, and the arrays of a rank's own share.
 Invariants: a rank other than 0 never holds the arrays of another rank's share. A sequence that rank 0 refuses is
-refused on every rank. The cut into mini-batches and shares depends on the descriptions alone, so all ranks cut alike.
+refused on every rank. The cut depends on the descriptions and the options alone, so all ranks cut alike.
 """
 
 from __future__ import annotations
