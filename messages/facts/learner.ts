@@ -143,7 +143,10 @@ export interface StageChanged {
   readonly epoch?: Epoch
 }
 
-/** A stage has progressed: the trainer has made further updates of the cold start. */
+/**
+ * A stage has progressed: the trainer has made further updates of the cold start. A sample in time: two runs with one
+ * seed may report at different updates.
+ */
 export interface StageProgressed {
   readonly type: 'stage.progressed'
   readonly at: number

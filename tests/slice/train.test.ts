@@ -27,12 +27,12 @@ const factTopics: readonly TopicName[] = ['runs', 'trajectories', 'learner']
 const allFacts = async (bus: string, run: string): Promise<Message[]> =>
   (await Promise.all(factTopics.map(topic => messagesOf(bus, run, topic)))).flat()
 
-/** Facts without times, sorted; which process owned what is no part of what happened. */
+/** Facts without times, sorted; which process owned what, and when progress was sampled, is no part of what happened. */
 function comparable(facts: readonly Message[]): string[] {
   const plain = (_key: string, value: unknown) =>
     value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
   return facts
-    .filter(fact => !fact.type.endsWith('.claimed'))
+    .filter(({ type }) => !type.endsWith('.claimed') && type !== 'stage.progressed')
     .map(fact => JSON.stringify(stripTimes(fact), plain))
     .sort()
 }
