@@ -21,7 +21,7 @@ export interface TaskSource {
   evaluation(index: number): Task
   /** Number of rows of the data set that were left out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
-  /** What the user should know about the tasks; the run logs each as a warning. */
+  /** Notes on tasks, such as a limit that is not enforced; the learner's process logs each as a warning. */
   readonly notes?: readonly string[]
   /** Number of tasks before `train` begins again; absent: tasks never end. */
   readonly size?: number

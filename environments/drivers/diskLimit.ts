@@ -4,7 +4,7 @@
  */
 import { existsSync } from 'node:fs'
 
-/** What to do where a driver cannot limit disk space. */
+/** Hint for tasks with a limit on disk space that their driver cannot enforce: the options that drop the limit. */
 export const withoutStorageLimit =
   'without the limit: --no-storage-limit of troupe tasks, --set environments.storage=no-limit of a run'
 
