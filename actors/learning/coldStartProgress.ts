@@ -8,6 +8,7 @@
 import type { StageProgressed } from '../../messages/facts'
 import type { Epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
+import { pendingAppends } from './pendingAppends'
 
 /** Time after which a report is recorded although no further percent is done, ms. */
 const recordedEveryMs = 30_000
@@ -23,7 +24,7 @@ export interface ProgressSink {
  * which resolves when every fact is in the log, and rejects if one could not be appended.
  */
 export function recordProgress({ epoch, append, fx }: ProgressSink) {
-  const said: Promise<void>[] = []
+  const facts = pendingAppends(append)
   let first: { readonly done: number; readonly at: number } | undefined
   let latest = { percent: -1, at: 0 }
 
@@ -35,10 +36,8 @@ export function recordProgress({ epoch, append, fx }: ProgressSink) {
     latest = { percent, at }
     const [gained, seconds] = [done - first.done, (at - first.at) / 1000]
     const left = gained > 0 ? { leftSeconds: (seconds / gained) * (1 - done) } : {}
-    const appended = append({ type: 'stage.progressed', at: fx.now(), stage: 'cold-start', done, loss, ...left, epoch })
-    appended.catch(() => {}) // `recorded` rejects with this error
-    said.push(appended)
+    void facts.append({ type: 'stage.progressed', at: fx.now(), stage: 'cold-start', done, loss, ...left, epoch })
   }
 
-  return { report, recorded: async () => void (await Promise.all(said)) }
+  return { report, recorded: facts.recorded }
 }

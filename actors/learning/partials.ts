@@ -11,6 +11,7 @@ import type { Epoch, PolicyVersion } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
+import { pendingAppends } from './pendingAppends'
 import type { KeptCheckpoint } from './retention'
 
 export interface PartialsOf extends Pick<PartialCheckpoints, 'prefix' | 'every' | 'owner'> {
@@ -32,15 +33,13 @@ export interface Recorder {
  * every checkpoint written so far is in the log, and rejects if one could not be appended.
  */
 export function recordPartials({ step, version, epoch, ...on }: PartialsOf, { append, fx, progressed }: Recorder) {
-  const said: Promise<void>[] = []
+  const facts = pendingAppends(append)
   const onSaved: PartialCheckpoints['onSaved'] = ({ directory, updates, manifest, bytes }) => {
     const name = basename(directory)
     const fact = { step, version, name, digest: '', manifest, bytes, updates, epoch }
-    const appended = append({ type: 'checkpoint.saved', at: fx.now(), ...fact })
-    appended.then(progressed, () => {}) // `recorded` rejects with this error
-    said.push(appended)
+    facts.append({ type: 'checkpoint.saved', at: fx.now(), ...fact }).then(progressed, () => {})
   }
-  return { on: { ...on, onSaved }, recorded: async () => void (await Promise.all(said)) }
+  return { on: { ...on, onSaved }, recorded: facts.recorded }
 }
 
 /** Codes of errors after which a call cannot resume from its checkpoint. */

@@ -105,12 +105,11 @@ export async function runCommand(
     if (end === 'outlived kill') return { ...ending('timeout', wall(), { reason: stillRuns }), ...streams.bytes }
     if (isLate) return { ...ending('timeout', wall()), ...streams.bytes, signal: 9 }
     if (end === 'container died') return { ...ending('lost', wall()), ...streams.bytes }
-    const code = end
-    const bySignal = code > 128 && code < 160
+    const bySignal = end > 128 && end < 160
     return {
-      ...ending(code === 0 ? 'ok' : 'error', wall()),
+      ...ending(end === 0 ? 'ok' : 'error', wall()),
       ...streams.bytes,
-      ...{ exitCode: bySignal ? null : code, signal: bySignal ? code - 128 : null },
+      ...{ exitCode: bySignal ? null : end, signal: bySignal ? end - 128 : null },
     }
   } finally {
     clearTimeout(timer)

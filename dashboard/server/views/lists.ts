@@ -87,12 +87,15 @@ export async function groupList(
   filter: TrajectoryFilter,
   { offset, limit }: PageOf,
 ): Promise<Paged<GroupLine>> {
-  const matching = [...byGroup(await listed(run, filter, 'requested'))].reverse()
-  const whole = byGroup(await listed(run, {}, 'requested'))
+  const found = await listed(run, filter, 'requested')
+  const all = await listed(run, {}, 'requested')
+  const matching = byGroup(found)
+  const whole = found === all ? matching : byGroup(all)
   return {
-    total: matching.length,
+    total: matching.size,
     offset,
-    rows: matching
+    rows: [...matching]
+      .reverse()
       .slice(offset, offset + limit)
       .map(([group, { length }]) => groupLine(run, group, whole.get(group)!, length)),
     command: commandOf(place, 'replay', 'ls', ...filterWords(filter)),
