@@ -4,7 +4,7 @@
  * Invariant: a value that matters for a decision is recorded in a fact; other values of an `Effects` may differ in a
  * replay.
  */
-import { createHash, randomUUID } from 'node:crypto'
+import { hash, randomUUID } from 'node:crypto'
 
 export interface Effects {
   /** Current time, ms since 1970. */
@@ -60,5 +60,5 @@ export function manualEffects(start = 0): Effects & { advance(ms: number): void 
 
 /** Derives a seed in [0, 2^31) that depends only on its parts: the run's seed, and the seed's use in the run. */
 export function deriveSeed(...parts: readonly (string | number)[]): number {
-  return createHash('sha256').update(parts.join('\u0000')).digest().readUInt32LE(0) & 0x7fffffff
+  return hash('sha256', parts.join('\u0000'), 'buffer').readUInt32LE(0) & 0x7fffffff
 }

@@ -4,11 +4,19 @@
  * in   the requests and answers of a session's calls, in the log's order; a new request
  * out  the call whose tokens the request continues, the messages that follow it, and the reason of a branch
  * Invariant: the digest of a conversation covers its tools and all its messages, so a search takes a fixed number of
- * look-ups for each message of the request, however many calls and turns the session has. The log and the option
- * `strippedThinking` determine the index.
+ * look-ups for each message of the request, however many calls and turns the session has; messages that the client
+ * repeats as they are recorded are compared, not hashed. The log and the option `strippedThinking` determine the index.
  */
 import type { BranchReason } from '../../messages/facts'
-import { type AssistantMessage, chained, type Message, messageKey, strippedKey } from './message'
+import {
+  type AssistantMessage,
+  chained,
+  digestOf,
+  isSameText,
+  type Message,
+  messageDigest,
+  strippedDigest,
+} from './message'
 import { Roots, rootOf } from './roots'
 
 export interface Conversation {
@@ -24,6 +32,17 @@ export interface Placement {
   readonly held: number
   /** null: the request is the first that continues its parent. */
   readonly branch: BranchReason | null
+  /** Digest of the tools and all messages. */
+  readonly digest: string
+}
+
+/** A message that extends a conversation. */
+interface Step {
+  readonly message: Message
+  /** Digest of the message. */
+  readonly own: string
+  /** Digest of the conversation with the message. */
+  readonly end: string
 }
 
 interface Seen {
@@ -31,6 +50,8 @@ interface Seen {
   call?: number
   /** Number of requests that end here. */
   asked: number
+  /** Latest recorded message here: a request that repeats it needs no digest. */
+  latest?: Step
   /** Role of the latest message that extended this conversation for the first time. */
   follower?: Message['role']
   /** Digests of the conversations that its answers without their thinking would give. */
@@ -53,6 +74,7 @@ export class ConversationIndex {
   private readonly ends = new Map<number, string>()
   private readonly lengths = new Map<number, number>()
   private readonly roots = new Roots()
+  private readonly beginnings = new Map<string, string>()
   /** Number of messages of the longest request. */
   private longest = 0
 
@@ -61,12 +83,12 @@ export class ConversationIndex {
   /** Adds a call's request. `messages`: those after the parent and its answer; all of them without a parent. */
   addRequest(call: number, parent: number | null, tools: string, messages: readonly Message[]): void {
     const start = parent === null ? undefined : this.ends.get(parent)
-    let at = start ?? chained('', tools)
+    let at = start ?? this.beginning(tools)
     let seen = this.at(at)
     for (const message of messages) {
-      const step = chained(at, messageKey(message))
-      const next = this.whole.get(step) ?? step
-      this.follow(seen, at, message, next)
+      const step = stepFrom(seen, at, message)
+      const next = this.whole.get(step.end) ?? step.end
+      this.follow(seen, at, step, next)
       at = next
       seen = this.at(at)
     }
@@ -83,26 +105,31 @@ export class ConversationIndex {
   addAnswer(call: number, answer: AssistantMessage): void {
     const request = this.ends.get(call)
     if (request === undefined) throw new RangeError(`the answer to call ${call} comes before its request`)
-    const end = chained(request, messageKey(answer))
-    this.follow(this.at(request), request, answer, end)
+    const seen = this.at(request)
+    const step = stepFrom(seen, request, answer)
+    const { end } = step
+    this.follow(seen, request, step, end)
     this.at(end).call = call
     this.ends.set(call, end)
-    const stripped = chained(request, strippedKey(answer))
-    if (stripped !== end && this.options.strippedThinking === 'restore') this.whole.set(stripped, end)
+    if (answer.thinking !== '' && this.options.strippedThinking === 'restore')
+      this.whole.set(chained(request, strippedDigest(answer)), end)
   }
 
   /** Finds the place of a request. */
   place({ tools, messages }: Conversation): Placement {
-    let at = chained('', tools)
+    let at = this.beginning(tools)
     let known = this.seen.get(at)
     let parent: number | null = null
     let held = 0
     let i = 0
+    const digests = [at]
     for (; known !== undefined && i < messages.length; i++) {
-      const step = chained(at, messageKey(messages[i]!))
-      const next = this.whole.get(step) ?? step
+      const step = stepFrom(known, at, messages[i]!)
+      const next = this.whole.get(step.end) ?? step.end
       const deeper = this.seen.get(next)
       if (deeper === undefined) break
+      known.latest = step
+      digests.push(step.own)
       at = next
       known = deeper
       if (deeper.call !== undefined && i + 1 < messages.length) {
@@ -110,7 +137,9 @@ export class ConversationIndex {
         held = i + 1
       }
     }
-    return { parent, held, branch: this.reason(messages, tools, known, at, i, parent, held) }
+    for (let k = i; k < messages.length; k++) digests.push(messageDigest(messages[k]!))
+    const digest = digestOf(digests.join(''))
+    return { parent, held, branch: this.reason(messages, tools, known, at, i, parent, held), digest }
   }
 
   /**
@@ -134,7 +163,7 @@ export class ConversationIndex {
     const differing = messages[same]!
     if (known?.follower === undefined) return parent !== null && held === same ? null : 'message-edited'
     if (known.follower === 'assistant')
-      return known.stripped?.has(chained(at, messageKey(differing))) ? 'thinking-stripped' : 'answer-edited'
+      return known.stripped?.has(chained(at, messageDigest(differing))) ? 'thinking-stripped' : 'answer-edited'
     if (differing.role === 'tool' && known.follower === 'tool') return 'tool-result-edited'
     return differing.role === 'system' ? 'system-changed' : 'message-edited'
   }
@@ -150,14 +179,25 @@ export class ConversationIndex {
     return isChanged && messages.length >= this.longest ? 'system-changed' : 'new-conversation'
   }
 
-  /** Notes that a message extends a conversation, unless that is known. */
-  private follow(seen: Seen, at: string, message: Message, next: string): void {
+  /** Notes that a message extends a conversation. */
+  private follow(seen: Seen, at: string, step: Step, next: string): void {
+    const { message, end } = step
+    seen.latest = step
     if (this.seen.has(next)) return
     seen.follower = message.role
-    if (message.role === 'assistant') {
-      seen.stripped ??= new Set()
-      seen.stripped.add(chained(at, strippedKey(message)))
+    if (message.role !== 'assistant') return
+    seen.stripped ??= new Set()
+    seen.stripped.add(message.thinking === '' ? end : chained(at, strippedDigest(message)))
+  }
+
+  /** Digest of the conversations with these tools that have no message yet. */
+  private beginning(tools: string): string {
+    let digest = this.beginnings.get(tools)
+    if (digest === undefined) {
+      digest = chained('', tools)
+      this.beginnings.set(tools, digest)
     }
+    return digest
   }
 
   private at(digest: string): Seen {
@@ -168,4 +208,11 @@ export class ConversationIndex {
     }
     return seen
   }
+}
+
+/** The conversation that a message makes of the one with the digest `at`, about which `seen` is recorded. */
+function stepFrom({ latest }: Seen, at: string, message: Message): Step {
+  if (latest !== undefined && isSameText(latest.message, message)) return latest
+  const own = messageDigest(message)
+  return { message, own, end: chained(at, own) }
 }

@@ -59,7 +59,10 @@ export function canonicalArguments(text: string): string {
 const volatileLine = /^[ \t]*x-anthropic-billing-header:.*(?:\n|$)/gim
 
 /** Normalises a text: line ends, volatile header lines, white space around it. */
-export const normalText = (text: string): string => text.replace(/\r\n?/g, '\n').replace(volatileLine, '').trim()
+export const normalText = (text: string): string => {
+  const lines = text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text
+  return lines.replace(volatileLine, '').trim()
+}
 
 /** Returns the key of a message. */
 export function messageKey(message: Message): string {
@@ -76,9 +79,36 @@ export function messageKey(message: Message): string {
   }
 }
 
-/** Returns the key that an assistant's message has once its thinking is left out. */
-export const strippedKey = (message: AssistantMessage): string => messageKey({ ...message, thinking: '' })
+/** Returns the digest that an assistant's message has once its thinking is left out. */
+export const strippedDigest = (message: AssistantMessage): string =>
+  message.thinking === '' ? messageDigest(message) : digestOf(messageKey({ ...message, thinking: '' }))
 
-/** Digest of a conversation that is extended by its tools or one message; `before`: digest so far, '' at its start. */
-export const chained = (before: string, key: string): string =>
-  hash('sha256', `${before}\0${key}`, 'base64url').slice(0, 24)
+const digests = new WeakMap<Message, string>()
+
+/** Digest of a message's key; computed once for each message object. */
+export function messageDigest(message: Message): string {
+  const known = digests.get(message)
+  if (known !== undefined) return known
+  const digest = digestOf(messageKey(message))
+  digests.set(message, digest)
+  return digest
+}
+
+/**
+ * True if two messages have the same key because they are written the same way. False says nothing: their keys may
+ * still be equal.
+ */
+export function isSameText(one: Message, other: Message): boolean {
+  if (one.role !== other.role || one.content !== other.content) return false
+  if (one.role !== 'assistant' || other.role !== 'assistant') return true
+  if (one.thinking !== other.thinking || one.toolUses.length !== other.toolUses.length) return false
+  return one.toolUses.every((use, i) => {
+    const { name, arguments: args } = other.toolUses[i]!
+    return use.name === name && use.arguments === args
+  })
+}
+
+/** Digest of a conversation that is extended by its tools or by a message's digest; `before`: '' at its start. */
+export const chained = (before: string, digest: string): string => digestOf(`${before}\0${digest}`)
+
+export const digestOf = (text: string): string => hash('sha256', text, 'base64url').slice(0, 24)

@@ -4,7 +4,7 @@
  * in   the beginnings of recorded conversations, and of a request        out  what the two share
  * Invariant: each question is one look-up, however many conversations the session has. Digests stand for messages.
  */
-import { chained, type Message, messageKey } from './message'
+import { chained, type Message, messageDigest } from './message'
 
 export interface Root {
   /** Canonical JSON of the offered tools. */
@@ -20,8 +20,8 @@ export function rootOf(tools: string, messages: readonly Message[]): Root {
   const [first] = messages
   const begun = messages.find(one => one.role !== 'system')
   return {
-    ...{ tools, first: chained('', messageKey(first!)), hasSystem: first!.role === 'system' },
-    begun: chained(tools, begun === undefined ? '' : messageKey(begun)),
+    ...{ tools, first: messageDigest(first!), hasSystem: first!.role === 'system' },
+    begun: chained(tools, begun === undefined ? '' : messageDigest(begun)),
   }
 }
 

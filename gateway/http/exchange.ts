@@ -8,24 +8,41 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { GatewayError, invalid } from '../gatewayError'
 
-/** Reads a JSON body. @throws GatewayError `too-large`, `invalid` */
+/** Reads a JSON body. @throws GatewayError `too-large`, `invalid`; the error of a connection that ends before it */
 export async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
   const declared = Number(request.headers['content-length'] ?? 0)
   if (declared > maxBytes) throw tooLarge(declared, maxBytes)
-  const parts: Buffer[] = []
-  let bytes = 0
-  for await (const part of request) {
-    bytes += (part as Buffer).length
-    if (bytes > maxBytes) throw tooLarge(bytes, maxBytes)
-    parts.push(part as Buffer)
-  }
-  const text = Buffer.concat(parts).toString('utf8')
+  const text = (await readBody(request, maxBytes)).toString('utf8')
   if (text === '') return {}
   try {
     return JSON.parse(text)
   } catch (cause) {
     throw invalid(`the body is not JSON: ${(cause as Error).message}`)
   }
+}
+
+// Listeners instead of `for await`, which takes a tenth of the time of a short call.
+function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const parts: Buffer[] = []
+    let bytes = 0
+    const end = (settle: () => void) => {
+      request.off('data', onData).off('end', onEnd).off('error', onError).off('close', onClose)
+      settle()
+    }
+    const onData = (part: Buffer) => {
+      bytes += part.length
+      if (bytes > maxBytes) {
+        request.pause()
+        return end(() => reject(tooLarge(bytes, maxBytes)))
+      }
+      parts.push(part)
+    }
+    const onEnd = () => end(() => resolve(parts.length === 1 ? parts[0]! : Buffer.concat(parts)))
+    const onError = (error: Error) => end(() => reject(error))
+    const onClose = () => end(() => reject(new Error('the connection was closed before the end of the body')))
+    request.on('data', onData).on('end', onEnd).on('error', onError).on('close', onClose)
+  })
 }
 
 const tooLarge = (bytes: number, maxBytes: number) =>

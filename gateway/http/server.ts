@@ -157,8 +157,9 @@ function routesOf(options: ServerOptions) {
     // On a gateway without a key, all clients that send no key share one session.
     const given = keyOf(request) ?? (key === undefined && named === undefined ? 'none' : undefined)
     const byPath = named === undefined ? undefined : sessions.get(named)
-    if (given !== undefined && (sessions.knows(given) || (key !== undefined && !isGatewayKey(given)))) {
-      const session = sessions.byKeyText(given)
+    const ofKey = given === undefined ? undefined : sessions.ofKey(given)
+    if (given !== undefined && (ofKey !== undefined || (key !== undefined && !isGatewayKey(given)))) {
+      const session = ofKey ?? sessions.byKeyText(given)
       if (byPath === undefined || byPath === session) return session
       throw new GatewayError({
         kind: 'forbidden',

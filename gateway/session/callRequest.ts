@@ -3,11 +3,10 @@
  *
  * in   a dialect's reading of a body        out  the request, and the digest by which its retries are known
  */
-import { hash } from 'node:crypto'
 import type { ToolSchema } from '../../config/toolSchema'
 import type { Dialect } from '../../messages/facts'
 import type { LabelHints } from '../conversation/label'
-import { canonicalJson, type Message } from '../conversation/message'
+import { digestOf, type Message } from '../conversation/message'
 
 export interface CallRequest {
   readonly dialect: Dialect
@@ -25,7 +24,7 @@ export interface CallRequest {
   readonly isRetry: boolean
 }
 
-/** @param tools canonical JSON of the request's tools */
-export function digestOf({ dialect, model, messages, maxTokens }: CallRequest, tools: string): string {
-  return hash('sha256', canonicalJson([dialect, model, messages, maxTokens ?? null]) + tools, 'hex')
+/** @param conversation digest of the request's tools and messages */
+export function requestDigest({ dialect, model, maxTokens }: CallRequest, conversation: string): string {
+  return digestOf(JSON.stringify([dialect, model, maxTokens ?? null, conversation]))
 }

@@ -14,12 +14,12 @@ import { afterOn, deriveSeed, type Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import { labelOf } from '../conversation/label'
 import { canonicalJson } from '../conversation/message'
-import type { EnginePool } from '../engines/enginePool'
+import type { EnginePool, PoolRequest } from '../engines/enginePool'
 import { contextExceeded, GatewayError, invalid, refusalOf } from '../gatewayError'
 import type { AtPoint } from './callPoints'
-import { type CallRequest, digestOf } from './callRequest'
-import { contextOf, place, type RenderingOptions } from './placement'
-import type { SessionState } from './session'
+import { type CallRequest, requestDigest } from './callRequest'
+import { contextOf, placementOf, type RenderingOptions, rendered } from './placement'
+import { recordMessages, type SessionState } from './session'
 import type { Sessions } from './sessions'
 
 export interface LiveCall {
@@ -92,7 +92,8 @@ export class Calls {
     const { sessions, renderer, fx, run } = this.options
     sessions.checkOpen(session)
     const tools = canonicalJson(request.tools)
-    const digest = digestOf(request, tools)
+    const placement = placementOf(session, request, tools)
+    const digest = requestDigest(request, placement.digest)
     const known = request.isRetry ? session.byDigest.get(digest) : undefined
     if (known !== undefined) {
       const again = this.again(session, known)
@@ -103,7 +104,7 @@ export class Calls {
       session.exhausted = 'turns'
       throw invalid(`the rollout has had its ${run.turns} calls (limits.turns): it is over`, 'messages', 'turn_limit')
     }
-    const placed = await place(this.options, session, request, tools)
+    const placed = await rendered(this.options, session, request, placement)
     await this.options.atPoint?.('call.placed')
     const call = tree.nextCall
     const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
@@ -148,6 +149,7 @@ export class Calls {
       ...(renderer.opensThinking && request.dialect !== 'completions' ? { opensThinking: true } : {}),
       asked: { ...request.asked, ...(request.hints.lane === undefined ? {} : { 'x-session-id': request.hints.lane }) },
     }
+    recordMessages(started, placed.messages)
     return this.generate(session, started, placed.context)
   }
 
@@ -241,18 +243,14 @@ export class Calls {
     let isStreamed = false
     try {
       const preferred = started.parent === null ? undefined : engineOf(session, started.parent)
-      const ask = {
-        requestId: `${trajectory}#c${call}#${attempt}`,
-        trajectory,
-        turn: call,
-        context,
-        maxTokens,
-        sampling,
-        seed,
+      const requestId = `${trajectory}#c${call}#${attempt}`
+      const ask: PoolRequest = {
+        ...{ requestId, trajectory, turn: call, context, maxTokens, sampling, seed },
+        ...{ priority: session.request.order, keep: true },
       }
       // The engine does not wait for the record: a retry after its loss has the same number and seed.
       const generating = pool.generate(
-        { ...ask, priority: session.request.order, keep: true },
+        ask,
         preferred,
         more => {
           onTokens(more)

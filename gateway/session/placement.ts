@@ -9,7 +9,8 @@ import { pathTo } from '../../kernels'
 import type { CallStarted, ChatMessage } from '../../messages/facts'
 import { concatArrays } from '../../runtime/concatArrays'
 import { withoutEnd } from '../conversation/answer'
-import type { Message } from '../conversation/message'
+import type { Placement } from '../conversation/conversationIndex'
+import { type Message, messageDigest } from '../conversation/message'
 import { chatMessage } from '../rendering/chatMessage'
 import type { ConversationRenderer } from '../rendering/conversationRenderer'
 import type { CallRequest } from './callRequest'
@@ -28,35 +29,35 @@ export interface Placed {
   readonly context: Int32Array
 }
 
-/** @param tools canonical JSON of the request's tools */
-export async function place(
+/** Finds the call that a request continues. @param tools canonical JSON of the request's tools */
+export function placementOf(session: SessionState, request: CallRequest, tools: string): Placement {
+  const { dialect, messages } = request
+  if (dialect !== 'completions') return session.index.place({ tools, messages })
+  const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
+  return { parent: null, held: 0, branch, digest: messageDigest(messages[0]!) }
+}
+
+/** Renders a request at its place. */
+export async function rendered(
   ways: RenderingOptions,
   session: SessionState,
   request: CallRequest,
-  tools: string,
+  { parent, held, branch }: Placement,
 ): Promise<Placed> {
   const { renderer, encode } = ways
   const { messages } = request
   if (request.dialect === 'completions') {
     const tokens = await encode(messages[0]!.content)
-    const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
-    return { parent: null, branch, messages, tokens, context: tokens }
+    return { parent, branch, messages, tokens, context: tokens }
   }
-  const { parent, held, branch } = session.index.place({ tools, messages: request.messages })
   if (parent !== null) {
-    const tail = request.messages.slice(held)
+    const tail = messages.slice(held)
     const tokens = await tailOf(renderer, session, request, parent, tail)
     if (tokens !== undefined)
       return { parent, branch, messages: tail, tokens, context: contextAfter(session, parent, tokens) }
   }
-  const { tokens } = await renderer.whole(request.messages.map(chatMessage), request.tools)
-  return {
-    parent: null,
-    branch: parent === null ? branch : 'template',
-    messages: request.messages,
-    tokens,
-    context: tokens,
-  }
+  const { tokens } = await renderer.whole(messages.map(chatMessage), request.tools)
+  return { parent: null, branch: parent === null ? branch : 'template', messages, tokens, context: tokens }
 }
 
 /** Renders what follows a recorded call; undefined if the template does not append it. */

@@ -97,7 +97,21 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
   }
 }
 
-export const messagesOf = (started: CallStarted): readonly Message[] => JSON.parse(started.messages) as Message[]
+const messagesByCall = new WeakMap<CallStarted, readonly Message[]>()
+
+/** Messages of a call's request that follow its parent and the parent's answer. */
+export function messagesOf(started: CallStarted): readonly Message[] {
+  const known = messagesByCall.get(started)
+  if (known !== undefined) return known
+  const read = JSON.parse(started.messages) as Message[]
+  messagesByCall.set(started, read)
+  return read
+}
+
+/** Spares `messagesOf` the reading of what was just written. */
+export function recordMessages(started: CallStarted, written: readonly Message[]): void {
+  messagesByCall.set(started, written)
+}
 
 /** Canonical JSON of the tools that the call offered. */
 export function toolsOf({ calls }: Pick<SessionState, 'calls'>, started: CallStarted): string {

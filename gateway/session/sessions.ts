@@ -63,13 +63,19 @@ export class Sessions {
 
   /** Finds the session of a key. @throws GatewayError `unauthorized` for an unknown key, `conflict` for a stale one */
   byKeyText(key: string): SessionState {
+    const session = this.ofKey(key)
+    if (session !== undefined) return session
+    throw new GatewayError({
+      kind: 'unauthorized',
+      code: 'unknown_key',
+      message: 'the key belongs to no session of this gateway',
+    })
+  }
+
+  /** Finds the session of a key; undefined for an unknown key. @throws GatewayError `conflict` for a stale one */
+  ofKey(key: string): SessionState | undefined {
     const found = this.byKey.get(keyDigest(key))
-    if (found === undefined)
-      throw new GatewayError({
-        kind: 'unauthorized',
-        code: 'unknown_key',
-        message: 'the key belongs to no session of this gateway',
-      })
+    if (found === undefined) return undefined
     const session = this.byId.get(found.id)!
     const now = session.calls.tree.opened!.opening
     if (found.opening === now) return session
@@ -78,10 +84,6 @@ export class Sessions {
       code: 'stale_key',
       message: `the key is of opening ${found.opening} of session ${found.id}, which has been opened again (${now}): this agent was replaced`,
     })
-  }
-
-  knows(key: string): boolean {
-    return this.byKey.has(keyDigest(key))
   }
 
   /** @throws GatewayError unless calls of the session still count */

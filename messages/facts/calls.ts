@@ -68,7 +68,7 @@ export interface CallStarted {
   readonly parent: number | null
   /** Reason of the branch; null if the call is the first that continues its parent. */
   readonly branch: BranchReason | null
-  /** sha256 of the request in canonical form, hex: equal for a request and the client's retry of it. */
+  /** Digest of the request in canonical form: equal for a request and the client's retry of it. */
   readonly digest: string
   /** Canonical messages after those of the parent and its answer, as JSON. */
   readonly messages: string

@@ -18,8 +18,12 @@ function begun(answer: AssistantMessage, options = {}) {
   const index = new ConversationIndex(options)
   index.addRequest(0, null, '[]', [system, user('go')])
   index.addAnswer(0, answer)
-  const place = (...messages: Message[]) => index.place({ tools: '[]', messages })
-  return { index, place }
+  return { index, place: (...messages: Message[]) => placeIn(index, messages) }
+}
+
+function placeIn(index: ConversationIndex, messages: readonly Message[]) {
+  const { digest: _, ...place } = index.place({ tools: '[]', messages })
+  return place
 }
 
 test('the next turn continues the call whose answer it holds, and only new messages are left', () => {
@@ -107,9 +111,23 @@ test('a conversation of any length is found by one look-up for each of its messa
     const answer = said(`step ${call}`)
     index.addAnswer(call, answer)
     messages.push(answer, tool(`result ${call}`))
-    expect(index.place({ tools: '[]', messages })).toEqual({ parent: call, held: messages.length - 1, branch: null })
+    expect(placeIn(index, messages)).toEqual({ parent: call, held: messages.length - 1, branch: null })
     index.addRequest(call + 1, call, '[]', messages.slice(-1))
   }
+})
+
+test("a request's digest depends on its tools and messages alone, whatever the session has recorded", () => {
+  const digest = (index: ConversationIndex, messages: readonly Message[], tools = '[]') =>
+    index.place({ tools, messages }).digest
+  const history = [system, user('go'), said('ls', { thinking: 'I list.' }), tool('a.txt')]
+  const { index } = begun(said('ls', { thinking: 'I list.' }))
+  const unknown = digest(new ConversationIndex(), history)
+  expect(digest(index, history)).toBe(unknown)
+  index.addRequest(1, 0, '[]', history.slice(-1))
+  expect(digest(index, structuredClone(history))).toBe(unknown)
+  expect(digest(index, [system, user('go'), said(' ls\r\n', { thinking: 'I list.' }), tool('a.txt')])).toBe(unknown)
+  const others = [history.slice(0, 3), [...history.slice(0, 3), tool('b.txt')], [user('go'), ...history.slice(1)]]
+  expect(new Set([unknown, digest(index, history, '[1]'), ...others.map(one => digest(index, one))]).size).toBe(5)
 })
 
 test('canonical JSON does not depend on the order of keys', () => {
