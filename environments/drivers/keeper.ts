@@ -1,17 +1,12 @@
 /**
  * Client of a keeper (keeper/keeper.py), the process that holds one environment.
  *
- * in   the keeper's configuration, requests        out  answers; bytes of files
- * Invariant: the keeper's standard input is its lifeline: it ends, and removes its environment, when this process dies,
- * however it dies. Each request has a connection of its own; closing it ends the command that the request started.
- * `request` has a deadline, `open` has none.
+ * in   requests        out  answers; bytes of files
+ * Invariant: each request has a connection of its own; closing it ends the command that the request started. `request`
+ * has a deadline, `open` has none.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
-import { join } from 'node:path'
 import type { Readable } from 'node:stream'
-import { sandboxPythonPath } from '../../runtime/python'
 import { within } from '../../runtime/within'
 import type { EnvironmentLimits } from './driver'
 import { environmentError } from './errors'
@@ -42,66 +37,29 @@ export interface RequestOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Time in ms within which a keeper has to report that its environment is ready. */
-const startDeadlineMs = 60_000
+/** A keeper's process, as the fork server reports it. */
+export interface KeeperProcess {
+  readonly pid: number
+  /** Resolves when the process has exited. */
+  readonly ended: Promise<void>
+  /** Asks the process to remove its environment and exit. */
+  readonly stop: () => void
+}
 
 export class Keeper {
   private isEnded = false
-  readonly ended: Promise<void>
 
-  private constructor(
-    private readonly child: ChildProcess,
+  constructor(
+    private readonly process: KeeperProcess,
     readonly config: KeeperConfig,
   ) {
-    this.ended = new Promise(resolve => {
-      child.once('exit', () => {
-        this.isEnded = true
-        resolve()
-      })
+    void process.ended.then(() => {
+      this.isEnded = true
     })
-  }
-
-  static async start(config: KeeperConfig): Promise<Keeper> {
-    const file = join(config.directory, 'keeper.json')
-    mkdirSync(config.directory, { recursive: true, mode: 0o700 })
-    writeFileSync(file, JSON.stringify(config))
-    const program = join(__dirname, '../keeper/keeper.py')
-    // `-P` does not exist before Python 3.11; `-I -S` leaves out site and the user's paths.
-    const child = spawn(sandboxPythonPath() ?? 'python3', ['-I', '-S', '-B', program, file], {
-      stdio: ['pipe', 'pipe', 'pipe'],
-      // The keeper gets none of this process's variables: they hold secrets, and the environment's processes descend
-      // from it.
-      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' },
-      detached: true, // a Ctrl-C at the terminal must not reach it before its environment is removed
-    })
-    const keeper = new Keeper(child, config)
-    let errors = ''
-    child.stderr.setEncoding('utf8').on('data', text => {
-      errors = (errors + text).slice(-4096)
-    })
-    child.stdin.on('error', () => {}) // an error is ignored: the keeper has died, which `ended` reports
-    const late = () =>
-      environmentError('environment.start_failed', `environment ${config.name} did not start in ${startDeadlineMs} ms`)
-    try {
-      const said = await within(Promise.race([firstLine(child.stdout), failed(child)]), startDeadlineMs, late)
-      const answer = JSON.parse(said || '{}') as { readonly ready?: boolean; readonly failed?: string }
-      if (answer.ready) {
-        child.stdout.resume()
-        child.unref()
-        return keeper
-      }
-      throw environmentError(
-        'environment.start_failed',
-        `environment ${config.name}: ${answer.failed ?? (errors.trim() || 'its keeper, the process that holds it, ended')}`,
-      )
-    } catch (thrown) {
-      child.stdin.end()
-      throw thrown
-    }
   }
 
   get pid(): number {
-    return this.child.pid as number
+    return this.process.pid
   }
 
   /** Sends one request and returns the answer's header and the bytes after it. */
@@ -156,39 +114,12 @@ export class Keeper {
 
   /** Lets the keeper remove its environment, and waits until it has. @throws environment.unresponsive after 30 s */
   async stop(): Promise<void> {
-    this.child.stdin?.end()
+    if (!this.isEnded) this.process.stop()
     const late = () =>
       environmentError('environment.unresponsive', `environment ${this.config.name} did not stop in 30 s`)
-    await within(this.ended, 30_000, late)
+    await within(this.process.ended, 30_000, late)
   }
 }
-
-function firstLine(stream: Readable): Promise<string> {
-  return new Promise(resolve => {
-    let text = ''
-    stream.setEncoding('utf8')
-    const take = (more: string) => {
-      text += more
-      if (!text.includes('\n')) return
-      stream.off('data', take)
-      resolve(text.slice(0, text.indexOf('\n')))
-    }
-    stream.on('data', take)
-    stream.once('end', () => resolve(text))
-  })
-}
-
-const failed = (child: ChildProcess) =>
-  new Promise<never>((_, reject) => {
-    child.once('error', cause =>
-      reject(
-        environmentError('environment.unavailable', `no Python to run environments: ${cause.message}`, {
-          cause,
-          hint: 'npx troupe setup, in a checkout npm run setup; or name an interpreter in TROUPE_SANDBOX_PYTHON',
-        }),
-      ),
-    )
-  })
 
 function readAll(socket: Socket): Promise<Buffer> {
   return new Promise((resolve, reject) => {

@@ -14,7 +14,8 @@ import { AllowlistProxy, proxyVariables } from '../network/allowlist'
 import { withoutStorageLimit } from './diskLimit'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
-import { Keeper, type KeeperConfig } from './keeper'
+import { ForkServer } from './forkServer'
+import type { KeeperConfig } from './keeper'
 import { type ImageDefaults, KeptEnvironment } from './keptEnvironment'
 import { findLayer, hasSnapshot, openStore, type Store } from './store'
 import { type Owner, processStart, removeEmpty, sweep } from './sweep'
@@ -54,6 +55,7 @@ export class KeptDriver implements EnvironmentDriver {
   readonly name: DriverName
   readonly store: Store
   private readonly environments = new Set<Environment>()
+  private readonly server = new ForkServer()
   private count = 0
   private readonly me: Owner
 
@@ -95,16 +97,11 @@ export class KeptDriver implements EnvironmentDriver {
     const layers = top === undefined ? [] : [findLayer(this.store, top)]
     const isListed = spec.network === 'allowlist'
     const proxy = isListed ? await AllowlistProxy.open(directory, spec.allowedHosts ?? []) : undefined
-    const keeper = await Keeper.start({
-      kind: this.kind.name,
-      name,
-      directory,
-      lower: [...layers, lower],
-      store: this.store.root,
-      limits: spec.limits,
-      proxy: isListed,
-      ...own,
-    }).catch(thrown => {
+    const config = {
+      ...{ kind: this.kind.name, name, directory, store: this.store.root, limits: spec.limits, proxy: isListed },
+      ...{ lower: [...layers, lower], ...own },
+    }
+    const keeper = await this.server.start(config).catch(thrown => {
       proxy?.close()
       throw thrown
     })
@@ -150,5 +147,6 @@ export class KeptDriver implements EnvironmentDriver {
 
   async close(): Promise<void> {
     await Promise.all([...this.environments].map(environment => environment.stop()))
+    await this.server.close()
   }
 }

@@ -1,7 +1,8 @@
 """Keeper: holds one environment and serves it on a Unix socket: commands, files, snapshots.
 
-in   argv: a configuration file (JSON); standard input: the lifeline, whose end means that Troupe's process is gone
-out  one line on standard output: `{"ready": …}` or `{"failed": …}`; one answer per connection on the socket `s`
+in   a configuration; standard input: the lifeline, whose end means that Troupe's process is gone; what it brings is for
+     the fork server (fork_server.py), which a keeper shares it with
+out  one line on standard output, `{"ready": …}` or `{"failed": …}`; one answer per connection on the socket `s`
 Invariant: the overlay is mounted in this process's own mount namespace, so it ends with the last process that uses it.
 When the lifeline ends or SIGTERM comes, everything is killed and removed before this process exits. What a `kill -9` of
 this process leaves is listed in the directory (`first.pid`, `cgroups`), where the sweeper finds it.
@@ -15,25 +16,27 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cgroup  # noqa: E402
-import commands  # noqa: E402
-import first  # noqa: E402
-import kernel  # noqa: E402
+import cgroup
+import commands
+import disk
+import first
+import forward
+import kernel
+import snapshot
+import transfer
 
 NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 MOST_CONNECTIONS = 64
 
 
 class Keeper:
-    def __init__(self, config):
+    def __init__(self, config, install_filter):
         self.config = config
         self.directory = config["directory"]
         self.user_namespace = os.geteuid() != 0
         self.host_proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.install_filter = kernel.load_filter()
+        self.install_filter = install_filter
         self.inside = None
         self.forwarder = None
         self.handlers = set()
@@ -48,9 +51,6 @@ class Keeper:
         os.chmod("upper", 0o755)
         upper, work = "upper", "work"
         if self.config["limits"].get("storageMb"):
-            # late: imported only here, since most environments have no limit on disk space
-            import disk
-
             upper, work = disk.limit(self.config["limits"]["storageMb"])
             os.chmod("upper", 0o755)
         lower = ":".join(path.replace(":", "\\:") for path in self.config["lower"])
@@ -75,9 +75,6 @@ class Keeper:
                 os.close(fd)
         self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
         if self.config.get("proxy"):
-            # late: imported only here, since most environments have no network at all
-            import forward
-
             self.end_forwarder()
             self.forwarder = forward.start(self.inside)
 
@@ -99,21 +96,21 @@ class Keeper:
             first.delete_runc(self.config)
         self.reap()
 
-    def serve(self, listener):
-        """Serves connections until the lifeline ends or a signal comes."""
-        ended_read, ended_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.signal(signal.SIGTERM, lambda *_: os.write(ended_write, b"x"))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(ended_write, warn_on_full_buffer=False)
+    def serve(self, listener, woken):
+        """Serves connections until the lifeline ends or SIGTERM comes, which writes `x` to the pipe `woken`."""
+        poll = select.poll()
+        # Data on the lifeline is for the fork server: only its end counts here.
+        poll.register(0, select.POLLRDHUP)
+        poll.register(woken, select.POLLIN)
+        poll.register(listener, select.POLLIN)
         while True:
-            ready, _, _ = select.select([0, ended_read, listener], [], [])
-            if ended_read in ready and b"x" in os.read(ended_read, 4096):
+            ready = {fd for fd, _ in poll.poll()}
+            if woken in ready and b"x" in os.read(woken, 4096):
                 return
             self.reap()
-            if 0 in ready and not os.read(0, 4096):
+            if 0 in ready:
                 return
-            if listener in ready:
+            if listener.fileno() in ready:
                 connection, _ = listener.accept()
                 self.serve_one(connection, listener)
 
@@ -203,14 +200,8 @@ def handle(keeper, connection, request):
         result, out, err = commands.run(keeper.inside, request, stdin, gone)
         answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
     elif op in ("put", "putFile", "get"):
-        # late: imported only here, since most requests move no files, and loading the module takes as long as a command
-        import transfer
-
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        # late: imported only here, since most requests take no snapshot, and loading it takes as long as a command
-        import snapshot
-
         answer(connection, snapshot.take(keeper.config, request))
     else:
         answer(connection, {"failed": f"unknown operation {op}"})
@@ -254,20 +245,33 @@ def answer(connection, value, data=b""):
 
 
 def say(value):
-    os.write(1, json.dumps(value).encode() + b"\n")
+    """Writes one line to standard output."""
+    try:
+        os.write(1, json.dumps(value).encode() + b"\n")
+    except OSError:
+        pass  # Troupe's process is gone, which the lifeline reports.
 
 
-def main():
-    with open(sys.argv[1]) as file:
-        config = json.load(file)
+def listen_for_signals():
+    """Returns the read end of a pipe that gets `x` at SIGTERM, and another byte when a child ends."""
+    read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGTERM, lambda *_: os.write(write, b"x"))
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def run(config, install_filter):
+    """Starts an environment and serves it to its end. Returns this process's exit code."""
+    woken = listen_for_signals()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    keeper = Keeper(config)
+    keeper = Keeper(config, install_filter)
+    name = config["name"]
     try:
         if keeper.user_namespace:
             first.become_root()
         keeper.mount()
         if config["kind"] == "local":
-            config["cgroups"] = cgroup.create(config["name"], config["limits"])
+            config["cgroups"] = cgroup.create(name, config["limits"])
             with open("cgroups", "w") as file:
                 json.dump(config["cgroups"], file)
         keeper.start()
@@ -275,17 +279,14 @@ def main():
         listener.bind("s")
         listener.listen(MOST_CONNECTIONS)
     except subprocess.CalledProcessError as error:
-        say({"failed": f"{error.cmd[0]}: {error.stderr.decode(errors='replace').strip()}"})
+        say({"failed": name, "reason": f"{error.cmd[0]}: {error.stderr.decode(errors='replace').strip()}"})
         keeper.remove()
         return 1
     except Exception as error:
-        say({"failed": f"{type(error).__name__}: {error}"})
+        say({"failed": name, "reason": f"{type(error).__name__}: {error}"})
         keeper.remove()
         return 1
-    say({"ready": True, "cgroups": bool(keeper.inside.cgroups), "filter": keeper.install_filter is not None})
-    keeper.serve(listener)
+    say({"ready": name, "pid": os.getpid()})
+    keeper.serve(listener, woken)
     keeper.remove()
     return 0
-
-
-sys.exit(main())

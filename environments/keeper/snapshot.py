@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -201,14 +202,10 @@ def link(source, target):
     except OSError as error:
         if error.errno != errno.EMLINK:
             raise
-        import shutil
-
         shutil.copy2(source, target)
         info = os.stat(source)
         own(target, info)
 
 
 def remove(path):
-    import shutil
-
     shutil.rmtree(path)

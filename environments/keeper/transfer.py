@@ -5,6 +5,8 @@ Invariant: paths are looked up with the environment's files as the root director
 download holds files, directories and symbolic links alone: no devices, no sockets.
 """
 
+# tarfile, grp and pwd load modules and libraries on first use, which must not come from the environment's files.
+import bz2, grp, lzma, pwd, zlib  # noqa: E401, F401
 import os
 import stat
 import tarfile
@@ -13,9 +15,6 @@ READ = 1 << 20
 
 
 def handle(connection, request, root, answer):
-    # These modules are loaded before the root changes, since tarfile imports them from the file system.
-    import bz2, grp, lzma, pwd, zlib  # noqa: E401, F401
-
     os.chroot(root)
     os.chdir("/")
     os.umask(0o022)

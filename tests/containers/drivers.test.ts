@@ -219,6 +219,23 @@ for (const { name, open, missing } of kinds) {
 
     // The containers of the driver docker have no keeper: docker.test.ts.
     if (name !== 'docker')
+      test('kill -9 of the fork server ends its environments, and leaves nothing; the next start works', async () => {
+        const mine = open({ ...options, run: 'served' })
+        const one = await mine.start(spec)
+        const running = run('sleep 43', {}, one)
+        const [keeper = ''] = readFileSync(join(directory, 'live/served/1', one.id, 'keeper.pid'), 'utf8').split(' ')
+        process.kill(Number(/PPid:\s+(\d+)/.exec(readFileSync(`/proc/${keeper}/status`, 'utf8'))![1]), 'SIGKILL')
+        expect((await running).status).toBe('lost')
+        await one.stop()
+        await expect(run('true', {}, one)).rejects.toMatchObject({ code: 'environment.ended' })
+        expect(existsSync(join(directory, 'live/served'))).toBe(false)
+        const two = await mine.start(spec)
+        expect(await text('echo alive', {}, two)).toBe('alive')
+        await mine.close()
+        expect(existsSync(join(directory, 'live/served'))).toBe(false)
+      })
+
+    if (name !== 'docker')
       test('kill -9 of the owner leaves nothing; what a killed keeper leaves, the sweeper removes', async () => {
         const owner = await environmentOwner(name, directory, spec)
         const live = join(directory, 'live/killed/1')

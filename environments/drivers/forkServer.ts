@@ -1,0 +1,145 @@
+/**
+ * Client of the fork server of keepers (keeper/fork_server.py): one process that forks a keeper for each environment.
+ *
+ * in   configurations of keepers        out  keepers whose environments are ready
+ * Invariant: the server's standard input is the lifeline of all its keepers: they end, and remove their environments,
+ * when this process dies, however it dies, and when the server does. The next `start` then starts another server. An
+ * idle server does not keep this process alive.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
+import { sandboxPythonPath } from '../../runtime/python'
+import { within } from '../../runtime/within'
+import { environmentError } from './errors'
+import { Keeper, type KeeperConfig } from './keeper'
+
+/** Time in ms within which a keeper has to report that its environment is ready. */
+const startDeadlineMs = 60_000
+
+type Report =
+  | { readonly ready: string; readonly pid: number }
+  | { readonly failed: string; readonly reason: string }
+  | { readonly ended: string }
+
+interface Starting {
+  readonly ready: (pid: number) => void
+  readonly failed: (reason: Error) => void
+}
+
+export class ForkServer {
+  private server: Server | undefined
+
+  /** Starts a keeper. @throws TroupeError environment.start_failed, environment.unavailable without Python */
+  start(config: KeeperConfig): Promise<Keeper> {
+    if (this.server === undefined || this.server.isEnding) this.server = new Server()
+    return this.server.start(config)
+  }
+
+  /** Ends the server, and waits until it and its keepers have exited. */
+  async close(): Promise<void> {
+    await this.server?.close()
+    this.server = undefined
+  }
+}
+
+class Server {
+  isEnding = false
+  private readonly child: ChildProcessByStdio<Writable, Readable, Readable>
+  private readonly starting = new Map<string, Starting>()
+  private readonly running = new Map<string, () => void>()
+  private readonly exited: Promise<void>
+  private errors = ''
+
+  constructor() {
+    // `-P` does not exist before Python 3.11; `-I -S` leaves out site and the user's paths.
+    const program = join(__dirname, '../keeper/fork_server.py')
+    this.child = spawn(sandboxPythonPath() ?? 'python3', ['-I', '-S', '-B', program], {
+      stdio: ['pipe', 'pipe', 'pipe'],
+      // The server gets none of this process's variables: they hold secrets, and the environments' processes descend
+      // from it.
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C.UTF-8' },
+      detached: true, // a Ctrl-C at the terminal must not reach it before its environments are removed
+    })
+    const { child } = this
+    child.unref()
+    for (const stream of [child.stdin, child.stdout, child.stderr]) (stream as unknown as Socket).unref()
+    child.stdin.on('error', () => {}) // an error is ignored: the server has died, which the end of its output reports
+    child.stderr.setEncoding('utf8').on('data', text => {
+      this.errors = (this.errors + text).slice(-4096)
+    })
+    createInterface({ input: child.stdout }).on('line', line => this.report(JSON.parse(line)))
+    this.exited = new Promise(resolve => {
+      child.once('error', cause => {
+        const hint = 'npx troupe setup, in a checkout npm run setup; or name an interpreter in TROUPE_SANDBOX_PYTHON'
+        const message = `no Python to run environments: ${cause.message}`
+        this.end(environmentError('environment.unavailable', message, { cause, hint }))
+        resolve()
+      })
+      // Standard output ends when the server and all its keepers have exited.
+      child.once('close', () => {
+        const reason = this.errors.trim() || 'the fork server of its keeper, the process that holds it, ended'
+        this.end(environmentError('environment.start_failed', reason))
+        resolve()
+      })
+      child.once('exit', () => {
+        this.isEnding = true
+      })
+    })
+  }
+
+  async start(config: KeeperConfig): Promise<Keeper> {
+    const { name, directory } = config
+    const file = join(directory, 'keeper.json')
+    writeFileSync(file, JSON.stringify(config))
+    const ended = new Promise<void>(resolve => this.running.set(name, resolve))
+    const ready = new Promise<number>((resolve, reject) => this.starting.set(name, { ready: resolve, failed: reject }))
+    const stop = () => this.ask({ stop: name })
+    const late = () =>
+      environmentError('environment.start_failed', `environment ${name} did not start in ${startDeadlineMs} ms`)
+    this.ask({ start: file })
+    try {
+      return new Keeper({ pid: await within(ready, startDeadlineMs, late), ended, stop }, config)
+    } catch (thrown) {
+      stop()
+      throw thrown
+    } finally {
+      this.starting.delete(name)
+    }
+  }
+
+  async close(): Promise<void> {
+    this.isEnding = true
+    this.child.stdin.end()
+    const late = () => environmentError('environment.unresponsive', 'the fork server of keepers did not end in 30 s')
+    await within(this.exited, 30_000, late)
+  }
+
+  private ask(request: { readonly start: string } | { readonly stop: string }): void {
+    this.child.stdin.write(`${JSON.stringify(request)}\n`)
+  }
+
+  private report(report: Report): void {
+    if ('ready' in report) this.starting.get(report.ready)?.ready(report.pid)
+    else if ('failed' in report) this.fail(report.failed, report.reason)
+    else {
+      this.fail(report.ended, this.errors.trim() || 'its keeper, the process that holds it, ended')
+      this.running.get(report.ended)?.()
+      this.running.delete(report.ended)
+    }
+  }
+
+  private fail(name: string, reason: string): void {
+    this.starting.get(name)?.failed(environmentError('environment.start_failed', `environment ${name}: ${reason}`))
+  }
+
+  private end(error: Error): void {
+    this.isEnding = true
+    for (const { failed } of this.starting.values()) failed(error)
+    for (const ended of this.running.values()) ended()
+    this.running.clear()
+  }
+}
