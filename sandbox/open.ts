@@ -230,7 +230,7 @@ const whyEnded = ({ status, reason }: RunResult): string => reason ?? status
 function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {
   if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
   if (shim !== null) return undefined
-  return 'sessions need the library built from sandbox/zygote/shim/shim.c: there is no C compiler, no folder for it can be written, or noShim is set; install cc, gcc or clang, or name one in CC, and open the sandbox again'
+  return 'sessions need the library built from sandbox/zygote/shim/shim.c: there is no C compiler, no folder for it can be written or all are mounted noexec, or noShim is set; install cc, gcc or clang, or name one in CC, or let TROUPE_HOME name a folder that allows programs, and open the sandbox again'
 }
 
 function zygoteSetup(

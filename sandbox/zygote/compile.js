@@ -2,7 +2,8 @@
  * Builds shim/shim.c with the machine's C compiler, once: set-up calls it, and so does a sandbox that finds no build.
  *
  * in   the C sources in shim/
- * out  path of a shared library named after their digest; null if no compiler works or no folder can be written
+ * out  path of a shared library named after their digest; null if no compiler works, or if no folder can be written and
+ *      allows programs (one on a file system mounted noexec does not)
  * Invariant: the library appears complete or not at all, since it is renamed into place. Plain JavaScript, since set-up
  * runs before any package is installed.
  */
@@ -32,7 +33,17 @@ function libraryName() {
 const builtShim = () =>
   places()
     .map(place => path.join(place, libraryName()))
-    .find(file => fs.existsSync(file)) ?? null
+    .find(canLoad) ?? null
+
+/** False if the file is missing, or its file system is mounted noexec: no process could load the library from there. */
+function canLoad(file) {
+  try {
+    fs.accessSync(file, fs.constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
 
 async function compileShim() {
   const built = builtShim()
@@ -50,6 +61,7 @@ async function compileShim() {
       try {
         const args = ['-O2', '-shared', '-fPIC', '-o', fresh, path.join(SOURCES, 'shim.c')]
         await promisify(execFile)(compiler, args, { timeout: LIMIT_MS })
+        if (!canLoad(fresh)) throw new Error(`${place} is mounted noexec`)
         fs.renameSync(fresh, target)
         return target
       } catch {

@@ -4,6 +4,8 @@
  */
 import { type OuterContainer, outerContainer, runtimeMissing, runtimes } from '../support/outerContainer'
 
+const { compileShim } = require('../../sandbox/zygote/compile.js') as { compileShim(): Promise<string | null> }
+
 jest.setTimeout(600_000)
 
 const files = ['attacks', 'sessionAttacks'].map(name => `tests/sandbox/${name}.test.ts`)
@@ -27,7 +29,9 @@ describe.each(runtimes)('in a container of %s', runtime => {
     return
   }
   let container: OuterContainer
-  beforeAll(() => {
+  beforeAll(async () => {
+    // The checkout is read-only inside and /tmp noexec there, so the library for sessions is built outside.
+    await compileShim()
     container = outerContainer(runtime)
   })
   afterAll(() => container?.close())
