@@ -62,6 +62,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const { journal, fx, log, host, port, key, seed, limits, callTimeoutMs = 600_000 } = options
   const renderer = await conversationRenderer(options.renderer)
   const { stopTokens } = await options.renderer.describe()
+  const tokenBytes = await options.renderer.tokenBytes()
   const claim = await journal.appendTo(0, {
     type: 'partition.claimed',
     at: fx.now(),
@@ -93,7 +94,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       ...{ host, port, calls, sessions, renderer, fx, log, strictModel: options.strictModel ?? false },
       ...points,
       ...(key === undefined ? {} : { key }),
-      tokenText: give => tokenText(decode, give),
+      tokenText: give => tokenText(decode, give, tokenBytes),
       keepAliveMs: options.keepAliveMs ?? 3000,
       maxBodyBytes: options.maxBodyBytes ?? 32 * MIB,
       model: options.model ?? pool.model,

@@ -39,6 +39,7 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
     toolResponses: responses => call(one => one.toolResponses(responses)),
     conversations: (conversations, tools) => call(one => one.conversations(conversations, tools)),
     decode: tokens => call(one => one.decode(tokens)),
+    tokenBytes: () => call(one => one.tokenBytes()),
     encode: text => call(one => one.encode(text)),
     describe: () => call(one => one.describe()),
     close: async () => {}, // nothing to do: the supervisor ends the process

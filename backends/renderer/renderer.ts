@@ -6,6 +6,7 @@
  */
 import type { ToolSchema } from '../../config/toolSchema'
 import type { ChatMessage } from '../../messages/facts'
+import type { TokenBytes } from './tokenText'
 
 export interface Rendered {
   readonly text: string
@@ -23,6 +24,8 @@ export interface Renderer {
     tools: readonly ToolSchema[],
   ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
+  /** Bytes of each token; undefined if the text of tokens is not the UTF-8 of their bytes, one after the other. */
+  tokenBytes(): Promise<TokenBytes | undefined>
   /**
    * Encodes a text without a template, for engines that answer with text alone; sampling may have produced other token
    * ids.

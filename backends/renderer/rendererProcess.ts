@@ -103,6 +103,10 @@ export async function startRenderer(
     toolResponses,
     conversations,
     decode,
+    async tokenBytes() {
+      const { bytes, ends } = await call<{ bytes: Buffer; ends: Buffer }>('TokenBytes', {})
+      return ends.length === 0 ? undefined : { bytes, ends: tokensOfBytes(ends) }
+    },
     encode,
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }

@@ -3,8 +3,16 @@
  *
  * in   tokens, a few at a time        out  the text that they add, as soon as it cannot change any more
  * Invariant: the pieces together are the text of all tokens; a character of several tokens waits for its last token.
- * Only a short window of tokens is decoded again, however many came before.
+ * With the bytes of each token, text is given at once. Without them the renderer decodes a short window of tokens again,
+ * however many came before.
  */
+
+/** Bytes of a vocabulary: those of token i end before `ends[i]` and begin where those of token i - 1 end. */
+export interface TokenBytes {
+  readonly bytes: Uint8Array
+  readonly ends: Int32Array
+}
+
 export interface TokenText {
   add(tokens: Int32Array): void
   /** Resolves when the text of all added tokens has been passed to `give`. */
@@ -13,7 +21,35 @@ export interface TokenText {
 
 const incomplete = '\ufffd'
 
-export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give: (text: string) => void): TokenText {
+/** @param table the vocabulary's bytes, if the text of tokens is the UTF-8 of those (`Renderer.tokenBytes`) */
+export function tokenText(
+  decode: (tokens: Int32Array) => Promise<string>,
+  give: (text: string) => void,
+  table?: TokenBytes,
+): TokenText {
+  return table === undefined ? decodedText(decode, give) : joinedText(table, give)
+}
+
+function joinedText({ bytes, ends }: TokenBytes, give: (text: string) => void): TokenText {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
+  const say = (text: string) => {
+    if (text !== '') give(text)
+  }
+  return {
+    add(tokens) {
+      let text = ''
+      // A number that no token has adds nothing, as the tokenizer decodes it to nothing.
+      for (const token of tokens)
+        text += decoder.decode(bytes.subarray(ends[token - 1] ?? 0, ends[token] ?? 0), { stream: true })
+      say(text)
+    },
+    async end() {
+      say(decoder.decode())
+    },
+  }
+}
+
+function decodedText(decode: (tokens: Int32Array) => Promise<string>, give: (text: string) => void): TokenText {
   const tokens: number[] = []
   /** Start of the window that is decoded again. The text of the tokens before `read` has been passed to `give`. */
   let from = 0

@@ -48,6 +48,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
   const agent = config.agent!
   const renderer = await conversationRenderer(config.tools.inPrompt ? parts.renderer : withoutTools(parts.renderer))
   const { stopTokens } = await parts.renderer.describe()
+  const tokenBytes = await parts.renderer.tokenBytes()
   const sessions = new Sessions({
     ...{ journal, fx, seed: config.seed, limits: config.limits, epochs: [] },
     sampling: { ...config.rollout.sampling, stopTokens },
@@ -67,7 +68,7 @@ export async function startRunAgents(parts: AgentParts): Promise<Agents> {
   const server = await openServer({
     ...{ host: '127.0.0.1', port: 0, key: `troupe-run-${fx.unique()}`, calls, sessions, renderer, fx, log },
     ...{ strictModel: false, model: config.name },
-    tokenText: give => tokenText(decode, give),
+    tokenText: give => tokenText(decode, give, tokenBytes),
     ...{ keepAliveMs, maxBodyBytes: 32 * MIB },
   }).catch(async thrown => {
     await pool.close()
@@ -199,6 +200,7 @@ const withoutTools = (renderer: Renderer): TextRenderer => ({
   prompt: messages => renderer.prompt(messages, []),
   encode: text => renderer.encode(text),
   decode: tokens => renderer.decode(tokens),
+  tokenBytes: () => renderer.tokenBytes(),
   describe: () => renderer.describe(),
 })
 

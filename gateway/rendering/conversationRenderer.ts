@@ -11,7 +11,7 @@ import type { ToolSchema } from '../../config/toolSchema'
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 
-export type TextRenderer = Pick<Renderer, 'prompt' | 'encode' | 'decode' | 'describe'>
+export type TextRenderer = Pick<Renderer, 'prompt' | 'encode' | 'decode' | 'tokenBytes' | 'describe'>
 
 export interface ConversationRenderer {
   /** Renders a whole conversation and the generation prompt. */

@@ -9,7 +9,7 @@ import { PassThrough } from 'node:stream'
 import { openRunTools, type RunTools } from '../../actors/tools/runTools'
 import type { Tool } from '../../actors/tools/toolPort'
 import type { Engine, GenerateRequest, Generation } from '../../backends/engines/engine'
-import { tokenText } from '../../backends/renderer/tokenText'
+import { type TokenBytes, tokenText } from '../../backends/renderer/tokenText'
 import { type Exchanged, type ExchangeParts, exchange } from '../../cli/chat/exchange'
 import { chatConfig } from '../../cli/chat/model'
 import { shownText } from '../../cli/chat/shownText'
@@ -366,14 +366,24 @@ describe('a tool that does not come to its end', () => {
   })
 })
 
-test('tokens become text however they come, and nothing is shown that changes later', async () => {
+/** The bytes of that vocabulary. */
+const table: TokenBytes = {
+  bytes: Uint8Array.from({ length: 256 }, (_, i) => i),
+  ends: Int32Array.from({ length: 256 }, (_, i) => i + 1),
+}
+
+test.each<[string, TokenBytes | undefined]>([
+  ['a renderer decodes', undefined],
+  ['the bytes of each token give', table],
+])('tokens become text, which %s, however they come, and nothing is shown that changes later', async (_who, bytes) => {
   const text = 'a é 日本語 👩‍👩‍👧‍👦 \u{10ffff} z'
   for (const size of [1, 2, 3, 7, 100]) {
     let given = ''
-    const pieces = tokenText(decode, piece => {
+    const give = (piece: string) => {
       given += piece
       expect(text.startsWith(given)).toBe(true)
-    })
+    }
+    const pieces = tokenText(decode, give, bytes)
     const tokens = tokensOf(text)
     for (let at = 0; at < tokens.length; at += size) {
       pieces.add(tokens.slice(at, at + size))
@@ -382,6 +392,21 @@ test('tokens become text however they come, and nothing is shown that changes la
     await pieces.end()
     expect(given).toBe(text)
   }
+})
+
+test('bytes that are no characters, and numbers that no token has, become what a renderer makes of them', async () => {
+  const odd = [0xef, 0xbb, 0xbf, 0x61, 0xe6, 0x97, 0x62, 0xff, 0xf0, 0x9f, 0x91, 0xed, 0xa0, 0x80, 0xe2, 0x82]
+  let given = ''
+  const pieces = tokenText(
+    decode,
+    piece => {
+      given += piece
+    },
+    table,
+  )
+  for (const byte of odd) pieces.add(Int32Array.of(byte, 256, 9999, -1))
+  await pieces.end()
+  expect(given).toBe(Buffer.from(odd).toString('utf8'))
 })
 
 test('calls and special tokens are never shown, however the text is cut', () => {

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from troupe_policy.model.init_model import train_tokenizer
+from troupe_policy.model.tokens import Tokens
 from troupe_policy.render.renderer import Piece, RenderError, Renderer
 from troupe_policy.render.service import _tools
 
@@ -50,6 +53,22 @@ def directory(request, tmp_path_factory) -> Path:
     template = {"plain": PLAIN, "grouping": GROUPING}[request.param]
     train_tokenizer(corpus, 320, ("<tool_call>", "</tool_call>"), template).save_pretrained(folder)
     return folder
+
+
+def test_the_bytes_of_tokens_one_after_the_other_are_the_text_of_any_tokens(directory: Path) -> None:
+    tokens = Renderer(directory).tokens
+    pieces = tokens.token_bytes()
+    draw = random.Random(5)
+    texts = [tokens.encode("日本 <|im_end|>ünï 👩‍👩‍👧\n  x" * 3)]
+    texts += [[draw.randrange(len(pieces)) for _ in range(draw.randrange(1, 30))] for _ in range(500)]
+    for ids in texts:
+        assert b"".join(pieces[i] for i in ids).decode(errors="replace") == tokens.decode(ids)
+
+
+def test_a_tokenizer_that_decodes_in_another_way_says_no_bytes(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "</s>": 1}, unk_token="</s>"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert Tokens(tmp_path).token_bytes() == []
 
 
 def reference(directory: Path) -> PreTrainedTokenizerFast:

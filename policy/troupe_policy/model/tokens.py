@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders
 
 
 class TokensError(RuntimeError):
@@ -49,6 +49,15 @@ class Tokens:
         """Text of the tokens, with special tokens kept; bytes that are not UTF-8 become U+FFFD."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
+    def token_bytes(self) -> list[bytes]:
+        """Bytes of each token id, if `decode` joins the tokens' bytes and reads them as UTF-8, as byte-level tokenizers
+        do; else an empty list.
+        """
+        if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+            return []
+        last = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        return [_bytes_of(self._tokenizer.id_to_token(number) or "") for number in range(last + 1)]
+
     def id_of(self, token: str) -> int | None:
         return self._tokenizer.token_to_id(token)
 
@@ -75,6 +84,24 @@ class Tokens:
                         f"tokenizer.json lacks {token['content']!r}, and tokenizer_config.json declares it as token {number}, "
                         "an id that it cannot get: give a tokenizer.json that has it"
                     )
+
+
+def _byte_characters() -> dict[int, int]:
+    """GPT-2's table: the character that stands for a byte in byte-level vocabularies, to that byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**{byte: byte for byte in printable}, **{256 + i: byte for i, byte in enumerate(others)}}
+
+
+_BYTES = _byte_characters()
+
+
+def _bytes_of(token: str) -> bytes:
+    """Bytes of a token of a byte-level vocabulary. A token with any other character stands for its own text."""
+    try:
+        return bytes([_BYTES[ord(character)] for character in token])
+    except KeyError:
+        return token.encode()
 
 
 def _json(file: Path) -> dict:

@@ -56,6 +56,11 @@ class RenderService(rpc.RenderServicer):
 
         return await self._rendered(context, decode)
 
+    async def TokenBytes(self, request, context):
+        tokens = self._renderer.tokens.token_bytes()
+        ends = np.cumsum([len(token) for token in tokens], dtype="<i4")
+        return pb.TokenBytesReply(bytes=b"".join(tokens), ends=ends.tobytes())
+
     async def EncodeList(self, request, context):
         def encode():
             return pb.EncodeListReply(items=[_bytes(ids) for ids in self._renderer.encode(request.texts)])

@@ -46,6 +46,7 @@ export function charRenderer({
     },
     encode: async text => encodeChars(text),
     decode: async tokens => decodeChars(tokens),
+    tokenBytes: async () => undefined,
     describe: async () => ({ stopTokens: [end], digest: 'chars', vocabulary: firstSpecial + 2 }),
   }
 }
