@@ -14,8 +14,15 @@ import { policyDirectory } from '../runtime/python'
 
 export type PolicyService = 'render' | 'engine' | 'trainer'
 
+/** A client of calls that have one request and one answer. */
+export interface UnaryClient {
+  /** Calls a method once. Its errors are those of `PolicyClient.unary`. */
+  unary<Reply>(method: string, request: object, timeoutMs: number): Promise<Reply>
+  close(): void
+}
+
 /** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
-export interface PolicyClient {
+export interface PolicyClient extends UnaryClient {
   /**
    * Calls a method once. Rejects with the reason of `lost` if the process has ended; with the code and text of an error
    * that the process names; with `<boundary>.lost` (retriable) if the connection broke, `.timeout` (retriable) after
@@ -33,7 +40,7 @@ export interface PolicyClient {
 
 type Boundary = 'engine' | 'trainer' | 'codec'
 
-const maxMessageBytes = 256 * 1024 * 1024
+export const maxMessageBytes = 256 * 1024 * 1024
 /** Longest time of a timer, ms. */
 const longestTimerMs = 2 ** 31 - 1
 const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
@@ -70,6 +77,9 @@ function clientOf(serve: PolicyService): grpc.ServiceClientConstructor {
   }
   return found
 }
+
+/** The methods of a service by name, each with the functions that write its requests and read its replies. */
+export const methodsOf = (service: PolicyService): grpc.ServiceDefinition => clientOf(service).service
 
 type Callback = (error: grpc.ServiceError | null, reply: unknown) => void
 type UnaryMethod = (request: object, options: grpc.CallOptions, done: Callback) => grpc.ClientUnaryCall
@@ -127,7 +137,7 @@ const closedError = (method: string, error: Error, boundary: Boundary): TroupeEr
     cause: error,
   })
 
-const timedOut = (method: string, timeoutMs: number, boundary: Boundary): TroupeError =>
+export const timedOut = (method: string, timeoutMs: number, boundary: Boundary): TroupeError =>
   new TroupeError(`${boundary}.timeout`, {
     boundary,
     retriable: true,

@@ -14,6 +14,7 @@ import type { ChatMessage } from '../../messages/facts'
 import { batchCalls } from '../../runtime/batchCalls'
 import { TroupeError } from '../../runtime/errors'
 import { bytesOfTokens, tokensOfBytes } from '../../runtime/tokenBytes'
+import { connectFrames } from '../frameClient'
 import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
 import { breaker } from './breaker'
 import type { Rendered, Renderer } from './renderer'
@@ -47,7 +48,7 @@ export async function startRenderer(
   options: RendererOptions,
 ): Promise<Renderer & { readonly pid: number; readonly lost: Promise<Error> }> {
   const { timeoutMs = 60_000, ...rest } = options
-  const { client, close, pid, lost } = await startPolicyProcess({ ...rest, serve: 'render' })
+  const { client, close, pid, lost } = await startPolicyProcess({ ...rest, serve: 'render' }, connectFrames)
   const call = async <R>(method: string, request: object): Promise<R> => {
     try {
       return await client.unary<R>(method, request, timeoutMs)

@@ -1,8 +1,7 @@
 """The Render service of policy.proto: the only tokeniser of a run.
 
 In: messages, tool responses, token ids, texts. Out: text, token ids, masks.
-Invariant: a request that the renderer refuses is answered with INVALID_ARGUMENT and the reason; the process keeps
-serving after every error.
+Invariant: a request that the renderer refuses raises one of `REFUSALS`, with the reason; the service changes nothing.
 """
 
 from __future__ import annotations
@@ -10,68 +9,49 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-import grpc
 import numpy as np
 
 from ..generated import policy_pb2 as pb
-from ..generated import policy_pb2_grpc as rpc
 from .renderer import Piece, Renderer, RenderError
 
+REFUSALS = (RenderError, ValueError, OverflowError, KeyError, TypeError)
 
-class RenderService(rpc.RenderServicer):
+
+class RenderService:
+    """Has a method for each rpc of the service, from its request to its reply."""
+
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
-    async def Describe(self, request, context):
+    def Describe(self, request):
         renderer = self._renderer
         return pb.TokenizerInfo(
             stop_tokens=renderer.stop_tokens, digest=renderer.digest, vocabulary=renderer.tokens.vocabulary
         )
 
-    async def PromptList(self, request, context):
-        def render():
-            asked = [(_messages(item.messages), _tools(item.tools_json)) for item in request.items]
-            return pb.RenderedList(items=[_context(piece) for piece in self._renderer.prompts(asked)])
+    def PromptList(self, request):
+        asked = [(_messages(item.messages), _tools(item.tools_json)) for item in request.items]
+        return pb.RenderedList(items=[_context(piece) for piece in self._renderer.prompts(asked)])
 
-        return await self._rendered(context, render)
+    def ToolResponsesList(self, request):
+        items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]
+        return pb.RenderedList(items=[_context(item) for item in items])
 
-    async def ToolResponsesList(self, request, context):
-        def render():
-            items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]
-            return pb.RenderedList(items=[_context(item) for item in items])
+    def Conversations(self, request):
+        tools = _tools(request.tools_json)
+        items = [self._renderer.conversation(_messages(c.messages), tools) for c in request.conversations]
+        return pb.RenderedList(items=[_masked(item) for item in items])
 
-        return await self._rendered(context, render)
+    def DecodeList(self, request):
+        return pb.DecodeListReply(texts=[self._renderer.decode(_ids(item)) for item in request.items])
 
-    async def Conversations(self, request, context):
-        def render():
-            tools = _tools(request.tools_json)
-            items = [self._renderer.conversation(_messages(c.messages), tools) for c in request.conversations]
-            return pb.RenderedList(items=[_masked(item) for item in items])
-
-        return await self._rendered(context, render)
-
-    async def DecodeList(self, request, context):
-        def decode():
-            return pb.DecodeListReply(texts=[self._renderer.decode(_ids(item)) for item in request.items])
-
-        return await self._rendered(context, decode)
-
-    async def TokenBytes(self, request, context):
+    def TokenBytes(self, request):
         tokens = self._renderer.tokens.token_bytes()
         ends = np.cumsum([len(token) for token in tokens], dtype="<i4")
         return pb.TokenBytesReply(bytes=b"".join(tokens), ends=ends.tobytes())
 
-    async def EncodeList(self, request, context):
-        def encode():
-            return pb.EncodeListReply(items=[_bytes(ids) for ids in self._renderer.encode(request.texts)])
-
-        return await self._rendered(context, encode)
-
-    async def _rendered(self, context, render):
-        try:
-            return render()
-        except (RenderError, ValueError, OverflowError, KeyError, TypeError) as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    def EncodeList(self, request):
+        return pb.EncodeListReply(items=[_bytes(ids) for ids in self._renderer.encode(request.texts)])
 
 
 def _messages(messages) -> list[dict[str, str]]:
