@@ -92,7 +92,9 @@ export function engines(
       id: named(k),
       start: (signal, env) => start(named(k), modelDirectory, signal, env),
     }))
-  const renderer = reader ?? sharedRenderer(() => startRenderer({ modelDirectory, log }))
+  const template = config.model.from === 'directory' ? config.model.template : undefined
+  const chosen = template === undefined ? {} : { template }
+  const renderer = reader ?? sharedRenderer(() => startRenderer({ modelDirectory, ...chosen, log }))
   if (startEngine === undefined && isLaunched(config.engine)) {
     const start: Start = (id, directory, signal, env) =>
       startLaunched({ ...options, id, directory, renderer, signal, env })

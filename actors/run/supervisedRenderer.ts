@@ -50,8 +50,8 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
  * Decodes and encodes tokens for the engines of the branch. The renderer process starts at the first call of `ready`,
  * `decode` or `encode`; `close` does nothing, since the supervisor ends the process.
  */
-export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelOnDisk, 'directory'>): SharedRenderer {
-  const actor = rendererActor('token-reader', branch, { directory })
+export function supervisedTokenReader(branch: Branch, model: ModelOnDisk): SharedRenderer {
+  const actor = rendererActor('token-reader', branch, model)
   const call = callerOf(actor)
   let adopted: Promise<void> | undefined
   const ready = async () => {
@@ -74,7 +74,7 @@ export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelO
 function rendererActor(
   name: string,
   { options: { log } }: Branch,
-  { directory: modelDirectory, template }: Pick<ModelOnDisk, 'directory'> & Partial<Pick<ModelOnDisk, 'template'>>,
+  { directory: modelDirectory, template }: ModelOnDisk,
 ): ProcessActor<Started> {
   const given: { readonly template?: string } = template === undefined ? {} : { template }
   return processActor({ name, start: signal => startRenderer({ modelDirectory, ...given, log, signal }) })
