@@ -27,6 +27,8 @@ export interface SessionState {
   index: ConversationIndex
   /** Latest call of each request digest. */
   readonly byDigest: Map<string, number>
+  /** Calls by the id of their answer. A fork's copies have the ids of the calls that they copy. */
+  readonly byAnswer: Map<string, number>
   /** Call with which the latest opening began. */
   first: CallStarted | null
   ended: RolloutFinished | null
@@ -45,6 +47,7 @@ export const newSession = (request: RolloutRequested, options: ConversationIndex
   calls: growingTree(),
   index: new ConversationIndex(options),
   byDigest: new Map(),
+  byAnswer: new Map(),
   first: null,
   ended: null,
   reward: null,
@@ -74,12 +77,14 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
       if (!session.calls.add(fact)) return false
       session.index = new ConversationIndex(options)
       session.byDigest.clear()
+      session.byAnswer.clear()
       session.first = null
       return true
     case 'call.started': {
       const isAgain = session.calls.tree.nodes.has(fact.call)
       if (!session.calls.add(fact)) return false
       session.byDigest.set(fact.digest, fact.call)
+      session.byAnswer.set(answerId(fact), fact.call)
       if (fact.branch === 'first') session.first ??= fact
       // The prompt of a text completion is not a conversation, so no other call continues it.
       if (!isAgain && fact.dialect !== 'completions')
@@ -141,9 +146,9 @@ export function answerId(started: CallStarted): string {
 }
 
 /** Number of the answered call of this session that the id of its answer, without its dialect's prefix, names. */
-export function callOf({ calls: { tree } }: Pick<SessionState, 'calls'>, id: string): number | undefined {
-  for (const [call, { started, finished }] of tree.nodes) if (finished !== null && answerId(started) === id) return call
-  return undefined
+export function callOf({ calls, byAnswer }: Pick<SessionState, 'calls' | 'byAnswer'>, id: string): number | undefined {
+  const call = byAnswer.get(id)
+  return call !== undefined && calls.tree.nodes.get(call)?.finished != null ? call : undefined
 }
 
 /** Reads the answer of a call; undefined if it has none. */
