@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import type { ChangedFile } from '../../messages/facts'
 import { hasSnapshot, type Store } from '../drivers/store'
 import { shellState } from '../tools/bash'
@@ -45,7 +46,7 @@ export function changesBetween(before: Manifest, after: Manifest, inImage: (path
     const [was, is] = [before.get(path), after.get(path)]
     const existed = was === undefined ? inImage(path) : was.kind !== 'deleted'
     const exists = is === undefined ? inImage(path) : is.kind !== 'deleted'
-    if (JSON.stringify(was) === JSON.stringify(is) || (!existed && !exists)) continue
+    if (isDeepStrictEqual(was, is) || (!existed && !exists)) continue
     const isDirectory = (is ?? was)?.kind === 'directory'
     const change = !existed ? 'added' : !exists ? 'removed' : 'changed'
     // Overlayfs copies the directories above a file that changes.

@@ -7,6 +7,7 @@
  */
 import { closeSync, constants, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { type ManifestEntry, readManifest, type Store } from '../../environments'
 import { shellState } from '../../environments/tools/bash'
 import type { CallFact, ChangedFile, FilesChanged, TrajectoryFact } from '../../messages/facts'
@@ -77,7 +78,10 @@ export interface FileDifference {
   readonly lines?: readonly string[]
 }
 
-/** Compares the files of two snapshots; undefined if the store lacks one of them. */
+/**
+ * Compares the files of two snapshots, without the shell's state; undefined if the store lacks one of them. The result
+ * is empty for snapshots of other drivers with the same changed files.
+ */
 export function diffSnapshots(store: Layers, a: string, b: string): readonly FileDifference[] | undefined {
   const [left, right] = [filesIn(store, a), filesIn(store, b)]
   if (left === undefined || right === undefined) return undefined
@@ -86,7 +90,8 @@ export function diffSnapshots(store: Layers, a: string, b: string): readonly Fil
   const paths = [...new Set([...was.keys(), ...is.keys()])].sort()
   return paths.flatMap((path): FileDifference[] => {
     const [x, y] = [was.get(path), is.get(path)]
-    if (JSON.stringify(x) === JSON.stringify(y)) return []
+    // Drivers write the fields of an entry in different orders.
+    if (isDeepStrictEqual(x, y)) return []
     if (x?.kind === 'directory' && y?.kind === 'directory') return []
     const [before, after] = [x ? textIn(store, a, path) : '', y ? textIn(store, b, path) : '']
     const lines = before === undefined || after === undefined ? undefined : lineDiff(before, after)

@@ -106,7 +106,7 @@ async function runPart(
     await begin(journal, part, files.root)
     // Actors that answer commands start before the coordinator that sends them, as in a run.
     await startScheduling(scope, { claims: false })
-    await startInference(scope, { model, name: 'local' })
+    await startInference(scope, { model })
     await startTools(scope, 'local-tools')
     await startVerification(scope)
     await startCoordination(scope, renderer)
