@@ -13,7 +13,7 @@ import { environmentError } from './errors'
 
 export interface KeeperConfig {
   readonly kind: 'oci' | 'local'
-  /** Name that is unique on the machine, also that of the cgroup and of runc's container. */
+  /** Name that is unique on the machine, also that of the cgroup. */
   readonly name: string
   readonly directory: string
   /** Read-only directories below the environment's files, the topmost first; the last one is the image. */
@@ -23,9 +23,6 @@ export interface KeeperConfig {
   readonly limits: EnvironmentLimits
   /** True: the socket `proxy` in the directory is the environment's only way out (keeper/forward.py). */
   readonly proxy?: boolean
-  readonly runc?: string
-  /** State directory of runc. */
-  readonly state?: string
 }
 
 export interface RequestOptions {

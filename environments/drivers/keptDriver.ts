@@ -15,7 +15,6 @@ import { withoutStorageLimit } from './diskLimit'
 import type { DriverCapabilities, DriverName, Environment, EnvironmentDriver, EnvironmentSpec } from './driver'
 import { environmentError } from './errors'
 import { ForkServer } from './forkServer'
-import type { KeeperConfig } from './keeper'
 import { type ImageDefaults, KeptEnvironment } from './keptEnvironment'
 import { findLayer, hasSnapshot, openStore, type Store } from './store'
 import { type Owner, processStart, removeEmpty, sweep } from './sweep'
@@ -33,22 +32,16 @@ export interface DriverOptions {
 export interface Kind {
   readonly name: DriverName & ('oci' | 'local')
   readonly capabilities: () => Promise<DriverCapabilities>
-  /**
-   * Returns the lowest layer and the defaults of commands in it; writes the files that the keeper needs into
-   * `directory`.
-   */
+  /** Returns the lowest layer and the defaults of commands in it. */
   readonly prepare: (
     spec: EnvironmentSpec,
     store: Store,
-    place: { readonly directory: string; readonly name: string },
   ) => {
     readonly lower: string
     /** Digest of a layer over `lower`; a snapshot of the environment holds the layer's files too. */
     readonly layer?: string
     readonly defaults: ImageDefaults
-    readonly keeper: Partial<KeeperConfig>
   }
-  readonly runc?: string | undefined
 }
 
 export class KeptDriver implements EnvironmentDriver {
@@ -92,14 +85,14 @@ export class KeptDriver implements EnvironmentDriver {
     mkdirSync(directory, { recursive: true, mode: 0o700 })
     writeFileSync(join(directory, 'owner.json'), JSON.stringify(this.me))
     const name = `troupe-${id}`
-    const { lower, layer, defaults, keeper: own } = this.kind.prepare(spec, this.store, { directory, name })
+    const { lower, layer, defaults } = this.kind.prepare(spec, this.store)
     const top = spec.snapshot ?? layer
     const layers = top === undefined ? [] : [findLayer(this.store, top)]
     const isListed = spec.network === 'allowlist'
     const proxy = isListed ? await AllowlistProxy.open(directory, spec.allowedHosts ?? []) : undefined
     const config = {
       ...{ kind: this.kind.name, name, directory, store: this.store.root, limits: spec.limits, proxy: isListed },
-      ...{ lower: [...layers, lower], ...own },
+      lower: [...layers, lower],
     }
     const keeper = await this.server.start(config).catch(thrown => {
       proxy?.close()
@@ -142,7 +135,7 @@ export class KeptDriver implements EnvironmentDriver {
   }
 
   sweep(): Promise<readonly string[]> {
-    return sweep(this.store, this.me, this.kind.runc)
+    return sweep(this.store, this.me)
   }
 
   async close(): Promise<void> {

@@ -40,7 +40,6 @@ export const localDriver = (options: DriverOptions) =>
           lower: skeleton(store),
           ...(found?.layer === undefined ? {} : { layer: found.layer }),
           defaults: found?.defaults ?? localDefaults,
-          keeper: {},
         }
       },
     },

@@ -1,26 +1,28 @@
 /**
- * Driver `oci`: runc on an overlay over an unpacked OCI image; no daemon.
+ * Driver `oci`: an overlay over an unpacked OCI image, in namespaces of its own; no daemon, no container runtime.
  *
  * in   specifications with the name of an image in the store        out  environments
- * Invariant: an image is never written. runc makes namespaces, cgroups and mounts; commands are started by the keeper
- * inside them, with fewer capabilities than Docker's default and, where libseccomp is installed, a filter of system
- * calls (keeper/kernel.py).
+ * Invariant: an image is never written. The keeper makes namespaces, cgroups and mounts itself (keeper/first.py): a start
+ * of runc alone takes as long as the whole start may take. Commands have fewer capabilities than Docker's default and,
+ * where libseccomp is installed, a filter of system calls (keeper/kernel.py).
  */
-import { execFileSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { readFileSync } from 'node:fs'
 import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
 import { environmentError } from './errors'
 import { type DriverOptions, KeptDriver } from './keptDriver'
-import { ociSpec } from './ociSpec'
 import { findImage } from './store'
 
+/** Number of the capability CAP_SYS_ADMIN. */
+const sysAdmin = 21n
+
 /** Says why this machine cannot run the driver; undefined: it can. */
-export function ociMissing(runc = findRunc()): string | undefined {
+export function ociMissing(): string | undefined {
   if (process.platform !== 'linux') return 'it needs Linux'
   if (process.geteuid?.() !== 0) return 'it needs root'
-  return runc === undefined ? 'runc is not installed (apt-get install runc)' : undefined
+  const [, effective = '0'] = /^CapEff:\s*(\S+)/m.exec(readFileSync('/proc/self/status', 'utf8')) ?? []
+  if (((BigInt(`0x${effective}`) >> sysAdmin) & 1n) === 0n) return 'it needs the capability CAP_SYS_ADMIN'
+  return undefined
 }
 
 export const ociCapabilities = (): DriverCapabilities => ({
@@ -34,39 +36,22 @@ export const ociCapabilities = (): DriverCapabilities => ({
 
 /** Makes the driver. @throws TroupeError environment.unavailable if this machine cannot run it (`ociMissing`) */
 export function ociDriver(options: DriverOptions): KeptDriver {
-  const runc = findRunc()
-  const missing = ociMissing(runc)
-  if (missing !== undefined || runc === undefined)
+  const missing = ociMissing()
+  if (missing !== undefined)
     throw environmentError('environment.unavailable', `the driver oci cannot run here: ${missing}`, {
       hint: 'tasks without an image can use --driver local; docs/tasks.md says what each driver needs',
     })
   return new KeptDriver(
     {
       name: 'oci',
-      runc,
       capabilities: async () => ociCapabilities(),
-      prepare: (spec, store, { directory, name }) => {
+      prepare: (spec, store) => {
         if (spec.image === undefined)
           throw environmentError('environment.no_image', 'the driver oci needs an image, and the task names none')
         const { rootfs, layer, defaults } = findImage(store, spec.image)
-        writeFileSync(join(directory, 'config.json'), JSON.stringify(ociSpec({ name, limits: spec.limits })))
-        return {
-          lower: rootfs,
-          ...(layer === undefined ? {} : { layer }),
-          defaults,
-          keeper: { runc, state: store.state },
-        }
+        return { lower: rootfs, ...(layer === undefined ? {} : { layer }), defaults }
       },
     },
     options,
   )
-}
-
-function findRunc(): string | undefined {
-  try {
-    const path = `${process.env.PATH ?? ''}:/usr/sbin:/sbin`
-    return execFileSync('sh', ['-c', 'command -v runc'], { encoding: 'utf8', env: { PATH: path } }).trim()
-  } catch {
-    return undefined
-  }
 }

@@ -3,7 +3,7 @@
  *
  *   images/<name>/rootfs, image.json     unpacked images          layers/<digest>, objects/     snapshots
  *   live/<run>/<epoch>/<id>              an environment, while it lives; owner.json names the process that owns it
- *   runc/                                runc's state             docker/, local-root-1/        the drivers' own files
+ *   docker/, local-root-1/               the drivers' own files
  *
  * Invariant: everything is in one file system, so that snapshots can share files by hard links. Directories that are
  * made here are for the user alone.
@@ -18,8 +18,6 @@ export interface Store {
   readonly root: string
   readonly images: string
   readonly live: string
-  /** Directory of runc's state. */
-  readonly state: string
 }
 
 /** True if the store has the snapshot's files. */
@@ -34,20 +32,12 @@ export const storeAt = (directory = snapshotsRoot()): Store => ({
   root: directory,
   images: join(directory, 'images'),
   live: join(directory, 'live'),
-  state: join(directory, 'runc'),
 })
 
 /** Makes the store's directories, where they are missing, and returns the store. */
 export function openStore(directory = snapshotsRoot()): Store {
   const store = storeAt(directory)
-  for (const path of [
-    directory,
-    store.images,
-    store.live,
-    store.state,
-    join(directory, 'layers'),
-    join(directory, 'objects'),
-  ])
+  for (const path of [directory, store.images, store.live, join(directory, 'layers'), join(directory, 'objects')])
     mkdirSync(path, { recursive: true, mode: 0o700 })
   return store
 }

@@ -1,5 +1,5 @@
 /**
- * Removes what environments of dead processes left behind: processes, runc containers, cgroups, files.
+ * Removes what environments of dead processes left behind: processes, cgroups, files.
  *
  * in   the directories below `live/`        out  the ids that were removed
  * Invariant: an environment whose owner lives is left alone, unless it belongs to an earlier epoch of the same run,
@@ -31,7 +31,7 @@ export function processStart(pid: number): string | undefined {
   }
 }
 
-export async function sweep(store: Store, me: Owner, runc: string | undefined): Promise<readonly string[]> {
+export async function sweep(store: Store, me: Owner): Promise<readonly string[]> {
   const removed: string[] = []
   for (const [run, epoch, id] of environmentsIn(store)) {
     const directory = join(store.live, run, epoch, id)
@@ -42,21 +42,18 @@ export async function sweep(store: Store, me: Owner, runc: string | undefined): 
     // pid.
     if (lives && !isReplaced) continue
     if (owner === undefined && processStart(Number(id.split('-')[0])) !== undefined) continue
-    await remove(directory, store, runc)
+    await remove(directory)
     removed.push(id)
   }
   return removed
 }
 
 /** Kills and removes one environment, whatever its keeper's state. */
-async function remove(directory: string, store: Store, runc: string | undefined): Promise<void> {
-  const { name = '' } = read<{ name?: string }>(join(directory, 'keeper.json')) ?? {}
+async function remove(directory: string): Promise<void> {
   for (const file of ['keeper.pid', 'first.pid']) {
     const [pid = '', startedAt] = readText(join(directory, file)).split(' ')
     if (pid !== '' && processStart(Number(pid)) === startedAt) kill(Number(pid))
   }
-  if (runc !== undefined && name !== '' && existsSync(join(store.state, name)))
-    await run(runc, ['--root', store.state, 'delete', '--force', name], { timeout: 30_000 }).catch(() => {})
   for (const cgroup of read<string[]>(join(directory, 'cgroups')) ?? []) await removeCgroup(cgroup)
   // rm(1), since names may hold bytes that are no UTF-8.
   await run('rm', ['-rf', '--', directory], { timeout: 300_000 })

@@ -24,20 +24,6 @@ def hierarchies():
     return found
 
 
-def of_process(pid):
-    """Returns the directories of a process's cgroups, without the root of a hierarchy."""
-    points = hierarchies()
-    found = []
-    with open(f"/proc/{pid}/cgroup") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            names = set(controllers.split(",")) if controllers else None
-            point = next((p for p, own in points if (own is None) == (names is None) and (names is None or names <= own)), None)
-            if point and path != "/":
-                found.append(point + path)
-    return found
-
-
 def create(name, limits):
     """Creates the cgroups that hold `limits`. Returns their directories."""
     cpus, memory, processes = limits.get("cpus"), limits["memoryMb"] << 20, limits["processes"]
@@ -67,6 +53,13 @@ def create(name, limits):
         else:
             remove([path])
     return created
+
+
+def missing(paths, limits):
+    """Returns the names of limits that none of these cgroups can hold."""
+    files = {"memoryMb": ("memory.limit_in_bytes", "memory.max"), "processes": ("pids.max",), "cpus": ("cpu.cfs_quota_us", "cpu.max")}
+    held = [name for name, either in files.items() if any(os.path.exists(f"{path}/{file}") for path in paths for file in either)]
+    return [name for name in files if limits.get(name) and name not in held]
 
 
 def enable(point, name):

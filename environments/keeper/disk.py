@@ -7,7 +7,6 @@ Invariant: the mount is in the keeper's own mount namespace, and the device is f
 """
 
 import os
-import subprocess
 
 import kernel
 
@@ -31,5 +30,10 @@ def limit(size_mb):
 
 
 def run(*command):
+    # Imported only here: it brings `threading`, which makes each later fork of the process slower.
+    import subprocess
+
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True, timeout=60, env={"PATH": path, "LC_ALL": "C"})
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, env={"PATH": path, "LC_ALL": "C"})
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]}: {done.stderr.decode(errors='replace').strip()}")

@@ -19,6 +19,7 @@ import kernel  # noqa: E402
 
 
 def main():
+    os.closerange(3, 4096)  # descriptors that Troupe's process inherited from its own parent
     woken_read, woken_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 
 import cgroup
 import commands
@@ -26,7 +25,6 @@ import kernel
 import snapshot
 import transfer
 
-NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 MOST_CONNECTIONS = 64
 
 
@@ -37,6 +35,7 @@ class Keeper:
         self.user_namespace = os.geteuid() != 0
         self.host_proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.install_filter = install_filter
+        self.cgroups = []
         self.inside = None
         self.forwarder = None
         self.handlers = set()
@@ -62,18 +61,25 @@ class Keeper:
         except OSError:
             kernel.mount("overlay", "merged", "overlay", flags, options)
 
+    def limit(self):
+        """Makes the cgroups that hold the environment's limits. For `oci` they must hold all of them."""
+        paths = self.config["cgroups"] = cgroup.create(self.config["name"], self.config["limits"])
+        with open("cgroups", "w") as file:
+            json.dump(paths, file)
+        missing = cgroup.missing(paths, self.config["limits"])
+        if missing and self.config["kind"] == "oci":
+            raise RuntimeError(f"no writable cgroup can hold the limits {', '.join(missing)}")
+        self.cgroups = [os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in paths]
+
     def start(self):
         """Starts the environment's first process, whose death is the environment's."""
-        pid = first.start_runc(self.config) if self.config["kind"] == "oci" else first.start_local(self.config)
+        pid = first.start(self.config, self.cgroups, self.install_filter)
         pidfd = os.pidfd_open(pid)
         with open("first.pid", "w") as file:
             file.write(f"{pid} {first.started_at(self.host_proc, pid)}")
-        paths = cgroup.of_process(pid) if self.config["kind"] == "oci" else self.config.get("cgroups", [])
-        fds = [os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in paths]
         if self.inside is not None:
-            for fd in (self.inside.pidfd, *self.inside.cgroups):
-                os.close(fd)
-        self.inside = commands.Inside(pid, pidfd, NAMESPACES, fds, self.host_proc, self.install_filter, self.user_namespace)
+            os.close(self.inside.pidfd)
+        self.inside = commands.Inside(pid, pidfd, first.NAMESPACES, self.cgroups, self.host_proc, self.install_filter, self.user_namespace)
         if self.config.get("proxy"):
             self.end_forwarder()
             self.forwarder = forward.start(self.inside)
@@ -92,8 +98,6 @@ class Keeper:
         kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
         # The kernel reports the first process's death when all others of its PID namespace are dead.
         select.select([self.inside.pidfd], [], [], 10)
-        if self.config["kind"] == "oci":
-            first.delete_runc(self.config)
         self.reap()
 
     def serve(self, listener, woken):
@@ -270,18 +274,11 @@ def run(config, install_filter):
         if keeper.user_namespace:
             first.become_root()
         keeper.mount()
-        if config["kind"] == "local":
-            config["cgroups"] = cgroup.create(name, config["limits"])
-            with open("cgroups", "w") as file:
-                json.dump(config["cgroups"], file)
+        keeper.limit()
         keeper.start()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         listener.bind("s")
         listener.listen(MOST_CONNECTIONS)
-    except subprocess.CalledProcessError as error:
-        say({"failed": name, "reason": f"{error.cmd[0]}: {error.stderr.decode(errors='replace').strip()}"})
-        keeper.remove()
-        return 1
     except Exception as error:
         say({"failed": name, "reason": f"{type(error).__name__}: {error}"})
         keeper.remove()

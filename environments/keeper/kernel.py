@@ -8,13 +8,16 @@ Invariant: the functions are thin wrappers of system calls. The only policy here
 
 import ctypes
 import os
+import signal
 
 libc = ctypes.CDLL(None, use_errno=True)
+# Calls with the interpreter's lock held: a new process begins as a copy of the thread that has it.
+forking = ctypes.PyDLL(None, use_errno=True)
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18, 1 << 19
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_STRICTATIME = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18, 1 << 19, 1 << 24
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 1, 4, 24, 38, 36, 47
-SYS_PIVOT_ROOT, SYS_PIDFD_SEND_SIGNAL = 155, 424
+SYS_CLONE, SYS_PIVOT_ROOT, SYS_PIDFD_SEND_SIGNAL = 56, 155, 424
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_CAPABILITY = 40
 SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
@@ -51,6 +54,11 @@ def unmount(target):
 
 def unshare(flags):
     check(libc.unshare(flags), "unshare")
+
+
+def clone(namespaces):
+    """Forks into new namespaces: returns the child's pid, and 0 in the child, which must end by exec or os._exit."""
+    return check(forking.syscall(SYS_CLONE, ctypes.c_ulong(namespaces | signal.SIGCHLD), None, None, None, None), "clone")
 
 
 def setns(fd, flags):

@@ -1,9 +1,20 @@
 /**
- * Contract of environment drivers, against the real ones: namespaces, overlayfs, cgroups, runc. A driver that cannot run
+ * Contract of environment drivers, against the real ones: namespaces, overlayfs, cgroups. A driver that cannot run
  * on this machine is skipped with the reason.
  */
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { dockerDriver, dockerMissing } from '../../environments/docker/dockerDriver'
@@ -151,6 +162,49 @@ for (const { name, open, missing } of kinds) {
       expect(await text('cat /proc/1/environ /proc/self/environ')).not.toMatch(/TROUPE|npm_|NODE/)
       expect(await text('grep Seccomp: /proc/self/status')).toMatch(/2$/)
     })
+
+    if (name !== 'docker')
+      test('the first process has no capability, and the filter and the limits of commands; it reaps orphans', async () => {
+        const ofFirst = await text('cat /proc/1/status')
+        for (const line of ['CapPrm:\t0{16}', 'CapEff:\t0{16}', 'CapBnd:\t0{16}', 'Seccomp:\t2', 'NoNewPrivs:\t1'])
+          expect(ofFirst).toMatch(new RegExp(`^${line}$`, 'm'))
+        const limiting = 'grep -E "memory|pids|^0::" /proc/1/cgroup'
+        expect(await text(limiting)).toBe(await text(limiting.replace('/1/', '/self/')))
+        expect(await text(limiting)).toMatch(/troupe-/)
+        await run('sh -c "sleep 0.1 & sleep 0.1 &"')
+        await new Promise(resolve => setTimeout(resolve, 400))
+        expect(await text('grep -l "^State:.Z" /proc/[0-9]*/status | wc -l')).toBe('0')
+      })
+
+    if (name !== 'docker')
+      test('what /proc and /sys tell about the machine is hidden, and nothing in them can be written', async () => {
+        expect(await text('cat /proc/kallsyms /proc/keys /proc/timer_list /proc/interrupts | wc -c')).toBe('0')
+        expect(await text('ls -A /proc/acpi /sys/firmware 2>/dev/null | grep -v : | wc -w')).toBe('0')
+        for (const file of [
+          'sysrq-trigger',
+          'sys/kernel/core_pattern',
+          'sys/vm/drop_caches',
+          'irq/default_smp_affinity',
+        ])
+          expect(await text(`echo 1 > /proc/${file} && echo written`)).not.toMatch(/written/)
+        expect(await text('touch /sys/x; mkdir /sys/fs/x; echo 1 > /sys/kernel/profiling && echo written')).not.toMatch(
+          /^written/m,
+        )
+        expect(await text('ls -A /proc/1/fd; cat /proc/1/environ')).toBe('PATH=/usr/bin:/bin\0')
+      })
+
+    if (name === 'oci')
+      test('an image whose /proc, /dev or /sys is a link is refused', async () => {
+        for (const place of ['proc', 'dev', 'sys']) {
+          const image = join(directory, 'images', `linked-${place}`)
+          cpSync(join(directory, 'images/minimal'), image, { recursive: true })
+          rmdirSync(join(image, 'rootfs', place))
+          symlinkSync('/app', join(image, 'rootfs', place))
+          await expect(driver.start({ ...spec, image: `linked-${place}` })).rejects.toThrow(
+            `/${place} of the image is a file or a link, expected a directory`,
+          )
+        }
+      })
 
     test('limits on memory and processes hold, and reaching them ends the command alone', async () => {
       expect((await run('head -c 300000000 /dev/zero | tail', { maxOutputBytes: 10 })).status).toBe('error')

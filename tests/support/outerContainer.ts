@@ -22,7 +22,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { ociSpec } from '../../environments/drivers/ociSpec'
+import { ociSpec } from './ociSpec'
 
 const checkout = resolve(__dirname, '../..')
 const USER = 10_001

@@ -1,11 +1,11 @@
 /**
- * config.json of a runc container whose first process only waits: commands are started beside it.
+ * config.json of a container of runc or crun, as Docker makes them, whose first process only waits.
  *
  * in   the container's name and limits        out  an OCI runtime specification (1.0.2)
  * Invariant: namespaces for processes, mounts, network, IPC and host name; no network but loopback; no capability for
  * the first process; the parts of /proc that tell about the machine are masked, as Docker does.
  */
-import type { EnvironmentLimits } from './driver'
+import type { EnvironmentLimits } from '../../environments'
 
 export interface OciSpecOptions {
   readonly name: string
