@@ -1,7 +1,7 @@
 /**
- * Installs Python packages into a venv and compiles them to bytecode.
+ * Installs Python packages into a venv and compiles to bytecode what is needed at once.
  *
- * in   a venv's interpreter, pip's arguments     out  installed packages
+ * in   a venv's interpreter, pip's arguments, what to compile     out  installed packages
  * uv fetches and unpacks on all cores, pip on one, so uv installs torch in about half the time. But uv reads none of
  * pip's configuration, so pip does the work where TROUPE_PIP_ARGS is set, or where pip is configured with more than
  * uvCanDo lists. If uv fails or cannot run here, a line says so and pip installs instead; its error is the one
@@ -62,16 +62,27 @@ function uvSettings(listed) {
 }
 
 /**
- * Compiles every module of the venv that has no current bytecode, on all cores: pip would use one. Test suites and most
- * model families of transformers are left out, since they are half of the work; Python compiles such a module at its
- * first import.
+ * Compiles the modules in the named folders of a venv's packages that have no current bytecode, on all cores: pip would
+ * use one. Test suites and most model families of transformers are left out, since they are half of the work.
  */
-const compileAll = `
-import compileall, re, sysconfig
+const compileFolders = `
+import compileall, os, re, sys, sysconfig
 packages = sysconfig.get_path('purelib')
 models = r'transformers/models/(?!auto/|llama/|qwen2/|qwen3/|gemma|mistral/)'
 rare = re.compile(re.escape(packages) + r'/(.*/)?(tests/|' + models + ')')
-compileall.compile_dir(packages, quiet=2, workers=0, rx=rare)`
+for name in sys.argv[1:]:
+    compileall.compile_dir(os.path.normpath(os.path.join(packages, name)), quiet=2, workers=0, rx=rare)`
+
+/**
+ * Imports modules, which compiles them and every module that they import, also where PYTHONDONTWRITEBYTECODE is set. A
+ * module that does not import is left to whoever needs it.
+ */
+const compileImported = `
+import importlib, sys
+sys.dont_write_bytecode = False
+for name in sys.argv[1:]:
+    try: importlib.import_module(name)
+    except Exception: pass`
 
 /**
  * @returns {Promise<'done' | 'unchanged' | 'broken'>} unchanged: uv installed nothing; broken: it ended while it
@@ -102,13 +113,15 @@ async function installByUv(name, python, args, tool) {
 }
 
 /**
- * Installs packages and compiles them. args: arguments that pip and uv have in common, such as -r FILE, --no-deps.
- * pipArgs: what the user adds to pip's. Rejects with a SetupError, and with `unchanged: true` if it is certain that
- * nothing was installed.
+ * Installs packages, and compiles the folders that `compiles` names ('.', the default, is every package) and what the
+ * modules that it names import. Python compiles the rest when it is imported.
+ *
+ * args: arguments that pip and uv have in common, such as -r FILE, --no-deps. pipArgs: what the user adds to pip's.
+ * Rejects with a SetupError, and with `unchanged: true` if it is certain that nothing was installed.
  */
-async function install(name, python, args, pipArgs, tool) {
+async function install(name, python, args, pipArgs, tool, compiles = { folders: ['.'] }) {
   const uv = pipArgs.length === 0 ? await installByUv(name, python, args, tool) : 'unchanged'
-  if (uv === 'done') return compile(name, python, tool)
+  if (uv === 'done') return compile(name, python, tool, compiles)
   // pip takes a half-copied package for installed.
   const again = uv === 'broken' && !args.includes('--force-reinstall') ? ['--force-reinstall'] : []
   const options = ['--no-input', '--no-compile', ...again]
@@ -119,9 +132,13 @@ async function install(name, python, args, pipArgs, tool) {
     error.unchanged = uv === 'unchanged' && !error.output?.includes('Installing collected packages')
     throw error
   }
-  await compile(name, python, tool)
+  await compile(name, python, tool, compiles)
 }
 
-const compile = (name, python, tool) => runTool(`${name} bytecode`, python, ['-c', compileAll], tool)
+async function compile(name, python, tool, { folders = [], imported = [] }) {
+  const run = (script, words) => words.length > 0 && runTool(`${name} bytecode`, python, ['-c', script, ...words], tool)
+  await run(compileFolders, folders)
+  await run(compileImported, imported)
+}
 
 module.exports = { install, uvFolder, uvSettings }

@@ -13,6 +13,9 @@ const { digestOf, readStamp, writeStamp } = require('./say')
 const { install } = require('./install')
 const { shellWords } = require('./python')
 
+/** Folders of the required packages, each of which has the name of its package. */
+const foldersOf = file => [...new Set(fs.readFileSync(file, 'utf8').match(/^\w+(?===)/gm))]
+
 function step(where) {
   const python = path.join(where.venv, 'bin/python')
   const stamp = path.join(where.venv, '.troupe-setup.json')
@@ -26,7 +29,9 @@ function step(where) {
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
       const again = fs.existsSync(marker) ? ['--force-reinstall', '--no-deps'] : []
       fs.writeFileSync(marker, '')
-      await install('sandbox packages', python, [...again, '-r', file], extra, { cwd: where.policy, where })
+      const tool = { cwd: where.policy, where }
+      // Compiled whole: a sandboxed program could not keep the bytecode of what it imports.
+      await install('sandbox packages', python, [...again, '-r', file], extra, tool, { folders: foldersOf(file) })
       writeStamp(stamp, { ...readStamp(stamp), sandbox: digestOf([file]) })
       fs.rmSync(marker, { force: true })
     },

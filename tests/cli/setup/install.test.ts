@@ -25,8 +25,11 @@ test.each([
   expect(uvSettings(listed)).toEqual(settings)
 })
 
-/** Installs the wheel `first` into an empty venv by set-up's own function, with `uv` in the folder of set-up's uv. */
-function installFirst(prepareUv: (folder: string) => void) {
+/**
+ * Installs the wheel `first` into an empty venv by set-up's own function, with `uv` in the folder of set-up's uv.
+ * compiles: what to compile; by default everything.
+ */
+function installFirst(prepareUv: (folder: string) => void, compiles?: object) {
   const home = mkdtempSync(join(tmpdir(), 'troupe-install-'))
   try {
     const venv = join(home, 'venv')
@@ -37,7 +40,7 @@ function installFirst(prepareUv: (folder: string) => void) {
     const script = `
       const { install } = require(${JSON.stringify(join(root, 'cli/setup/install'))})
       const where = { logs: ${JSON.stringify(home)}, lock: ${JSON.stringify(join(home, 'setup.lock'))} }
-      install('packages', ${JSON.stringify(python)}, ['first==1.0'], [], { cwd: ${JSON.stringify(home)}, where })`
+      install('packages', ${JSON.stringify(python)}, ['first==1.0'], [], { cwd: ${JSON.stringify(home)}, where }${compiles ? `, ${JSON.stringify(compiles)}` : ''})`
     const kept = Object.entries(process.env).filter(([name]) => !/^(PIP_|UV_)/.test(name))
     const env = {
       ...Object.fromEntries(kept),
@@ -81,4 +84,12 @@ test.each([
 
 test('pip installs where uv cannot be fetched', () => {
   expect(installFirst(() => {})).toMatchObject({ code: 0, compiled: true, installer: 'pip' })
+})
+
+test.each([
+  ['the folder of another package', { folders: ['second'] }, false],
+  ['what a module imports', { imported: ['no_such_module', 'first'] }, true],
+  ['nothing', {}, false],
+])('compiles %s', (_, compiles, compiled) => {
+  expect(installFirst(() => {}, compiles)).toMatchObject({ code: 0, compiled })
 })
