@@ -1,11 +1,10 @@
 /**
  * Measures `troupe dashboard` over a log of 100,000 trajectories (a million facts): the first view, scrolling, memory,
- * and the CPU time of an idle page.
+ * and the CPU time of an idle page; and beside a live run, what the run loses while its page is open.
  *
  * A first server builds the index; the figures are those of a second server, which finds the index. A time is measured
  * from a request to the end of its answer.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -14,49 +13,19 @@ import { gzipSync } from 'node:zlib'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
-import { endedHow } from '../runtime/errors'
 import { openJournal } from '../runtime/journal/openJournal'
 import { runDirectory } from '../runtime/runDirectory'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
+import { scrolledPage } from './support/dashboard/scrolledPage'
+import { root, serveDashboard } from './support/dashboard/servedDashboard'
+import { watchedRun } from './support/dashboard/watchedRun'
 import { type ManyTrajectories, writeManyTrajectories } from './support/manyTrajectories'
-import { scrolledPage } from './support/scrolledPage'
 
 const run = runId('many')
 const many: ManyTrajectories = { steps: 125, groups: 50, groupSize: 16 }
 const partitions = 4
 const pages = 100
 const watchSeconds = 10
-const root = join(__dirname, __filename.endsWith('.ts') ? '..' : '../..')
-
-interface Served {
-  readonly url: string
-  readonly child: ChildProcess
-  end(): Promise<void>
-}
-
-async function serve(directory: string): Promise<Served> {
-  const args = [join(root, 'cli/bin.js'), 'dashboard', '--bus', `lmdb:${directory}`, '--port', '0']
-  const env = { ...process.env, TROUPE_HOME: join(directory, 'home') }
-  const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'ignore', 'pipe'] })
-  const url = await new Promise<string>((resolve, reject) => {
-    let printed = ''
-    child.once('exit', (code, signal) => reject(new Error(`the dashboard ${endedHow(code, signal)}: ${printed}`)))
-    child.stderr.on('data', chunk => {
-      printed += chunk
-      const found = /dashboard: (\S+)/.exec(printed)
-      if (found !== null) resolve(found[1]!)
-    })
-  })
-  const ended = new Promise<void>(resolve => child.once('exit', () => resolve()))
-  return {
-    url,
-    child,
-    end: () => {
-      child.kill('SIGTERM')
-      return ended
-    },
-  }
-}
 
 async function seconds(url: string): Promise<number> {
   const began = performance.now()
@@ -64,15 +33,6 @@ async function seconds(url: string): Promise<number> {
   await response.arrayBuffer()
   if (!response.ok) throw new Error(`${url}: status ${response.status}`)
   return (performance.now() - began) / 1000
-}
-
-const status = (pid: number, name: string): number =>
-  Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? Number.NaN)
-
-/** CPU time of a process in seconds (Linux counts it in hundredths). */
-function cpuSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
-  return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
 export async function bench(): Promise<BenchReport> {
@@ -86,12 +46,11 @@ export async function bench(): Promise<BenchReport> {
     const written = await writeManyTrajectories(journal, many)
     await bus.close()
 
-    const first = await serve(directory)
+    const first = await serveDashboard(directory)
     const building = await seconds(`${first.url}api/runs/${run}`)
     await first.end()
 
-    const served = await serve(directory)
-    const pid = served.child.pid!
+    const served = await serveDashboard(directory)
     try {
       const base = `${served.url}api/runs/${run}`
       const began = performance.now()
@@ -107,15 +66,16 @@ export async function bench(): Promise<BenchReport> {
       const trajectory = await seconds(`${base}/trajectories/s0100.0007/3`)
       const ending = new AbortController()
       const stream = await fetch(`${base}/stream`, { signal: ending.signal })
-      const before = cpuSeconds(pid)
+      const before = served.cpuSeconds()
       await sleep(watchSeconds * 1000)
-      const watching = (cpuSeconds(pid) - before) / watchSeconds
+      const watching = (served.cpuSeconds() - before) / watchSeconds
       ending.abort()
       await stream.body?.cancel().catch(() => {})
       const scrolledIn = await scrolledPage(`${served.url}#/r/${run}/trajectories`)
       if (scrolledIn === undefined) process.stderr.write('no Chromium: the page is not measured in a browser\n')
-      const memory = (status(pid, 'RssAnon') * 1024) / 1e6
+      const memory = served.megabytes()
       const build = join(root, __filename.endsWith('.ts') ? 'dashboard' : 'dist/dashboard', 'page/build')
+      const beside = await watchedRun()
       const page = ['page.js', 'page.css', 'index.html'].map(name => gzipSync(readFileSync(join(build, name))).length)
       return {
         bench: 'dashboard',
@@ -126,6 +86,9 @@ export async function bench(): Promise<BenchReport> {
           'list with a filter, seconds': filtered,
           'a group, seconds': group,
           'a trajectory, seconds': trajectory,
+          'tokens a second of a run that nobody watches': beside.tokensPerSecond,
+          'overviews answered while a run was watched': beside.answers,
+          'memory of the server beside that run, MB': beside.serverMegabytes,
         },
         budgets: [
           atLeast('trajectories in the log', written.trajectories, 100_000),
@@ -133,7 +96,9 @@ export async function bench(): Promise<BenchReport> {
           // 0.02 s is one frame at 50 frames per second.
           atMost('a page of 200 rows, median seconds', median(scrolled), 0.02),
           atMost('memory of the server without the mapped log, MB', memory, 300),
-          atMost('CPU of the server while a page watches, share of a core', watching, 0.05),
+          atMost('CPU of the server while a page watches a run that ended, share of a core', watching, 0.05),
+          atMost('CPU of the server while a page watches a live run, share of a core', beside.serverShare, 0.05),
+          atLeast('tokens a second of a watched run, times those of the same run alone', beside.ratio, 0.98),
           atMost('page, compressed kB', page.reduce((a, b) => a + b, 0) / 1000, 120),
           ...(scrolledIn === undefined
             ? []

@@ -5,7 +5,7 @@
  * in   fields of the quickstart to set, traces, a bus        out  the run, its engine, and a gate before each step
  * Invariant: every step requests the same problems and makes turns of the same lengths, on every bus.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startRun } from '../../actors/run/root'
@@ -13,12 +13,13 @@ import type { Run } from '../../actors/run/run'
 import type { Engine } from '../../backends/engines/engine'
 import { type LocalEngine, startLocalEngine } from '../../backends/engines/local/local'
 import type { Recipe, RecipeConfig } from '../../config'
-import { type EngineId, runId } from '../../messages/ids'
+import { type EngineId, type RunId, runId } from '../../messages/ids'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { openFileBlobs } from '../../runtime/bus/blobs'
 import { openBus } from '../../runtime/bus/open'
 import { systemEffects } from '../../runtime/effects'
 import { createLog } from '../../runtime/log'
+import { runDirectory } from '../../runtime/runDirectory'
 import { pacedBus } from './pacedBus'
 import { tracedEngine } from './tracedEngine'
 import { delayedTool, indexOf, type Trace, tracedTool, tracedTruth, wordsOf } from './traces'
@@ -36,6 +37,10 @@ export interface TracedRunOptions {
 
 export interface TracedRun<E extends Engine = LocalEngine> {
   readonly run: Run
+  /** Name of the run. */
+  readonly name: RunId
+  /** Directory of runs that holds it, if its log is on lmdb. */
+  readonly directory: string
   readonly config: RecipeConfig
   /** The real engine, without the wrapper that follows the traces. */
   readonly engine: E
@@ -65,7 +70,10 @@ export async function startTracedRunOn<E extends Engine>(
   const { coldStart: _, ...config } = resolved.value
   const { groupSize, groupsPerStep } = config.rollout
   const directory = mkdtempSync(join(process.env.TROUPE_BENCH_DIR ?? tmpdir(), 'troupe-bench-run-'))
-  const address = options.bus === 'lmdb:' ? `lmdb:${join(directory, 'log')}` : options.bus
+  const name = runId(`bench-${options.bus.split(':')[0]}`)
+  const { log: logDirectory } = runDirectory(directory, name)
+  if (options.bus === 'lmdb:') mkdirSync(logDirectory, { recursive: true })
+  const address = options.bus === 'lmdb:' ? `lmdb:${logDirectory}` : options.bus
   const bus = await openBus(address, { mode: 'write' })
   const paced = pacedBus(bus)
   const log = benchLog()
@@ -79,7 +87,7 @@ export async function startTracedRunOn<E extends Engine>(
   }
   try {
     const run = await startRun({
-      run: runId(`bench-${options.bus.split(':')[0]}`),
+      run: name,
       recipe: repeating(recipe, groupsPerStep, options.promptWords ?? 0),
       config,
       directory,
@@ -104,7 +112,7 @@ export async function startTracedRunOn<E extends Engine>(
       paced.openForGood()
       return run.close().finally(clean)
     }
-    return { run, config, engine: await engineUp, nextDraw: paced.nextDraw, close }
+    return { run, name, directory, config, engine: await engineUp, nextDraw: paced.nextDraw, close }
   } catch (thrown) {
     await clean()
     throw thrown
