@@ -3,7 +3,7 @@
  * known duration.
  *
  * - First token: 64 calls in flight, which begin one after another; the client's time to the first text minus the
- *   engine's time.
+ *   median of its times when it asks the engine directly (bareServer.ts).
  * - Calls: calls per second and CPU time of each process, with 64 clients, prompts of 1 K tokens, an engine that
  *   answers at once, and answers of one token.
  * - Turns: the duration of the last of 200 turns compared with the first ones, at 100 K tokens. A renderer inside this
@@ -14,6 +14,7 @@ import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { startRenderer } from '../backends/renderer/rendererProcess'
@@ -26,6 +27,7 @@ import { createLog } from '../runtime/log'
 import { charRenderer, decodeChars, encodeChars } from '../tests/support/gateway/charRenderer'
 import { makeTinyModel } from '../tests/support/tinyModel'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
+import { bareServer } from './support/gateway/bareServer'
 import { type Answer, timedEngine } from './support/gateway/timedEngine'
 import { processTree } from './support/processTree'
 
@@ -72,30 +74,38 @@ async function withGateway<T>(
 interface Timed {
   readonly firstMs: readonly number[]
   readonly wallMs: number
+  readonly cpuMs: number
 }
 
+interface Load {
+  readonly calls: number
+  /** Calls that come first and are not counted. */
+  readonly uncounted?: number
+  readonly characters: number
+  /** Time over which the first calls begin, ms. */
+  readonly pacedMs?: number
+}
+
+/** Runs the client against an address. `onCounting`: called once the calls that are not counted are over. */
 function client(
-  { url }: Gateway,
-  calls: number,
+  { url }: { readonly url: string },
   mode: 'stream' | 'whole' | 'turns',
-  characters: number,
-  pacedMs = 0,
+  { calls, uncounted = 0, characters, pacedMs = 0 }: Load,
+  onCounting: () => void = () => {},
 ): Promise<Timed> {
   const args = ['-r', join(__dirname, '../cli/register.js'), join(__dirname, 'support/gateway/client.ts'), url]
-  const child = spawn(
-    process.execPath,
-    [...args, String(flight), String(calls), String(characters), String(pacedMs), mode],
-    {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    },
-  )
-  let out = ''
-  child.stdout.on('data', data => {
-    out += data
+  const numbers = [flight, calls, characters, pacedMs].map(String)
+  const child = spawn(process.execPath, [...args, ...numbers, mode, String(uncounted)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let said = ''
+  createInterface({ input: child.stdout }).on('line', line => {
+    if (line === 'counting') onCounting()
+    else said = line
   })
   return new Promise((resolve, reject) => {
-    child.once('exit', (code, signal) =>
-      code === 0 ? resolve(JSON.parse(out) as Timed) : reject(new Error(`the client ${endedHow(code, signal)}`)),
+    child.once('close', (code, signal) =>
+      code === 0 ? resolve(JSON.parse(said) as Timed) : reject(new Error(`the client ${endedHow(code, signal)}`)),
     )
   })
 }
@@ -135,23 +145,28 @@ export async function bench(): Promise<BenchReport> {
     const { stopTokens } = await renderer.describe()
     const tokens = Int32Array.of(...(await renderer.encode('a')), stopTokens[0]!)
     const answer = { tokens, text: await renderer.decode(tokens) }
-    const first = await withGateway(renderer, answer, engineMs, async gateway => {
-      await client(gateway, 4 * flight, 'stream', 200, engineMs)
-      return (await client(gateway, 20 * flight, 'stream', 200, engineMs)).firstMs.map(ms => ms - engineMs)
-    })
+    const streams = { calls: 20 * flight, uncounted: 4 * flight, characters: 200, pacedMs: engineMs }
+    const bare = await bareServer(timedEngine(answer, engineMs), 'a')
+    const direct = await client(bare, 'stream', streams).finally(() => bare.close())
+    const through = await withGateway(renderer, answer, engineMs, gateway => client(gateway, 'stream', streams))
+    const first = through.firstMs.map(ms => ms - median(direct.firstMs))
     // The bench's tokenizer has a token for each character of this text.
     const whole = await withGateway(renderer, answer, 0, async gateway => {
-      await client(gateway, 500, 'whole', 1000)
-      const before = cpuMs(renderer.pid)
-      const own = process.cpuUsage()
-      const { wallMs } = await client(gateway, measuredCalls, 'whole', 1000)
+      let [before, own] = [0, process.cpuUsage()]
+      const load = { calls: measuredCalls, uncounted: 500, characters: 1000 }
+      const { wallMs, cpuMs: asking } = await client(gateway, 'whole', load, () => {
+        before = cpuMs(renderer.pid)
+        own = process.cpuUsage()
+      })
       const { user, system } = process.cpuUsage(own)
-      return { wallMs, gateway: (user + system) / 1000, renderer: cpuMs(renderer.pid) - before }
+      return { wallMs, asking, gateway: (user + system) / 1000, renderer: cpuMs(renderer.pid) - before }
     })
     const chars = encodeChars('a<|im_end|>')
     const typed = { tokens: chars, text: decodeChars(chars) }
     const times = (
-      await withGateway(charRenderer(), typed, 0, gateway => client(gateway, turns, 'turns', tokensPerTurn))
+      await withGateway(charRenderer(), typed, 0, gateway =>
+        client(gateway, 'turns', { calls: turns, characters: tokensPerTurn }),
+      )
     ).firstMs
     const idle = await withGateway(charRenderer(), typed, 0, bytesPerSession)
     const [early, late] = [median(times.slice(5, 15)), median(times.slice(-10))]
@@ -159,9 +174,11 @@ export async function bench(): Promise<BenchReport> {
     return {
       ...{ bench: 'gateway', machine: describeMachine() },
       metrics: {
-        ...{ firstTokenAddedMsP50: at(first, 0.5), firstTokenAddedMsP99: at(first, 0.99), callsPerSecond: perSecond },
+        ...{ firstTokenAddedMsP50: at(first, 0.5), firstTokenAddedMsP99: at(first, 0.99) },
+        ...{ directMsP50: at(direct.firstMs, 0.5), directMsP99: at(direct.firstMs, 0.99), callsPerSecond: perSecond },
         gatewayCpuMsPerCall: whole.gateway / measuredCalls,
         rendererCpuMsPerCall: whole.renderer / measuredCalls,
+        clientCpuMsPerCall: whole.asking / measuredCalls,
         ...{ turnMsEarly: early, turnMsLate: late, idleSessionKib: idle / 1024 },
       },
       budgets: [

@@ -1,14 +1,17 @@
 /**
  * Client of the gateway's bench, in a process of its own: sends calls over HTTP and times them.
  *
- * in   argv: address, calls in flight, calls, characters of a prompt, ms over which the first calls begin, and a mode:
- *      `stream` or `whole` for calls of many conversations; `turns` for one conversation, in which the characters are
- *      those of each turn's new messages
- * out  one JSON line: milliseconds from request to first text of each call, and of all calls together
+ * in   argv: address, calls in flight, calls, characters of a prompt, ms over which the first calls begin, a mode, and
+ *      calls that come first and are not counted. Modes: `stream` or `whole` for calls of many conversations; `turns`
+ *      for one conversation, in which the characters are those of each turn's new messages
+ * out  a line once the first calls are over; then one JSON line: milliseconds from request to first text of each call,
+ *      milliseconds of all calls together, and this process's CPU time for them
+ * The first calls open the connections, and V8 compiles this process's code: time of the load generator, not of what it
+ * measures.
  */
 import { Agent, request } from 'node:http'
 
-const [address, flight, calls, characters, pacedMs, mode] = process.argv.slice(2)
+const [address, flight, calls, characters, pacedMs, mode, uncounted = '0'] = process.argv.slice(2)
 const url = new URL(`${address}/v1/chat/completions`)
 const agent = new Agent({ keepAlive: true, maxSockets: Number(flight) })
 const isStreamed = mode === 'stream'
@@ -56,13 +59,15 @@ async function turns(times: number[]): Promise<void> {
   }
 }
 
-async function conversations(times: number[]): Promise<void> {
-  let next = 0
+let asked = 0
+
+async function conversations(times: number[], count: number): Promise<void> {
+  const end = asked + count
   const work = async (worker: number) => {
     const wait = (Number(pacedMs) * worker) / Number(flight)
     if (wait > 0) await new Promise(resolve => setTimeout(resolve, wait))
-    while (next < Number(calls)) {
-      const content = lorem(`call ${next++} of ${worker}`)
+    while (asked < end) {
+      const content = lorem(`call ${asked++} of ${worker}`)
       times.push((await ask(`worker-${worker}`, [{ role: 'user', content }])).ms)
     }
   }
@@ -71,9 +76,14 @@ async function conversations(times: number[]): Promise<void> {
 
 async function main(): Promise<void> {
   const firstMs: number[] = []
+  if (Number(uncounted) > 0) await conversations([], Number(uncounted))
+  process.stdout.write('counting\n')
   const began = performance.now()
-  await (mode === 'turns' ? turns : conversations)(firstMs)
-  process.stdout.write(`${JSON.stringify({ firstMs, wallMs: performance.now() - began })}\n`)
+  const cpu = process.cpuUsage()
+  await (mode === 'turns' ? turns(firstMs) : conversations(firstMs, Number(calls)))
+  const wallMs = performance.now() - began
+  const { user, system } = process.cpuUsage(cpu)
+  process.stdout.write(`${JSON.stringify({ firstMs, wallMs, cpuMs: (user + system) / 1000 })}\n`)
   agent.destroy()
 }
 
