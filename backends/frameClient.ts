@@ -47,15 +47,14 @@ export function connectFrames(service: PolicyService, socket: string, ended: Pro
   }
 
   function send(call: number, name: string, message: Uint8Array): void {
-    const head = Buffer.allocUnsafe(headBytes + name.length)
-    head.writeUInt32LE(head.length - 4 + message.length, 0)
-    head.writeUInt32LE(call, 4)
-    head[8] = name.length
-    head.write(name, headBytes, 'latin1')
-    connection.cork()
-    connection.write(head)
-    if (message.length > 0) connection.write(message)
-    connection.uncork()
+    const begin = headBytes + name.length
+    const frame = Buffer.allocUnsafe(begin + message.length)
+    frame.writeUInt32LE(frame.length - 4, 0)
+    frame.writeUInt32LE(call, 4)
+    frame[8] = name.length
+    frame.write(name, headBytes, 'latin1')
+    frame.set(message, begin)
+    connection.write(frame)
   }
 
   const error = (code: 'lost' | 'failed', method: string, reason: string) =>

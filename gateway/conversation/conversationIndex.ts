@@ -8,15 +8,7 @@
  * repeats as they are recorded are compared, not hashed. The log and the option `strippedThinking` determine the index.
  */
 import type { BranchReason } from '../../messages/facts'
-import {
-  type AssistantMessage,
-  chained,
-  digestOf,
-  isSameText,
-  type Message,
-  messageDigest,
-  strippedDigest,
-} from './message'
+import { type AssistantMessage, chained, isSameText, type Message, messageDigest, strippedDigest } from './message'
 import { Roots, rootOf } from './roots'
 
 export interface Conversation {
@@ -32,8 +24,8 @@ export interface Placement {
   readonly held: number
   /** null: the request is the first that continues its parent. */
   readonly branch: BranchReason | null
-  /** Digest of the tools and all messages. */
-  readonly digest: string
+  /** Digests of the tools and of all messages, one after the other. */
+  readonly digests: string
 }
 
 /** A message that extends a conversation. */
@@ -50,7 +42,7 @@ interface Seen {
   call?: number
   /** Number of requests that end here. */
   asked: number
-  /** Latest recorded message here: a request that repeats it needs no digest. */
+  /** Latest message here, recorded or about to be: what repeats it needs no digest. */
   latest?: Step
   /** Role of the latest message that extended this conversation for the first time. */
   follower?: Message['role']
@@ -125,10 +117,10 @@ export class ConversationIndex {
     const digests = [at]
     for (; known !== undefined && i < messages.length; i++) {
       const step = stepFrom(known, at, messages[i]!)
+      known.latest = step
       const next = this.whole.get(step.end) ?? step.end
       const deeper = this.seen.get(next)
       if (deeper === undefined) break
-      known.latest = step
       digests.push(step.own)
       at = next
       known = deeper
@@ -138,8 +130,8 @@ export class ConversationIndex {
       }
     }
     for (let k = i; k < messages.length; k++) digests.push(messageDigest(messages[k]!))
-    const digest = digestOf(digests.join(''))
-    return { parent, held, branch: this.reason(messages, tools, known, at, i, parent, held), digest }
+    const branch = this.reason(messages, tools, known, at, i, parent, held)
+    return { parent, held, branch, digests: digests.join('') }
   }
 
   /**

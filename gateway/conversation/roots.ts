@@ -11,8 +11,8 @@ export interface Root {
   readonly tools: string
   /** Digest of the first message. */
   readonly first: string
-  /** Digest of the tools and the first message that is not the system's. */
-  readonly begun: string
+  /** Returns the digest of the tools and the first message that is not the system's. */
+  readonly begun: () => string
   readonly hasSystem: boolean
 }
 
@@ -21,7 +21,7 @@ export function rootOf(tools: string, messages: readonly Message[]): Root {
   const begun = messages.find(one => one.role !== 'system')
   return {
     ...{ tools, first: messageDigest(first!), hasSystem: first!.role === 'system' },
-    begun: chained(tools, begun === undefined ? '' : messageDigest(begun)),
+    begun: () => chained(tools, begun === undefined ? '' : messageDigest(begun)),
   }
 }
 
@@ -38,7 +38,7 @@ export class Roots {
     else offered.add(tools)
     if (!hasSystem) return
     this.underSystem.add(tools)
-    this.behindSystem.add(begun)
+    this.behindSystem.add(begun())
   }
 
   get isEmpty(): boolean {
@@ -61,6 +61,6 @@ export class Roots {
 
   /** True if a conversation with these tools begins with the same message, behind a system message. */
   hasBehindSystem({ begun }: Root): boolean {
-    return this.behindSystem.has(begun)
+    return this.behindSystem.size > 0 && this.behindSystem.has(begun())
   }
 }

@@ -24,7 +24,7 @@ export interface CallRequest {
   readonly isRetry: boolean
 }
 
-/** @param conversation digest of the request's tools and messages */
-export function requestDigest({ dialect, model, maxTokens }: CallRequest, conversation: string): string {
-  return digestOf(JSON.stringify([dialect, model, maxTokens ?? null, conversation]))
+/** @param digests those of the request's tools and messages */
+export function requestDigest({ dialect, model, maxTokens }: CallRequest, digests: string): string {
+  return digestOf(JSON.stringify([dialect, model, maxTokens ?? null, digests]))
 }

@@ -93,7 +93,7 @@ export class Calls {
     sessions.checkOpen(session)
     const tools = canonicalJson(request.tools)
     const placement = placementOf(session, request, tools)
-    const digest = requestDigest(request, placement.digest)
+    const digest = requestDigest(request, placement.digests)
     const known = request.isRetry ? session.byDigest.get(digest) : undefined
     if (known !== undefined) {
       const again = this.again(session, known)

@@ -34,7 +34,7 @@ export function placementOf(session: SessionState, request: CallRequest, tools: 
   const { dialect, messages } = request
   if (dialect !== 'completions') return session.index.place({ tools, messages })
   const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
-  return { parent: null, held: 0, branch, digest: messageDigest(messages[0]!) }
+  return { parent: null, held: 0, branch, digests: messageDigest(messages[0]!) }
 }
 
 /** Renders a request at its place. */

@@ -9,6 +9,7 @@
 import { countAnswerTags, type GrowingTree, growingTree, pathTo } from '../../kernels'
 import type {
   CallFact,
+  CallFinished,
   CallStarted,
   Fact,
   RewardAssigned,
@@ -151,16 +152,22 @@ export function callOf({ calls, byAnswer }: Pick<SessionState, 'calls' | 'byAnsw
   return call !== undefined && calls.tree.nodes.get(call)?.finished != null ? call : undefined
 }
 
+const answers = new WeakMap<CallFinished, AssistantMessage>()
+
 /** Reads the answer of a call; undefined if it has none. */
 export function answerTo(session: Pick<SessionState, 'calls'>, call: number): AssistantMessage | undefined {
   const node = session.calls.tree.nodes.get(call)
   if (node?.finished == null) return undefined
   const { started, finished } = node
-  return answerOf(finished.text, {
+  const known = answers.get(finished)
+  if (known !== undefined) return known
+  const answer = answerOf(finished.text, {
     hasTools: toolsOf(session, started) !== '[]',
     opensThinking: started.opensThinking === true,
     idOf: index => toolUseId(started, index),
   })
+  answers.set(finished, answer)
+  return answer
 }
 
 /**

@@ -22,7 +22,7 @@ function begun(answer: AssistantMessage, options = {}) {
 }
 
 function placeIn(index: ConversationIndex, messages: readonly Message[]) {
-  const { digest: _, ...place } = index.place({ tools: '[]', messages })
+  const { digests: _, ...place } = index.place({ tools: '[]', messages })
   return place
 }
 
@@ -118,7 +118,7 @@ test('a conversation of any length is found by one look-up for each of its messa
 
 test("a request's digest depends on its tools and messages alone, whatever the session has recorded", () => {
   const digest = (index: ConversationIndex, messages: readonly Message[], tools = '[]') =>
-    index.place({ tools, messages }).digest
+    index.place({ tools, messages }).digests
   const history = [system, user('go'), said('ls', { thinking: 'I list.' }), tool('a.txt')]
   const { index } = begun(said('ls', { thinking: 'I list.' }))
   const unknown = digest(new ConversationIndex(), history)
