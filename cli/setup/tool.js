@@ -91,7 +91,8 @@ function runTool(name, command, args, { cwd, env, where: { logs, lock } }) {
     child.stdout.on('data', onData)
     child.stderr.on('data', onData)
     const beat = setInterval(() => {
-      if (!terminal) say(`${name}: ${seconds(performance.now() - began)}, ${last.slice(0, 100)}`)
+      const doing = last === '' ? '' : `, ${last.slice(0, 100)}`
+      if (!terminal) say(`${name}: ${seconds(performance.now() - began)}${doing}`)
     }, 20_000)
     let ended = ''
     const forward = signal => {

@@ -35,7 +35,18 @@ export function pythonRecipe(file: string): PlainObject {
   } catch (thrown) {
     throw unreadable(file, `cannot be imported: ${failedHow(thrown, importMs)}`, thrown)
   }
-  const said = JSON.parse(printed) as { recipe?: PlainObject; fault?: string; line?: number | null }
+  // The answer is the last line: a library or a process that the file starts may have printed others.
+  const last = printed.trimEnd().split('\n').at(-1)!
+  let said: { recipe?: PlainObject; fault?: string; line?: number | null }
+  try {
+    said = JSON.parse(last)
+  } catch (thrown) {
+    throw unreadable(
+      file,
+      `ended the process that imports it, whose last line is ${JSON.stringify(last.slice(0, 200))}`,
+      thrown,
+    )
+  }
   if (said.recipe !== undefined) return said.recipe
   throw unreadable(said.line == null ? file : `${file}:${said.line}`, said.fault ?? 'cannot be imported')
 }
