@@ -1,6 +1,6 @@
 /** Public surface of environments: Harbor tasks, and the drivers that run them (docs/tasks.md). */
 export { buildDockerImage } from './docker/buildImage'
-export { DockerDriver, dockerCapabilities, dockerDriver, dockerMissing } from './docker/dockerDriver'
+export { DockerDriver, dockerDriver, dockerMissing } from './docker/dockerDriver'
 export type {
   DriverCapabilities,
   DriverName,
@@ -20,6 +20,7 @@ export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
 export { hasSnapshot, openStore, type Store, snapshotsRoot, storeAt } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'
+export { type DriverHere, driverHere } from './rollouts/driverHere'
 export { endedSteps, judgeStep } from './rollouts/endStep'
 export { directoryDigest, imageOf, type PreparedTask } from './rollouts/prepareTask'
 export { RolloutEnvironments, type RolloutEnvironmentsOptions } from './rollouts/rolloutEnvironments'
@@ -37,6 +38,6 @@ export {
 } from './tasks/runTask'
 export { goOn, isTooLow, taskRewards } from './tasks/steps'
 export { type ImageSource, loadTask, type Task, type TaskStep } from './tasks/task'
-export { missingImages, usualDriver } from './tasks/usualDriver'
+export { usualDriver } from './tasks/usualDriver'
 export { verifyStep } from './tasks/verify'
 export { bashTool, editorTool, environmentTools, mcpTool, submitTool } from './tools/schemas'

@@ -4,20 +4,18 @@
  *
  * in   directories: a task, or a directory of tasks        out  a table, or with --json one line a task
  * Invariant: exit code 1 if a task cannot be read, or needs something that the driver cannot provide, an image
- * that is not on this machine included; nothing is started.
+ * that is not on this machine and a driver that cannot run here included; nothing is started.
  */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import {
-  type DriverCapabilities,
-  dockerCapabilities,
+  type DriverHere,
+  type DriverName,
+  driverHere,
   loadTask,
-  localCapabilities,
-  missingImages,
   type Need,
   needsOf,
-  ociCapabilities,
   storeAt,
   type Task,
   usualDriver,
@@ -36,11 +34,7 @@ interface Options {
   readonly json?: true
 }
 
-export const knownDrivers: Readonly<Record<string, () => DriverCapabilities>> = {
-  local: localCapabilities,
-  oci: ociCapabilities,
-  docker: dockerCapabilities,
-}
+export const knownDrivers: readonly DriverName[] = ['local', 'oci', 'docker']
 
 interface Checked {
   readonly directory: string
@@ -57,14 +51,21 @@ export function registerCheck(tasks: Command): void {
     .argument('<directories...>', 'task directories, or directories that contain task directories')
     .option(
       '--driver <name>',
-      `driver to check against: ${Object.keys(knownDrivers).join(', ')}; default: the one that a run chooses`,
+      `driver to check against: ${knownDrivers.join(', ')}; default: the one that a run chooses`,
     )
     .option('--store <dir>', 'directory of images and environments; default: <TROUPE_HOME>/environments')
     .option('--no-network', 'check as if no task asked for a network')
     .option('--no-storage-limit', 'check as if limits on disk space were not enforced')
     .option('--json', 'a JSON line for each task')
-    .action((directories: readonly string[], options: Options) => {
-      const checked = directories.flatMap(tasksIn).map(directory => checkTask(directory, options))
+    .action(async (directories: readonly string[], options: Options) => {
+      const asked = new Map<DriverName, Promise<DriverHere>>()
+      const hereOf = (name: DriverName) => {
+        const here = asked.get(name) ?? driverHere(name, storeAt(options.store))
+        asked.set(name, here)
+        return here
+      }
+      const checked: Checked[] = []
+      for (const directory of directories.flatMap(tasksIn)) checked.push(await checkTask(directory, options, hereOf))
       for (const one of checked) process.stdout.write(options.json ? jsonLine(one) : table(one))
       const bad = checked.filter(
         ({ error, needs }) => error !== undefined || needs.some(({ refused }) => refused !== undefined),
@@ -84,12 +85,17 @@ export function tasksIn(directory: string): readonly string[] {
   return found.length > 0 ? found : [directory]
 }
 
-function checkTask(directory: string, options: Options): Checked {
+async function checkTask(
+  directory: string,
+  options: Options,
+  hereOf: (name: DriverName) => Promise<DriverHere>,
+): Promise<Checked> {
   try {
     const task = taskFor(directory, options)
     const driver = driverFor(task, options.driver, options.store)
-    const missing = driver === 'oci' ? missingImages(task, storeAt(options.store)) : []
-    const needs = [...needsOf(task, (knownDrivers[driver] as () => DriverCapabilities)()), ...missing]
+    const { missing, capabilities, missingImages } = await hereOf(driver)
+    const needs: Need[] = [...needsOf(task, capabilities), ...(await missingImages(task))]
+    if (missing !== undefined) needs.unshift({ where: '--driver', what: `the driver ${driver}`, refused: missing })
     return { directory, task, driver, needs }
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code === 'tasks.no_driver') throw thrown
@@ -108,13 +114,14 @@ export const taskFor = (
   })
 
 /** Name of the wanted driver, or of the one that a run would choose. @throws TroupeError tasks.no_driver */
-export function driverFor(task: Task, wanted: string | undefined, store: string | undefined): string {
+export function driverFor(task: Task, wanted: string | undefined, store: string | undefined): DriverName {
   if (wanted === undefined) return usualDriver(task, storeAt(store))
-  if (Object.hasOwn(knownDrivers, wanted)) return wanted
+  const known = knownDrivers.find(name => name === wanted)
+  if (known !== undefined) return known
   throw new TroupeError('tasks.no_driver', {
     boundary: 'cli',
     retriable: false,
-    message: `--driver: unknown driver '${wanted}'; known drivers: ${Object.keys(knownDrivers).join(', ')}`,
+    message: `--driver: unknown driver '${wanted}'; known drivers: ${knownDrivers.join(', ')}`,
   })
 }
 

@@ -18,7 +18,7 @@ import { DockerEnvironment, removeContainer, waits } from './dockerEnvironment'
 import { Engine, EngineError, engineAddress } from './engine'
 import { canForward, type Forwarder, openForwarder } from './forwarder'
 import { type DockerImage, SnapshotStore, snapshotImage } from './snapshotStore'
-import { canLimitStorage } from './storageLimit'
+import { type EngineStorage, storageLimitMissing } from './storageLimit'
 
 /**
  * Capabilities of a container, the same as in keeper/kernel.py: Docker's default without NET_RAW, MKNOD and
@@ -37,14 +37,33 @@ const label = 'troupe.environment'
 export const dockerMissing = (address = engineAddress()): string | undefined =>
   address === undefined ? 'no Docker engine: DOCKER_HOST is not set and /var/run/docker.sock is not there' : undefined
 
-export const dockerCapabilities = (): DriverCapabilities => ({
-  driver: 'docker',
-  images: ['image', 'dockerfile'],
-  networks: ['no-network', 'public', ...(canForward() ? ['allowlist' as const] : [])],
-  limits: ['cpus', 'memoryMb', 'processes', ...(canLimitStorage() ? ['storageMb' as const] : [])],
-  users: true,
-  snapshots: true,
-})
+/** Says what the driver offers. @param engine address and storage of the engine; absent: none answers */
+export function dockerCapabilities(engine?: {
+  readonly address: string
+  readonly storage: EngineStorage
+}): DriverCapabilities {
+  const why = engine === undefined ? 'no engine answers' : storageLimitMissing(engine.storage, engine.address)
+  return {
+    driver: 'docker',
+    images: ['image', 'dockerfile'],
+    networks: ['no-network', 'public', ...(canForward() ? ['allowlist' as const] : [])],
+    limits: ['cpus', 'memoryMb', 'processes', ...(why === undefined ? ['storageMb' as const] : [])],
+    ...(why === undefined ? {} : { whyNoStorageLimit: why }),
+    users: true,
+    snapshots: true,
+  }
+}
+
+/** True if the engine has the image. @throws Error if the engine does not answer */
+export async function hasDockerImage(engine: Engine, name: string): Promise<boolean> {
+  try {
+    await engine.call('GET', `/images/${name}/json`)
+    return true
+  } catch (thrown) {
+    if (thrown instanceof EngineError && thrown.status === 404) return false
+    throw thrown
+  }
+}
 
 /** Makes the driver. @throws TroupeError environment.unavailable if no engine's address is known */
 export function dockerDriver(options: DriverOptions): DockerDriver {
@@ -53,7 +72,7 @@ export function dockerDriver(options: DriverOptions): DockerDriver {
     throw environmentError('environment.unavailable', `the driver docker cannot run here: ${dockerMissing(address)}`, {
       hint: 'start Docker, or give its address: DOCKER_HOST=unix:///PATH',
     })
-  return new DockerDriver(new Engine(address), options)
+  return new DockerDriver(new Engine(address), address, options)
 }
 
 export class DockerDriver implements EnvironmentDriver {
@@ -62,10 +81,12 @@ export class DockerDriver implements EnvironmentDriver {
   private readonly environments = new Set<Environment>()
   private readonly snapshots: SnapshotStore
   private readonly owner: Readonly<Record<string, string>>
+  private storage: EngineStorage | undefined
   private count = 0
 
   constructor(
     readonly engine: Engine,
+    private readonly address: string,
     private readonly options: DriverOptions,
   ) {
     this.store = openStore(options.directory)
@@ -78,12 +99,15 @@ export class DockerDriver implements EnvironmentDriver {
   }
 
   async capabilities(): Promise<DriverCapabilities> {
-    return dockerCapabilities()
+    this.storage ??= await this.engine.call<EngineStorage>('GET', '/info')
+    return dockerCapabilities({ address: this.address, storage: this.storage })
   }
 
   async start(spec: EnvironmentSpec, signal?: AbortSignal): Promise<Environment> {
     signal?.throwIfAborted()
-    const { networks, limits } = dockerCapabilities()
+    const { networks, whyNoStorageLimit } = await this.capabilities().catch(thrown => {
+      throw failed(thrown, 'the driver docker')
+    })
     if (!networks.includes(spec.network))
       throw environmentError(
         'environment.refused',
@@ -91,7 +115,7 @@ export class DockerDriver implements EnvironmentDriver {
         { hint: 'an allowlist needs Linux, root, and a Docker engine behind a Unix socket' },
       )
     const { cpus, memoryMb, processes, storageMb } = spec.limits
-    if (storageMb !== undefined && !limits.includes('storageMb')) throw noStorageLimit()
+    if (storageMb !== undefined && whyNoStorageLimit !== undefined) throw noStorageLimit(whyNoStorageLimit)
     const { engine, snapshots } = this
     const kept = spec.snapshot === undefined ? undefined : await snapshots.find(spec.snapshot)
     const image = kept?.image ?? (await this.image(spec.image))
@@ -101,7 +125,6 @@ export class DockerDriver implements EnvironmentDriver {
     let forwarder: Forwarder | undefined
     const isListed = spec.network === 'allowlist'
     try {
-      if (storageMb !== undefined) await this.refuseOtherStorage(signal)
       const created = await engine.call<{ Id: string }>('POST', '/containers/create', {
         query: { name: `troupe-${id}` },
         json: {
@@ -143,15 +166,6 @@ export class DockerDriver implements EnvironmentDriver {
         throw noStorageLimit(`the Docker engine says: ${thrown.message}`)
       throw failed(thrown, id)
     }
-  }
-
-  /**
-   * Other storage drivers, and containerd's snapshotters, may ignore the limit.
-   * @throws TroupeError environment.refused
-   */
-  private async refuseOtherStorage(signal: AbortSignal | undefined): Promise<void> {
-    const { Driver } = await this.engine.call<{ Driver: string }>('GET', '/info', { signal })
-    if (Driver !== 'overlay2') throw noStorageLimit(`the engine's storage driver is ${Driver}`)
   }
 
   /** Looks up the image's id and defaults. @throws TroupeError environment.no_image */
@@ -243,14 +257,10 @@ function bootId(): string {
   }
 }
 
-const noStorageLimit = (why?: string) =>
-  environmentError(
-    'environment.refused',
-    `the driver docker cannot limit disk space here (storageMb)${why === undefined ? '' : `: ${why}`}`,
-    {
-      hint: `it needs an engine on this machine, with the storage driver overlay2 over xfs mounted with pquota; ${withoutStorageLimit}`,
-    },
-  )
+const noStorageLimit = (why: string) =>
+  environmentError('environment.refused', `the driver docker cannot limit disk space here (storageMb): ${why}`, {
+    hint: `it needs an engine on this machine, with the storage driver overlay2 over xfs mounted with pquota; ${withoutStorageLimit}`,
+  })
 
 function failed(thrown: unknown, what: string) {
   if (thrown instanceof EngineError)

@@ -1,39 +1,47 @@
 /**
  * Says whether a Docker engine on this machine can limit the disk space of a container (`--storage-opt size=`): the
  * storage driver overlay2 does so where the engine's data lies on xfs mounted with project quotas.
- *
- * Where this says true and the engine still cannot (another storage driver), the engine refuses to create the
- * container.
  */
 import { readFileSync } from 'node:fs'
-import { engineAddress } from './engine'
 
-/** True for an engine behind a Unix socket whose data lies on xfs mounted with pquota. */
-export const canLimitStorage = (address = engineAddress()): boolean =>
-  address?.startsWith('unix:') === true && hasProjectQuota(dataRoot(), textOf('/proc/self/mounts'))
+/** The part of the engine's own description (`/info`) that the limit depends on. */
+export interface EngineStorage {
+  /** The storage driver, such as overlay2. */
+  readonly Driver: string
+  /** Directory of the engine's data, on the engine's machine. */
+  readonly DockerRootDir: string
+}
 
-/** True if the path lies on xfs mounted with project quotas. @param mounts lines of /proc/self/mounts */
-export function hasProjectQuota(path: string, mounts: string): boolean {
-  const [, , type, options] = mounts
+/**
+ * Returns why the engine cannot limit disk space; undefined: it can. @param mounts lines of /proc/self/mounts of this
+ * machine
+ */
+export function storageLimitMissing(
+  { Driver, DockerRootDir }: EngineStorage,
+  address: string,
+  mounts = textOf('/proc/self/mounts'),
+): string | undefined {
+  if (!address.startsWith('unix:'))
+    return `the engine at ${address} may run on another machine, whose file systems are not known here`
+  // Other storage drivers, and containerd's snapshotters, may ignore the limit.
+  if (Driver !== 'overlay2') return `the engine's storage driver is ${Driver}, not overlay2`
+  const { type, options } = mountOf(DockerRootDir, mounts)
+  const hasQuota = options.some(option => option === 'prjquota' || option === 'pquota')
+  if (type === 'xfs' && hasQuota) return undefined
+  const found = type === 'xfs' ? 'xfs mounted without pquota' : (type ?? 'a file system that is not mounted here')
+  return `the engine's data in ${DockerRootDir} lies on ${found}, not on xfs mounted with pquota`
+}
+
+/** Type and options of the file system that holds the path. */
+function mountOf(path: string, mounts: string): { readonly type?: string; readonly options: readonly string[] } {
+  const [, , type, options = ''] = mounts
     .split('\n')
     .map(line => line.split(' '))
     .filter(([, point]) => point !== undefined && `${path}/`.startsWith(point === '/' ? '/' : `${point}/`))
     // The mount with the longest path covers the others; of two on one path, the later one.
     .reduce((best, one) => (one[1]!.length >= (best[1] ?? '').length ? one : best), [] as string[])
-  return type === 'xfs' && (options ?? '').split(',').some(option => option === 'prjquota' || option === 'pquota')
+  return { ...(type === undefined ? {} : { type }), options: options.split(',') }
 }
-
-/** Directory of the engine's data: `data-root` of its configuration, else the default. */
-function dataRoot(): string {
-  try {
-    const { 'data-root': root } = JSON.parse(textOf('/etc/docker/daemon.json')) as { 'data-root'?: string }
-    return root ?? usualRoot
-  } catch {
-    return usualRoot
-  }
-}
-
-const usualRoot = '/var/lib/docker'
 
 function textOf(file: string): string {
   try {

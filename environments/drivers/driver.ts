@@ -19,6 +19,8 @@ export interface DriverCapabilities {
   readonly networks: readonly NetworkMode[]
   /** Limits that the kernel enforces on the environment as a whole. */
   readonly limits: readonly ('cpus' | 'memoryMb' | 'storageMb' | 'processes')[]
+  /** Why `storageMb` is not among the limits, where the driver knows it. */
+  readonly whyNoStorageLimit?: string
   /** True: commands may run as any user of the image; false: only as root of the environment. */
   readonly users: boolean
   readonly snapshots: boolean

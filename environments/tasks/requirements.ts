@@ -151,8 +151,9 @@ const networkFault = ({ network_mode, saysNetwork }: Task['config']['environment
 const storageText = ({ storage_mb, limitsStorage }: Task['config']['environment']) =>
   `${storage_mb} MiB of disk${limitsStorage ? '' : ', not enforced'}`
 
-const storageFault = ({ driver, limits }: DriverCapabilities) =>
-  !limits.includes('storageMb') && `the driver ${driver} cannot hold this limit here; ${withoutStorageLimit}`
+const storageFault = ({ driver, limits, whyNoStorageLimit }: DriverCapabilities) =>
+  !limits.includes('storageMb') &&
+  `the driver ${driver} cannot hold this limit here${whyNoStorageLimit === undefined ? '' : ` (${whyNoStorageLimit})`}; ${withoutStorageLimit}`
 
 /** Returns the limits that the task asks for and that are not enforced, because the user says so. */
 export function unenforcedLimits({ config, steps }: Task): readonly string[] {

@@ -35,10 +35,10 @@ const sources = () => require('./tasks') as typeof import('./tasks')
 const suite = () => require('./suite') as typeof import('./suite')
 const demonstrations = () => require('./demonstrations') as typeof import('./demonstrations')
 
-const splitOf = (config: RecipeConfig) => {
+const splitOf = async (config: RecipeConfig) => {
   const { tasks = suite().suiteDirectory(), system } = dataOf(config)
   const { splitTasks, terminalTasks } = sources()
-  return splitTasks(terminalTasks(tasks, system, config.environments), config.evaluation.problems)
+  return splitTasks(await terminalTasks(tasks, system, config.environments), config.evaluation.problems)
 }
 
 export const terminal = defineRecipe({
@@ -70,10 +70,10 @@ export const terminal = defineRecipe({
   tools: [bashTool, editorTool, mcpTool, submitTool],
   data: terminalData,
   async tasks(config) {
-    return sources().taskSource(splitOf(config))
+    return sources().taskSource(await splitOf(config))
   },
   async demonstrations(config) {
-    const { train } = splitOf(config)
+    const { train } = await splitOf(config)
     return demonstrations().terminalDemonstrations(
       train,
       config.coldStart?.demonstrations ?? train.length,

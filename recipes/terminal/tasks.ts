@@ -11,16 +11,13 @@ import { existsSync, readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type EnvironmentSettings, environmentSettings, type TaskSource } from '../../config'
 import {
+  type DriverHere,
+  type DriverName,
   directoryDigest,
-  dockerCapabilities,
-  dockerMissing,
+  driverHere,
   type Task as HarborTask,
   loadTask,
-  localCapabilities,
   mcpTool,
-  missingImages,
-  ociCapabilities,
-  ociMissing,
   rolloutRefusals,
   storeAt,
   type TaskOverrides,
@@ -43,22 +40,26 @@ export interface TerminalTask {
  * Reads the tasks of a directory. @throws TroupeError task.none if the directory holds no task; task.cannot_run, which
  * lists all tasks that cannot be read or that the run cannot run
  */
-export function terminalTasks(
+export async function terminalTasks(
   directory: string,
   system: string,
   settings: EnvironmentSettings | undefined,
-): readonly TerminalTask[] {
+): Promise<readonly TerminalTask[]> {
   const { driver, network, storage } = environmentSettings(settings)
   const overrides: TaskOverrides = {
     ...(network === 'no-network' ? { network } : {}),
     ...(storage === 'no-limit' ? { storage } : {}),
   }
   const faults: string[] = []
-  const tasks = taskDirectories(resolve(directory)).flatMap((path): TerminalTask[] => {
+  const tasks: TerminalTask[] = []
+  const asked = new Map<DriverName, Promise<DriverHere>>()
+  for (const path of taskDirectories(resolve(directory)))
     try {
       const harbor = withOverrides(loadTask(path), overrides)
       const name = driver === 'auto' ? usualDriver(harbor, storeAt()) : driver
-      faults.push(...refusals(harbor, name).map(fault => `${path}: ${fault}`))
+      const here = asked.get(name) ?? driverHere(name, storeAt())
+      asked.set(name, here)
+      faults.push(...(await refusals(harbor, name, await here)).map(fault => `${path}: ${fault}`))
       const environment = {
         directory: path,
         digest: directoryDigest(path),
@@ -68,12 +69,10 @@ export function terminalTasks(
       }
       const instruction = `${harbor.steps[0]!.instruction.trim()}${mcpText(harbor)}`
       const said: readonly ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
-      return [{ harbor, environment, messages: [...said, { role: 'user', content: instruction }] }]
+      tasks.push({ harbor, environment, messages: [...said, { role: 'user', content: instruction }] })
     } catch (thrown) {
       faults.push(asError(thrown).message)
-      return []
     }
-  })
   if (faults.length > 0)
     throw new TroupeError('task.cannot_run', {
       boundary: 'config',
@@ -162,15 +161,12 @@ function taskDirectories(directory: string): readonly string[] {
   })
 }
 
-const drivers = {
-  local: { missing: () => undefined, capabilities: localCapabilities },
-  oci: { missing: () => ociMissing(), capabilities: ociCapabilities },
-  docker: { missing: () => dockerMissing(), capabilities: dockerCapabilities },
-} as const
-
-function refusals(task: HarborTask, driver: TaskEnvironment['driver']): readonly string[] {
-  const missing = drivers[driver].missing()
+async function refusals(
+  task: HarborTask,
+  driver: DriverName,
+  { missing, capabilities, missingImages }: DriverHere,
+): Promise<readonly string[]> {
   if (missing !== undefined) return [`the driver ${driver} cannot run here: ${missing}`]
-  const images = driver === 'oci' ? missingImages(task, storeAt()) : []
-  return [...rolloutRefusals(task, drivers[driver].capabilities()), ...images.map(({ refused }) => refused)]
+  const images = await missingImages(task)
+  return [...rolloutRefusals(task, capabilities), ...images.map(({ refused }) => refused)]
 }

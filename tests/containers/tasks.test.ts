@@ -164,7 +164,7 @@ test('a task that asks for a network is refused with what to do, and runs withou
   expect(environmentSpec(without.steps[0]!.verifierEnvironment, undefined, {}).network).toBe('no-network')
 })
 
-test('a limit on disk space that the driver cannot hold is refused with what to do, and is not enforced where the user says so', () => {
+test('a limit on disk space that the driver cannot hold is refused with what to do, and is not enforced where the user says so', async () => {
   const directory = taskOf({
     'task.toml': '[environment]\nstorage_mb = 100\n[verifier]\nenvironment_mode = "separate"\n',
   })
@@ -188,7 +188,7 @@ test('a limit on disk space that the driver cannot hold is refused with what to 
   ])
   // A run records it in its tasks and says so.
   const settings = { ...environmentSettings(undefined), driver: 'local', storage: 'no-limit' } as const
-  const tasks = terminalTasks(directory, '', settings)
+  const tasks = await terminalTasks(directory, '', settings)
   expect(tasks[0]!.environment).toMatchObject({ storage: 'no-limit' })
   expect(taskSource(splitTasks(tasks, 0)).notes).toEqual([
     expect.stringMatching(/100 MiB of disk, not enforced \(environments.storage=no-limit\)/),
@@ -226,6 +226,8 @@ test('`tasks check` and a run choose the same driver, and both refuse a task who
   expect(copied).toMatchObject({ ok: true, driver: 'local' })
   expect(ran).toMatchObject({ ok: false, driver: 'oci' })
   expect(ran.needs.at(-1).refused).toMatch(/no-such\/image:1 is not on this machine: docker save no-such\/image:1/)
-  expect(terminalTasks(copies, '', undefined)[0]!.environment.driver).toBe('local')
-  expect(() => terminalTasks(runs, '', undefined)).toThrow(/no-such\/image:1 is not on this machine|cannot run here/)
+  expect((await terminalTasks(copies, '', undefined))[0]!.environment.driver).toBe('local')
+  await expect(terminalTasks(runs, '', undefined)).rejects.toThrow(
+    /no-such\/image:1 is not on this machine|cannot run here/,
+  )
 })

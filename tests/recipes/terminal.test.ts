@@ -19,9 +19,9 @@ test('`tasks` is a short name of `data.tasks`, on the command line and in a file
   expect(() => loadRecipe('quickstart', ['tasks=/x'])).toThrow(/data.tasks.*unknown field/)
 })
 
-test('tasks that are evaluated on are not trained on, whatever the order of their directories, and at most half are', () => {
+test('tasks that are evaluated on are not trained on, whatever the order of their directories, and at most half are', async () => {
   for (const task of suite.slice(0, 6)) writeTask(join(directory, 'tasks'), task)
-  const tasks = terminalTasks(join(directory, 'tasks'), '', undefined)
+  const tasks = await terminalTasks(join(directory, 'tasks'), '', undefined)
   const names = (all: typeof tasks) => all.map(({ harbor }) => harbor.name).sort()
   for (const problems of [0, 2, 5]) {
     const { train, evaluation } = splitTasks(tasks, problems)

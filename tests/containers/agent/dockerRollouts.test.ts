@@ -73,16 +73,16 @@ if (missing !== undefined) {
       })
     ).flatMap(({ RepoTags }) => RepoTags ?? [])
 
-  test('the recipe takes the driver, and says what it cannot give', () => {
+  test('the recipe takes the driver, and says what it cannot give', async () => {
     const settings = { ...environmentSettings(undefined), driver: 'docker' } as const
-    expect(terminalTasks(directory, '', settings)[0]!.environment.driver).toBe('docker')
+    expect((await terminalTasks(directory, '', settings))[0]!.environment.driver).toBe('docker')
     const limited = join(root, 'limited')
     mkdirSync(join(limited, 'tests'), { recursive: true })
     writeFileSync(join(limited, 'task.toml'), '[environment]\ndocker_image = "minimal"\nstorage_mb = 100\n')
     writeFileSync(join(limited, 'instruction.md'), 'Do it.')
     writeFileSync(join(limited, 'tests/test.sh'), 'true')
-    expect(() => terminalTasks(limited, '', settings)).toThrow(/100 MiB of disk.*--no-storage-limit/)
-    expect(terminalTasks(limited, '', { ...settings, storage: 'no-limit' })).toHaveLength(1)
+    await expect(terminalTasks(limited, '', settings)).rejects.toThrow(/100 MiB of disk.*--no-storage-limit/)
+    expect(await terminalTasks(limited, '', { ...settings, storage: 'no-limit' })).toHaveLength(1)
   })
 
   test('a call says which files it changed, their texts are in the store, and a later call goes on from there', async () => {

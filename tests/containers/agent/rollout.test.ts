@@ -119,8 +119,8 @@ afterEach(async () => {
 })
 
 const limits = { ...requested('g', 0).limits, turns: 6, toolTimeoutMs: 20_000 }
-const taskIn = (directory: string) => {
-  const [task] = terminalTasks(directory, '', { ...environmentSettings(undefined), driver: 'local' })
+const taskIn = async (directory: string) => {
+  const [task] = await terminalTasks(directory, '', { ...environmentSettings(undefined), driver: 'local' })
   return { ...requested('g', 0).task, reward: '', environment: task!.environment }
 }
 const factsOf = async ({ journal }: Embedded) =>
@@ -144,7 +144,7 @@ inEnvironment('a rollout', () => {
 
   test('gets the reward that the verifier wrote, and the log says what each turn left', async () => {
     const troupe = await open(({ turn }) => script[turn] ?? 'done')
-    const task = taskIn(helloWorld(judge))
+    const task = await taskIn(helloWorld(judge))
     await troupe.journal.append([
       requested('g', 0, { groupSize: 1, at: Date.now(), deadlineMs: 600_000, tools: ['bash', 'submit'], limits, task }),
     ])
@@ -167,7 +167,7 @@ inEnvironment('a rollout', () => {
     const troupe = await open(({ trajectory, turn }) =>
       trajectory === 'g/0' ? parentTurns[turn]! : turn === 1 ? childTurn : 'done',
     )
-    const task = taskIn(helloWorld(judge))
+    const task = await taskIn(helloWorld(judge))
     const request = requested('g', 0, {
       groupSize: 1,
       at: Date.now(),
@@ -221,7 +221,7 @@ inEnvironment('a rollout', () => {
         deadlineMs: 600_000,
         tools: ['bash'],
         limits,
-        task: taskIn(directory),
+        task: await taskIn(directory),
       }),
     ])
     const facts = await finished(troupe, 'g/0')
@@ -230,9 +230,9 @@ inEnvironment('a rollout', () => {
   })
 })
 
-test('a directory without tasks, and a task that no driver here can run, are refused at once with what to do', () => {
-  expect(() => terminalTasks(join(root, 'none'), '', undefined)).toThrow(/holds no task/)
+test('a directory without tasks, and a task that no driver here can run, are refused at once with what to do', async () => {
+  await expect(terminalTasks(join(root, 'none'), '', undefined)).rejects.toThrow(/holds no task/)
   const directory = helloWorld(judge)
   writeFileSync(join(directory, 'task.toml'), '[environment]\nnetwork_mode = "public"\ngpus = 1\n')
-  expect(() => terminalTasks(directory, '', undefined)).toThrow(/network: public[\s\S]*1 GPUs/)
+  await expect(terminalTasks(directory, '', undefined)).rejects.toThrow(/network: public[\s\S]*1 GPUs/)
 })

@@ -56,7 +56,7 @@ const judge = (test: string) => `#!/bin/sh\nif ${test}; then echo 1; else echo 0
 const server =
   '[[environment.mcp_servers]]\nname = "counter"\ntransport = "stdio"\ncommand = "python3"\nargs = ["/opt/counter.py"]\n'
 
-function taskOf(change: Readonly<Record<string, string>> = {}, toml = '') {
+async function taskOf(change: Readonly<Record<string, string>> = {}, toml = '') {
   const files = {
     'task.toml': `multi_step_reward_strategy = "mean"\n${toml}[[steps]]\nname = "write"\n[[steps]]\nname = "append"\n`,
     'environment/Dockerfile': 'FROM ubuntu:24.04\nCOPY counter.py /opt/counter.py\nWORKDIR /app\n',
@@ -73,7 +73,7 @@ function taskOf(change: Readonly<Record<string, string>> = {}, toml = '') {
     mkdirSync(dirname(join(directory, name)), { recursive: true })
     writeFileSync(join(directory, name), text)
   }
-  return terminalTasks(directory, '', { ...environmentSettings(undefined), driver: 'local' })[0]!
+  return (await terminalTasks(directory, '', { ...environmentSettings(undefined), driver: 'local' }))[0]!
 }
 
 /** A rollout that is driven by hand: each call finds the calls before it, as the coordinator sends them. */
@@ -100,7 +100,7 @@ function rolloutOf(task: TaskEnvironment, name: string, past: readonly PastCall[
 
 inEnvironment('a task of two steps', () => {
   test('`submit` judges the first step, brings the second instruction and its files, and the reward is the mean', async () => {
-    const { environment: task, messages } = taskOf()
+    const { environment: task, messages } = await taskOf()
     expect(messages.at(-1)?.content).toBe('Write one to /app/a.')
     expect(task.steps?.count).toBe(2)
     const rollout = rolloutOf(task, 'g/0')
@@ -127,7 +127,7 @@ inEnvironment('a task of two steps', () => {
 
   test('a step that is ended again after a loss of snapshots has the time of its verifier, not that of a tool', async () => {
     const slow = { 'steps/write/tests/test.sh': judge('sleep 2 && [ "$(cat /app/a)" = one ]') }
-    const task = taskOf(slow).environment
+    const task = (await taskOf(slow)).environment
     const rollout = rolloutOf(task, 'g/5')
     await rollout.call('bash', { command: 'echo one > a' })
     await rollout.call('submit')
@@ -137,18 +137,18 @@ inEnvironment('a task of two steps', () => {
   })
 
   test('a rollout that ends in the first step is judged in both, as one that did nothing in the second', async () => {
-    const rollout = rolloutOf(taskOf().environment, 'g/2')
+    const rollout = rolloutOf((await taskOf()).environment, 'g/2')
     await rollout.call('bash', { command: 'echo one > a' })
     expect(await rollout.grade()).toMatchObject({ reward: 0.5 })
   })
 
   test('a first step below its min_reward, or without a reward, is the last', async () => {
     const steps = '[[steps]]\nname = "write"\nmin_reward = 1.0\n[[steps]]\nname = "append"\n'
-    const gated = rolloutOf(taskOf({ 'task.toml': steps }).environment, 'g/3')
+    const gated = rolloutOf((await taskOf({ 'task.toml': steps })).environment, 'g/3')
     expect(await gated.call('submit')).toMatchObject({ stdout: '', step: { rewards: { reward: 0 }, over: true } })
     expect(await gated.grade()).toMatchObject({ reward: 0 })
     const silent = { 'steps/write/tests/test.sh': '#!/bin/sh\ntrue\n' }
-    const broken = rolloutOf(taskOf(silent).environment, 'g/4')
+    const broken = rolloutOf((await taskOf(silent)).environment, 'g/4')
     expect(await broken.call('submit')).toMatchObject({
       status: 'ok',
       step: { over: true, fault: { how: 'task.no_reward' } },
@@ -162,8 +162,8 @@ test('`submit` in the last step starts no environment', async () => {
     throw new Error('an environment was started')
   })
   const end = { name: 'write', rewards: { reward: 1 }, over: false }
-  const call = (calls: readonly PastCall[]) => {
-    const at = { task: taskOf().environment, calls, timeoutMs }
+  const call = async (calls: readonly PastCall[]) => {
+    const at = { task: (await taskOf()).environment, calls, timeoutMs }
     const limits = { timeoutMs, trajectory: 'g/9' as TrajectoryId, environment: at }
     return run({}, limits, new AbortController().signal)
   }
@@ -174,7 +174,7 @@ test('`submit` in the last step starts no environment', async () => {
 
 inEnvironment('an MCP server of a task', () => {
   test('is named in the prompt, runs in the environment, and what it changes is in the snapshot', async () => {
-    const { environment: task, messages } = taskOf({}, server)
+    const { environment: task, messages } = await taskOf({}, server)
     expect(messages.at(-1)?.content).toContain('MCP servers of this task: counter.')
     const rollout = rolloutOf(task, 'm/0')
     expect(await rollout.call('mcp', { server: 'counter' })).toMatchObject({
@@ -191,12 +191,12 @@ inEnvironment('an MCP server of a task', () => {
   })
 
   test('that ends fails its call with its last words, and one over HTTP is refused at the start', async () => {
-    const broken = taskOf({ 'environment/counter.py': 'raise SystemExit("no licence")\n' }, server)
+    const broken = await taskOf({ 'environment/counter.py': 'raise SystemExit("no licence")\n' }, server)
     const ended = await rolloutOf(broken.environment, 'm/1').call('mcp', { server: 'counter' })
     expect(ended).toMatchObject({ status: 'error', reason: 'the MCP server counter ended without an answer' })
     expect(ended.stderr).toContain('no licence')
     const absent = '[[environment.mcp_servers]]\nname = "counter"\ntransport = "stdio"\ncommand = "no-such-program"\n'
-    const missing = rolloutOf(taskOf({}, absent).environment, 'm/2')
+    const missing = rolloutOf((await taskOf({}, absent)).environment, 'm/2')
     for (let n = 0; n < 5; n++)
       expect(await missing.call('mcp', { server: 'counter' })).toMatchObject({
         reason: 'the MCP server counter ended without an answer',
@@ -205,6 +205,8 @@ inEnvironment('an MCP server of a task', () => {
     const left = await missing.call('bash', { command: 'ls -d /tmp/tmp.* 2>/dev/null; true' })
     expect(left.stdout).toBe('')
     const http = '[[environment.mcp_servers]]\nname = "far"\ntransport = "http"\nurl = "http://far/mcp"\n'
-    expect(() => taskOf({}, http)).toThrow(/MCP server far \(streamable-http\): only servers with the transport stdio/)
+    await expect(taskOf({}, http)).rejects.toThrow(
+      /MCP server far \(streamable-http\): only servers with the transport stdio/,
+    )
   })
 })
