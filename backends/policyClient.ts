@@ -14,15 +14,8 @@ import { policyDirectory } from '../runtime/python'
 
 export type PolicyService = 'render' | 'engine' | 'trainer'
 
-/** A client of calls that have one request and one answer. */
-export interface UnaryClient {
-  /** Calls a method once. Its errors are those of `PolicyClient.unary`. */
-  unary<Reply>(method: string, request: object, timeoutMs: number): Promise<Reply>
-  close(): void
-}
-
 /** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
-export interface PolicyClient extends UnaryClient {
+export interface PolicyClient {
   /**
    * Calls a method once. Rejects with the reason of `lost` if the process has ended; with the code and text of an error
    * that the process names; with `<boundary>.lost` (retriable) if the connection broke, `.timeout` (retriable) after
@@ -40,7 +33,7 @@ export interface PolicyClient extends UnaryClient {
 
 type Boundary = 'engine' | 'trainer' | 'codec'
 
-export const maxMessageBytes = 256 * 1024 * 1024
+const maxMessageBytes = 256 * 1024 * 1024
 /** Longest time of a timer, ms. */
 const longestTimerMs = 2 ** 31 - 1
 const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
@@ -78,9 +71,6 @@ function clientOf(serve: PolicyService): grpc.ServiceClientConstructor {
   return found
 }
 
-/** The methods of a service by name, each with the functions that write its requests and read its replies. */
-export const methodsOf = (service: PolicyService): grpc.ServiceDefinition => clientOf(service).service
-
 type Callback = (error: grpc.ServiceError | null, reply: unknown) => void
 type UnaryMethod = (request: object, options: grpc.CallOptions, done: Callback) => grpc.ClientUnaryCall
 
@@ -107,11 +97,7 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
             if (error === null) return resolve(reply as Reply)
             if (isLate) return reject(timedOut(method, timeoutMs, boundary))
             if (signal?.aborted) return reject(signal.reason)
-            // A process that died gives its reason on stderr, which arrives a moment after the connection breaks; so
-            // wait for it.
-            if (error.code !== grpc.status.UNAVAILABLE) return reject(errorOf(error, method, boundary))
-            const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
-            void Promise.race([lost, wait]).then(reason => reject(reason ?? errorOf(error, method, boundary)))
+            void failureOf(error, method, boundary, lost).then(reject)
           }),
         )
         const stop = () => call.cancel()
@@ -137,6 +123,24 @@ const closedError = (method: string, error: Error, boundary: Boundary): TroupeEr
     cause: error,
   })
 
+/** True if the call ended with its connection: nobody cancels a call but the other side, when it ends. */
+const isBroken = ({ code }: grpc.ServiceError) => code === grpc.status.UNAVAILABLE || code === grpc.status.CANCELLED
+
+/**
+ * The error of a call that gRPC ended with `error`. A process that died gives its reason on stderr, which arrives a
+ * moment after the connection breaks: that reason is waited for.
+ */
+export async function failureOf(
+  error: grpc.ServiceError,
+  method: string,
+  boundary: Boundary,
+  lost: Promise<Error>,
+): Promise<Error> {
+  if (!isBroken(error)) return errorOf(error, method, boundary)
+  const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
+  return (await Promise.race([lost, wait])) ?? errorOf(error, method, boundary)
+}
+
 export const timedOut = (method: string, timeoutMs: number, boundary: Boundary): TroupeError =>
   new TroupeError(`${boundary}.timeout`, {
     boundary,
@@ -150,12 +154,11 @@ export const timedOut = (method: string, timeoutMs: number, boundary: Boundary):
  */
 function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
-  const unavailable = error.code === grpc.status.UNAVAILABLE
   const isDiskFull = named?.[1]?.endsWith('.disk_full') === true
-  const fallback = unavailable ? 'lost' : 'failed'
+  const fallback = isBroken(error) ? 'lost' : 'failed'
   return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
     boundary,
-    retriable: unavailable || isDiskFull,
+    retriable: isBroken(error) || isDiskFull,
     message: named?.[2] ?? `${method}: ${error.details}`,
     cause: error,
   })

@@ -15,7 +15,7 @@ import { redactSecrets } from '../runtime/knownSecrets'
 import { torchPythonPath } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
 import type { PythonProcess } from './forkServer'
-import { boundaries, type PolicyClient, type PolicyService, type UnaryClient } from './policyClient'
+import { boundaries, connectPolicy, type PolicyClient, type PolicyService } from './policyClient'
 import { startPython } from './pythonProcess'
 
 export interface PolicyProcessOptions {
@@ -34,8 +34,8 @@ export interface PolicyProcessOptions {
   readonly log?: { debug(fields: object, text: string): void }
 }
 
-export interface PolicyProcess<Client extends UnaryClient = PolicyClient> {
-  readonly client: Client
+export interface PolicyProcess {
+  readonly client: PolicyClient
   readonly pid: number
   /** Resolves when the process has ended, with the reason and the end of its stderr. */
   readonly lost: Promise<Error>
@@ -47,15 +47,12 @@ const stderrTailChars = 4000
 const closeGraceMs = 3_000
 
 /**
- * Starts a process, waits until it serves, and connects a client by `connect`.
+ * Starts a process and waits until it serves.
  * @throws TroupeError process.start_failed if it ends or reports that it cannot serve (with the end of its stderr);
  * process.start_timeout after `startTimeoutMs`; process.no_python if no Python is found, process.no_torch if it lacks
  * torch
  */
-export async function startPolicyProcess<Client extends UnaryClient>(
-  options: PolicyProcessOptions,
-  connect: (service: PolicyService, socket: string, lost: Promise<Error>) => Client,
-): Promise<PolicyProcess<Client>> {
+export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
   const { serve, startTimeoutMs = 180_000 } = options
   const python = options.python ?? torchPythonPath()
   const directory = temporaryDirectory('')
@@ -89,7 +86,7 @@ export async function startPolicyProcess<Client extends UnaryClient>(
   }
   // Discards the rest of stdout: only its first line is read, and a full pipe would block the process.
   child.stdout.resume()
-  const client = connect(serve, socket, lost)
+  const client = connectPolicy(serve, socket, lost)
   let closing: Promise<void> | undefined
   return {
     client,

@@ -14,9 +14,9 @@ import type { ChatMessage } from '../../messages/facts'
 import { batchCalls } from '../../runtime/batchCalls'
 import { TroupeError } from '../../runtime/errors'
 import { bytesOfTokens, tokensOfBytes } from '../../runtime/tokenBytes'
-import { connectFrames } from '../frameClient'
 import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
 import { breaker } from './breaker'
+import { openCalls } from './calls'
 import type { Rendered, Renderer } from './renderer'
 
 export type RendererOptions = Omit<PolicyProcessOptions, 'serve' | 'options'> & { readonly timeoutMs?: number }
@@ -38,9 +38,9 @@ const toolResponsesPerCall = 128
 // Upper bounds on the prompts, and on the decodes or encodes, of one call. A prompt may have 100,000 tokens.
 const promptsPerCall = 16
 const textsPerCall = 64
-// Upper bound on the DecodeList and EncodeList calls in flight together. Other calls do not count.
+// Upper bound on the decodeList and encodeList calls in flight together. Other calls do not count.
 const callsAtOnce = 2
-// Upper bound on the attempts at a DecodeList or EncodeList call that is late each time.
+// Upper bound on the attempts at a decodeList or encodeList call that is late each time.
 const mostTries = 5
 
 /** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
@@ -48,16 +48,9 @@ export async function startRenderer(
   options: RendererOptions,
 ): Promise<Renderer & { readonly pid: number; readonly lost: Promise<Error> }> {
   const { timeoutMs = 60_000, ...rest } = options
-  const { client, close, pid, lost } = await startPolicyProcess({ ...rest, serve: 'render' }, connectFrames)
-  const call = async <R>(method: string, request: object): Promise<R> => {
-    try {
-      return await client.unary<R>(method, request, timeoutMs)
-    } catch (thrown) {
-      if (!(thrown instanceof TroupeError) || thrown.code !== 'codec.failed') throw thrown
-      const { message, cause } = thrown
-      throw new TroupeError('render.refused', { boundary: 'codec', retriable: false, message, cause })
-    }
-  }
+  const { client, close, pid, lost } = await startPolicyProcess({ ...rest, serve: 'render' })
+  const calls = openCalls(client, lost)
+  const call = <R>(name: string, request: object) => calls.call<R>(name, request, timeoutMs)
 
   const isLate = (thrown: unknown) => thrown instanceof TroupeError && thrown.code === 'codec.timeout'
   const inTurn = breaker({ most: callsAtOnce, tries: mostTries, isLate })
@@ -70,7 +63,7 @@ export async function startRenderer(
     const rendered: Demonstration[] = []
     for (let at = 0; at < lists.length; at += conversationsPerCall) {
       const part = lists.slice(at, at + conversationsPerCall).map(messages => ({ messages }))
-      const reply = await call<{ items: Reply[] }>('Conversations', { conversations: part, toolsJson: json(tools) })
+      const reply = await call<{ items: Reply[] }>('conversations', { conversations: part, toolsJson: json(tools) })
       for (const item of reply.items) rendered.push({ ...renderedOf(item), mask: new Uint8Array(item.mask) })
     }
     return rendered
@@ -80,20 +73,20 @@ export async function startRenderer(
   const toolResponses = batchCalls<readonly string[], Rendered>(
     async lists => {
       const items = lists.map(responses => ({ responses }))
-      return (await call<{ items: Reply[] }>('ToolResponsesList', { items })).items.map(renderedOf)
+      return (await call<{ items: Reply[] }>('toolResponsesList', { items })).items.map(renderedOf)
     },
     { most: toolResponsesPerCall, isOfOne },
   )
   const prompts = batchCalls<object, Rendered>(
-    async items => (await call<{ items: Reply[] }>('PromptList', { items })).items.map(renderedOf),
+    async items => (await call<{ items: Reply[] }>('promptList', { items })).items.map(renderedOf),
     { most: promptsPerCall, isOfOne },
   )
   const decode = batchCalls<Int32Array, string>(
-    async lists => (await single<{ texts: string[] }>('DecodeList', { items: lists.map(bytesOfTokens) })).texts,
+    async lists => (await single<{ texts: string[] }>('decodeList', { items: lists.map(bytesOfTokens) })).texts,
     { most: textsPerCall, isOfOne },
   )
   const encode = batchCalls<string, Int32Array>(
-    async texts => (await single<{ items: Buffer[] }>('EncodeList', { texts })).items.map(tokensOfBytes),
+    async texts => (await single<{ items: Buffer[] }>('encodeList', { texts })).items.map(tokensOfBytes),
     { most: textsPerCall, isOfOne },
   )
 
@@ -105,16 +98,19 @@ export async function startRenderer(
     conversations,
     decode,
     async tokenBytes() {
-      const { bytes, ends } = await call<{ bytes: Buffer; ends: Buffer }>('TokenBytes', {})
+      const { bytes, ends } = await call<{ bytes: Buffer; ends: Buffer }>('tokenBytes', {})
       return ends.length === 0 ? undefined : { bytes, ends: tokensOfBytes(ends) }
     },
     encode,
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }
-      const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})
+      const { stopTokens, digest, vocabulary } = await call<Info>('describe', {})
       return { stopTokens, digest, vocabulary }
     },
-    close,
+    close() {
+      calls.close()
+      return close()
+    },
   }
 }
 

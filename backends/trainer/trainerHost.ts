@@ -6,7 +6,6 @@
  * Invariant: the ranks follow the calls that rank 0 receives, and receive none themselves. When a rank of any host
  * ends, the ranks of all hosts end.
  */
-import { connectPolicy } from '../policyClient'
 import { type PolicyProcess, startPolicyProcess } from '../policyProcess'
 import type { TrainerSettings } from './recipeOptions'
 import { commandLineOf, type TrainerProcessOptions } from './trainerProcess'
@@ -26,8 +25,5 @@ export type TrainerHostOptions = Pick<
  */
 export async function startTrainerHost(options: TrainerHostOptions): Promise<Pick<PolicyProcess, 'lost' | 'close'>> {
   const { node, ...rest } = options
-  return startPolicyProcess(
-    { ...rest, serve: 'trainer', options: { ...commandLineOf(options), nodeNumber: node } },
-    connectPolicy,
-  )
+  return startPolicyProcess({ ...rest, serve: 'trainer', options: { ...commandLineOf(options), nodeNumber: node } })
 }

@@ -9,7 +9,6 @@
  */
 import type { Metrics } from '../../messages/facts'
 import { bytesOfTokens } from '../../runtime/tokenBytes'
-import { connectPolicy } from '../policyClient'
 import { type PolicyProcess, type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
 import { checkpointCall } from './checkpointCall'
 import type { TrainerSettings } from './recipeOptions'
@@ -73,10 +72,7 @@ const usualSaveMs = 600_000
  */
 export async function startTrainer(options: TrainerProcessOptions): Promise<TrainerProcess> {
   const { offload, stepTimeoutMs, sftTimeoutMs, saveTimeoutMs = usualSaveMs, loadTimeoutMs = usualSaveMs } = options
-  const child = await startPolicyProcess(
-    { ...options, serve: 'trainer', options: commandLineOf(options) },
-    connectPolicy,
-  )
+  const child = await startPolicyProcess({ ...options, serve: 'trainer', options: commandLineOf(options) })
   const { client, pid, lost } = child
   let info: TrainerInfo
   try {

@@ -96,43 +96,24 @@ SERVER_OPTIONS = (
 
 async def serve(given: argparse.Namespace) -> None:
     """Serves the renderer or the engine: many small calls on one event loop."""
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    if given.serve == "render":
-        await serve_renderer(given)
-        announce(socket=given.socket, pid=os.getpid())
-        await ended.wait()
-        exit_now(0)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
     failed: list[bool] = []
 
     def on_failure() -> None:
         failed.append(True)
         ended.set()
 
-    add_engine(server, given, on_failure)
+    add_service(server, given, on_failure)
     listen(server, given)
     await server.start()
     announce(socket=given.socket, pid=os.getpid())
     await ended.wait()
     await server.stop(grace=0.5)
     exit_now(1 if failed else 0)
-
-
-async def serve_renderer(given: argparse.Namespace) -> None:
-    # late: the engine does not need jinja2
-    from .frames import Frames, methods_of
-    from .generated import policy_pb2
-    from .render.renderer import Renderer
-    from .render.service import REFUSALS, RenderService
-
-    service = RenderService(Renderer(given.model, given.template))
-    methods = methods_of(service, policy_pb2.DESCRIPTOR.services_by_name["Render"])
-    make_private(given)
-    path = given.socket.removeprefix("unix:")
-    await asyncio.get_running_loop().create_unix_server(lambda: Frames(methods, REFUSALS), path)
 
 
 def serve_trainer(given: argparse.Namespace) -> None:
@@ -161,19 +142,22 @@ def serve_trainer(given: argparse.Namespace) -> None:
     exit_now(0)
 
 
-def make_private(given: argparse.Namespace) -> None:
-    """Chooses the socket's address. The socket will be this user's only, since a client may load weights."""
+def listen(server, given: argparse.Namespace) -> None:
+    """Opens the socket for this user only, since a client may load weights."""
     given.socket = socket_address(given.socket)
     os.umask(0o077)
-
-
-def listen(server, given: argparse.Namespace) -> None:
-    make_private(given)
     server.add_insecure_port(given.socket)
 
 
-def add_engine(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
-    """Creates the engine. on_failure: called when the engine's loop dies."""
+def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
+    """Creates the renderer or the engine, as --serve names it. on_failure: called when the engine's loop dies."""
+    if given.serve == "render":
+        # late: the engine does not need jinja2
+        from .render.renderer import Renderer
+        from .render.service import RenderService
+
+        rpc.add_RenderServicer_to_server(RenderService(Renderer(given.model, given.template)), server)
+        return
     import torch
 
     if given.threads > 0:

@@ -31,7 +31,6 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   'policy/troupe_policy/__init__.py': [],
   'policy/troupe_policy/generated': [],
   'policy/troupe_policy/child_process.py': [],
-  'policy/troupe_policy/frames.py': [],
   'policy/troupe_policy/library_settings.py': [],
   // What it forks are modules that are asked for by name.
   'policy/troupe_policy/fork_server.py': [
@@ -57,7 +56,6 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   'policy/troupe_policy/trainer/ranks': [],
   // starts every process, and nothing imports it
   'policy/troupe_policy/server.py': [
-    'policy/troupe_policy/frames.py',
     'policy/troupe_policy/library_settings.py',
     'policy/troupe_policy/generated',
     'policy/troupe_policy/child_process.py',

@@ -11,7 +11,6 @@ import { type EngineId, policyVersion } from '../../../messages/ids'
 import { systemEffects } from '../../../runtime/effects'
 import { asError, TroupeError } from '../../../runtime/errors'
 import { bytesOfTokens, floatsOfBytes, tokensOfBytes } from '../../../runtime/tokenBytes'
-import { connectPolicy } from '../../policyClient'
 import { type PolicyProcessOptions, startPolicyProcess } from '../../policyProcess'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
 
@@ -95,32 +94,29 @@ const usualUpdateMs = 600_000
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
   const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies, env } = options
-  const process = await startPolicyProcess(
-    {
-      serve: 'engine',
-      modelDirectory,
-      options: {
-        ...{
-          kvTokens,
-          blockTokens,
-          maxSequences,
-          contextTokens,
-          deterministic,
-          entropies,
-          device,
-          dtype,
-          threads,
-          version,
-        },
+  const process = await startPolicyProcess({
+    serve: 'engine',
+    modelDirectory,
+    options: {
+      ...{
+        kvTokens,
+        blockTokens,
+        maxSequences,
+        contextTokens,
+        deterministic,
+        entropies,
+        device,
+        dtype,
+        threads,
+        version,
       },
-      ...(python === undefined ? {} : { python }),
-      ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
-      ...(signal === undefined ? {} : { signal }),
-      ...(env === undefined ? {} : { env }),
-      ...(log === undefined ? {} : { log }),
     },
-    connectPolicy,
-  )
+    ...(python === undefined ? {} : { python }),
+    ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
+    ...(signal === undefined ? {} : { signal }),
+    ...(env === undefined ? {} : { env }),
+    ...(log === undefined ? {} : { log }),
+  })
   const { client } = process
   const info = await client.unary<EngineInfo>('Describe', {}, statusTimeoutMs).catch(async thrown => {
     await process.close()

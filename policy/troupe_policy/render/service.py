@@ -1,57 +1,102 @@
 """The Render service of policy.proto: the only tokeniser of a run.
 
-In: messages, tool responses, token ids, texts. Out: text, token ids, masks.
-Invariant: a request that the renderer refuses raises one of `REFUSALS`, with the reason; the service changes nothing.
+In: a stream of calls with messages, tool responses, token ids or texts. Out: a stream of answers with text, token ids
+and masks.
+Invariant: every call that is carried out has one answer, in the order in which the calls came; a call that fails is
+refused with the reason, and the process keeps serving. A call that is cancelled before its turn is not carried out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from functools import lru_cache
 
 import numpy as np
 
 from ..generated import policy_pb2 as pb
+from ..generated import policy_pb2_grpc as rpc
 from .renderer import Piece, Renderer, RenderError
 
+# What a request that cannot be rendered raises; anything else is logged too.
 REFUSALS = (RenderError, ValueError, OverflowError, KeyError, TypeError)
+logger = logging.getLogger("troupe_policy")
 
 
-class RenderService:
-    """Has a method for each rpc of the service, from its request to its reply."""
+class RenderService(rpc.RenderServicer):
+    """Has a method for each request of `RenderCall`, from it to the answer's field of the same name."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
 
-    def Describe(self, request):
+    async def Calls(self, calls, context):
+        waiting: dict[int, pb.RenderCall] = {}
+        came = asyncio.Event()
+        reader = asyncio.ensure_future(_read(calls, waiting, came))
+        try:
+            while not reader.done():
+                await came.wait()
+                came.clear()
+                while waiting:
+                    yield self._answer(waiting.pop(next(iter(waiting))))
+                    # Between two calls the loop reads what came meanwhile, cancellations included.
+                    await asyncio.sleep(0)
+        finally:
+            reader.cancel()
+
+    def _answer(self, call):
+        name = call.WhichOneof("request")
+        try:
+            return pb.RenderAnswer(number=call.number, **{name: getattr(self, name)(getattr(call, name))})
+        except REFUSALS as error:
+            return pb.RenderAnswer(number=call.number, refused=str(error))
+        except Exception as error:
+            logger.exception("%s failed", name)
+            return pb.RenderAnswer(number=call.number, refused=f"{type(error).__name__}: {error}")
+
+    def describe(self, request):
         renderer = self._renderer
         return pb.TokenizerInfo(
             stop_tokens=renderer.stop_tokens, digest=renderer.digest, vocabulary=renderer.tokens.vocabulary
         )
 
-    def PromptList(self, request):
+    def prompt_list(self, request):
         asked = [(_messages(item.messages), _tools(item.tools_json)) for item in request.items]
         return pb.RenderedList(items=[_context(piece) for piece in self._renderer.prompts(asked)])
 
-    def ToolResponsesList(self, request):
+    def tool_responses_list(self, request):
         items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]
         return pb.RenderedList(items=[_context(item) for item in items])
 
-    def Conversations(self, request):
+    def conversations(self, request):
         tools = _tools(request.tools_json)
         items = [self._renderer.conversation(_messages(c.messages), tools) for c in request.conversations]
         return pb.RenderedList(items=[_masked(item) for item in items])
 
-    def DecodeList(self, request):
+    def decode_list(self, request):
         return pb.DecodeListReply(texts=[self._renderer.decode(_ids(item)) for item in request.items])
 
-    def TokenBytes(self, request):
+    def token_bytes(self, request):
         tokens = self._renderer.tokens.token_bytes()
         ends = np.cumsum([len(token) for token in tokens], dtype="<i4")
         return pb.TokenBytesReply(bytes=b"".join(tokens), ends=ends.tobytes())
 
-    def EncodeList(self, request):
+    def encode_list(self, request):
         return pb.EncodeListReply(items=[_bytes(ids) for ids in self._renderer.encode(request.texts)])
+
+
+async def _read(calls, waiting: dict[int, pb.RenderCall], came: asyncio.Event) -> None:
+    """Puts the stream's calls into `waiting`, and takes out those that are cancelled."""
+    try:
+        async for call in calls:
+            if call.WhichOneof("request") is None:
+                waiting.pop(call.number, None)
+            else:
+                waiting[call.number] = call
+                came.set()
+    finally:
+        came.set()
 
 
 def _messages(messages) -> list[dict[str, str]]:

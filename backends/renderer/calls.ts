@@ -1,0 +1,107 @@
+/**
+ * Calls of the renderer's process, all on one stream of gRPC: a call takes a third of the CPU time of one with a stream
+ * of its own.
+ *
+ * in   the process's client, the promise of its end
+ * out  calls by the name of their request in RenderCall (policy.proto), in camelCase; their errors are TroupeErrors
+ * Invariant: each call ends once: by its answer, its deadline, or the end of the stream. A call that is late is
+ * cancelled: the process does not carry it out if it has not begun. If the stream breaks while the process lives, the
+ * next call opens another.
+ */
+import { type ClientDuplexStream, type ServiceError, status } from '@grpc/grpc-js'
+import { afterAwake } from '../../runtime/awakeTimer'
+import { TroupeError } from '../../runtime/errors'
+import { failureOf, type PolicyClient, timedOut } from '../policyClient'
+
+interface Call {
+  readonly number: number
+  readonly [request: string]: unknown
+}
+
+/** `answer` names the field that holds the answer; `refused`: the reason why the call is refused. */
+interface Answer {
+  readonly number: number
+  readonly answer: string
+  readonly [answer: string]: unknown
+}
+
+interface Waiting {
+  readonly name: string
+  readonly answered: (answer: Answer) => void
+  readonly failed: (error: Error) => void
+}
+
+export interface Calls {
+  /**
+   * @throws TroupeError render.refused with the process's reason; codec.timeout (retriable) after `timeoutMs`; codec.lost
+   * (retriable) if the stream broke; the reason of `lost` if the process has ended
+   */
+  call<Reply>(name: string, request: object, timeoutMs: number): Promise<Reply>
+  /** Ends the stream: calls that wait fail as lost. */
+  close(): void
+}
+
+export function openCalls(client: PolicyClient, lost: Promise<Error>): Calls {
+  const waiting = new Map<number, Waiting>()
+  let stream: ClientDuplexStream<Call, Answer> | undefined
+  let calls = 0
+
+  function open(): ClientDuplexStream<Call, Answer> {
+    const opened = client.stream<Call, Answer>('Calls')
+    const broke = (why: (name: string) => Error | Promise<Error>) => {
+      if (stream !== opened) return
+      stream = undefined
+      const all = [...waiting.values()]
+      waiting.clear()
+      for (const { name, failed } of all) void Promise.resolve(why(name)).then(failed)
+    }
+    opened.on('data', (answer: Answer) => {
+      const one = waiting.get(answer.number)
+      waiting.delete(answer.number)
+      one?.answered(answer)
+    })
+    opened.on('error', (error: ServiceError) => broke(name => brokenBy(error, name, lost)))
+    opened.on('end', () => broke(name => lostError(name, 'the process ended the stream')))
+    return opened
+  }
+
+  return {
+    call<Reply>(name: string, request: object, timeoutMs: number): Promise<Reply> {
+      return new Promise((resolve, reject) => {
+        stream ??= open()
+        const number = calls++ % 2 ** 32
+        const cancelTimer = afterAwake(timeoutMs, () => {
+          waiting.delete(number)
+          stream?.write({ number })
+          reject(timedOut(name, timeoutMs, 'codec'))
+        })
+        waiting.set(number, {
+          name,
+          answered({ answer, ...fields }) {
+            cancelTimer()
+            if (answer === 'refused') reject(refusal(`${name}: ${fields.refused}`))
+            else resolve(fields[answer] as Reply)
+          },
+          failed(error) {
+            cancelTimer()
+            reject(error)
+          },
+        })
+        stream.write({ number, [name]: request })
+      })
+    },
+    close: () => stream?.cancel(),
+  }
+}
+
+async function brokenBy(error: ServiceError, name: string, lost: Promise<Error>): Promise<Error> {
+  // A message above gRPC's bound. Whose it was is not known: calls in batches are tried again, one item at a time.
+  if (error.code === status.RESOURCE_EXHAUSTED) return refusal(`${name}: ${error.details}`, error)
+  return failureOf(error, name, 'codec', lost)
+}
+
+const refusal = (message: string, cause?: Error) =>
+  new TroupeError('render.refused', { boundary: 'codec', retriable: false, message, cause })
+
+const lostError = (name: string, why: string) =>
+  new TroupeError('codec.lost', { boundary: 'codec', retriable: true, message: `${name}: ${why}` })
