@@ -1,75 +1,38 @@
 """One command in an environment: a child inside its namespaces and cgroup, with a deadline and bounded output.
 
-in   a request (a dict), its standard input        out  a result (a dict), standard output and error
+in   a connection with a request, after which the command's standard input comes
+out  on the connection a result (JSON), standard output and error
 Invariant: the status never comes from what the command writes. The caller's process is outside the environment's PID
 namespace, so nothing inside can see or signal it. At the deadline, or when the requester hangs up, the command's
 process group and its descendants are killed, except those whose parent had ended before, and which the first process
 had adopted. Processes that a command left in the background when it ended by itself live on.
 """
 
-import errno
+import json
 import os
-import resource
 import select
 import signal
+import struct
 import time
 
+import enter
 import kernel
 
 READ = 65536
+MOST_IN_PIPE = 1 << 20
 DRAIN_SECONDS = 0.2
 PF_EXITING = 4  # flag of a task in /proc/PID/stat
 
 
 class Inside:
-    """Pids, descriptors and filter by which a command enters an environment, all opened before its first command."""
+    """Pids, descriptors and filter by which a command enters an environment, all opened before its first command.
 
-    def __init__(self, pid, pidfd, namespaces, cgroups, host_proc, install_filter, user_namespace):
-        self.pid, self.pidfd, self.namespaces, self.cgroups = pid, pidfd, namespaces, cgroups
-        self.host_proc, self.install_filter, self.user_namespace = host_proc, install_filter, user_namespace
-
-
-def run(inside, request, stdin, is_gone):
-    """Runs the command. It is killed at its deadline, or once `is_gone()` says that the requester has closed the
-    connection.
+    own_pids: the caller's own PID namespace; None if the caller may stay in the environment's, for its later children.
     """
-    started = time.monotonic()
-    try:
-        kernel.setns(inside.pidfd, inside.namespaces)
-    except OSError as error:
-        return ended("lost", started, reason=f"the environment has ended ({error.strerror})")
-    in_read, in_write = os.pipe2(os.O_CLOEXEC)
-    out_read, out_write = os.pipe2(os.O_CLOEXEC)
-    err_read, err_write = os.pipe2(os.O_CLOEXEC)
-    fail_read, fail_write = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
-    if child == 0:
-        try:
-            for target, fd in enumerate((in_read, out_write, err_write)):
-                os.dup2(fd, target)
-            become(inside, request, fail_write)
-        except BaseException as error:
-            os.write(fail_write, f"{type(error).__name__}: {error}".encode(errors="replace")[:4000])
-        finally:
-            os._exit(127)
-    for fd in (in_read, out_write, err_write, fail_write):
-        os.close(fd)
-    limit = request["maxOutputBytes"]
-    streams = {out_read: Stream(limit), err_read: Stream(limit)}
-    status, timed_out = pump(inside, child, streams, in_write, stdin, started + request["timeoutMs"] / 1000, is_gone)
-    reason = os.read(fail_read, 4096).decode(errors="replace")
-    out, err = streams[out_read], streams[err_read]
-    both = {"out": out, "err": err}
-    if reason:
-        return ended("rejected", started, reason=reason, **both)
-    if timed_out:
-        return ended("timeout", started, signal=signal.SIGKILL, **both)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        # The end of the environment's first process kills all others: then it was not the command that failed.
-        return ended("lost" if number == signal.SIGKILL and is_ending(inside) else "error", started, signal=number, **both)
-    code = os.WEXITSTATUS(status)
-    return ended("ok" if code == 0 else "error", started, code=code, **both)
+
+    def __init__(self, pid, pidfd, cgroups, host_proc, install_filter, user_namespace, own_pids):
+        self.pid, self.pidfd, self.cgroups, self.host_proc = pid, pidfd, cgroups, host_proc
+        self.install_filter, self.user_namespace, self.own_pids = install_filter, user_namespace, own_pids
 
 
 def is_ending(inside):
@@ -97,78 +60,234 @@ class Stream:
             self.kept += data[:room]
 
 
-def ended(status, started, code=None, signal=None, reason=None, out=None, err=None):
-    empty = Stream(0)
-    out, err = out or empty, err or empty
-    wall = round((time.monotonic() - started) * 1000, 3)
-    result = {"status": status, "exitCode": code, "signal": signal, "wallMs": wall, "stdoutBytes": out.total, "stderrBytes": err.total}
-    if reason:
-        result["reason"] = reason
-    return result, bytes(out.kept), bytes(err.kept)
+class Command:
+    """A command from its request to the last byte of its answer. `over()` is called once, at its end."""
 
+    def __init__(self, loop, inside, connection, over):
+        self.loop, self.inside, self.connection, self.over = loop, inside, connection, over
+        self.request, self.stdin, self.sent, self.missing = None, bytearray(), 0, 0
+        self.child, self.pidfd, self.status, self.timed_out = None, None, None, False
+        self.pipes, self.streams, self.answer = set(), {}, None
 
-def pump(inside, child, streams, in_write, stdin, deadline, is_gone):
-    """Moves bytes until the child has exited and what it wrote is read.
+    def take(self, request):
+        self.request, self.missing = request, request.get("stdinBytes", 0)
+        self.connection.setblocking(False)
+        if self.missing == 0:
+            self.begin()
+        else:
+            self.loop.watch(self.connection.fileno(), select.POLLIN, self.receive)
 
-    Returns its wait status, and True if it was killed: at the deadline, or once the requester was gone. After its exit
-    the streams are read until they end or fall silent, for at most DRAIN_SECONDS, since other processes may hold them
-    open.
-    """
-    pidfd = os.pidfd_open(child)
-    poll = select.poll()
-    for fd in (*streams, in_write):
-        os.set_blocking(fd, False)
-    for fd in streams:
-        poll.register(fd, select.POLLIN)
-    poll.register(pidfd, select.POLLIN)
-    open_streams = set(streams)
-    sent = 0
-    if stdin:
-        poll.register(in_write, select.POLLOUT)
-    else:
-        os.close(in_write)
-        in_write = -1
-    timed_out = exited = False
-    drain_until = None
-    while open_streams or not exited:
-        now = time.monotonic()
-        if not exited and not timed_out and (now >= deadline or is_gone()):
-            timed_out = True
-            kill_tree(inside, child)
-        if exited and drain_until is None:
-            drain_until = now + DRAIN_SECONDS
-        if drain_until is not None and now >= drain_until:
-            break
-        until = drain_until if drain_until is not None else deadline if not timed_out else now + 1
-        events = poll.poll(max(0, min(until - now, 0.25)) * 1000)
-        if exited and not events:
-            break  # Processes that the command left behind hold the streams open and write nothing.
-        for fd, _ in events:
-            if fd == pidfd:
-                exited = True
-                poll.unregister(pidfd)
-            elif fd == in_write:
-                try:
-                    sent += os.write(in_write, stdin[sent : sent + READ])
-                except BrokenPipeError:
-                    sent = len(stdin)
-                if sent >= len(stdin):
-                    poll.unregister(in_write)
-                    os.close(in_write)
-                    in_write = -1
-            else:
-                try:
-                    data = os.read(fd, READ)
-                except BlockingIOError:
-                    continue
-                if data:
-                    streams[fd].add(data)
-                else:
-                    poll.unregister(fd)
-                    open_streams.discard(fd)
-    if timed_out:
-        kill_tree(inside, child)
-    return os.waitpid(child, 0)[1], timed_out
+    def receive(self):
+        """Takes standard input from the requester. All of it is here before the command starts."""
+        try:
+            data = self.connection.recv(min(self.missing, READ))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self.stdin += data
+        self.missing -= len(data)
+        if self.missing == 0:
+            self.begin()
+
+    def begin(self):
+        """Starts the command, and watches it and its requester."""
+        self.started = time.monotonic()
+        self.loop.watch(self.connection.fileno(), select.POLLRDHUP, self.hang_up)
+        try:
+            kernel.setns(self.inside.pidfd, kernel.NEWPID)
+        except OSError as error:
+            self.finish("lost", reason=f"the environment has ended ({error.strerror})")
+            return
+        in_read, self.in_write = self.pipe()
+        self.out, out_write = self.pipe()
+        self.err, err_write = self.pipe()
+        self.fail, fail_write = self.pipe()
+        try:
+            self.child = os.fork()
+        except OSError as error:
+            self.leave()
+            self.finish("rejected", reason=f"fork: {error.strerror}")
+            return
+        if self.child == 0:
+            try:
+                for target, fd in enumerate((in_read, out_write, err_write)):
+                    os.dup2(fd, target)
+                enter.become(self.inside, self.request, fail_write)
+            except BaseException as error:
+                os.write(fail_write, f"{type(error).__name__}: {error}".encode(errors="replace")[:4000])
+            finally:
+                os._exit(127)
+        self.leave()
+        for fd in (in_read, out_write, err_write, fail_write):
+            self.shut(fd)
+        for fd in self.pipes:
+            os.set_blocking(fd, False)
+        self.pidfd = os.pidfd_open(self.child)
+        self.pipes.add(self.pidfd)
+        self.loop.watch(self.pidfd, select.POLLIN, self.exit)
+        for fd in (self.out, self.err):
+            self.streams[fd] = Stream(self.request["maxOutputBytes"])
+            self.loop.watch(fd, select.POLLIN, lambda fd=fd: self.read(fd))
+        if self.stdin:
+            self.loop.watch(self.in_write, select.POLLOUT, self.write)
+        else:
+            self.shut(self.in_write)
+        self.loop.at(self.started + self.request["timeoutMs"] / 1000, self.time_out)
+
+    def leave(self):
+        """Lets the caller's next children be outside the environment again."""
+        if self.inside.own_pids is not None:
+            kernel.setns(self.inside.own_pids, kernel.NEWPID)
+
+    def pipe(self):
+        ends = os.pipe2(os.O_CLOEXEC)
+        self.pipes.update(ends)
+        return ends
+
+    def shut(self, fd):
+        if fd in self.pipes:
+            self.loop.forget(fd)
+            self.pipes.discard(fd)
+            os.close(fd)
+
+    def write(self):
+        try:
+            self.sent += os.write(self.in_write, self.stdin[self.sent : self.sent + READ])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.sent = len(self.stdin)
+        if self.sent >= len(self.stdin):
+            self.shut(self.in_write)
+
+    def read(self, fd):
+        """Reads once from a stream. Returns False if there was nothing to read."""
+        try:
+            data = os.read(fd, READ)
+        except BlockingIOError:
+            return False
+        if data:
+            self.streams[fd].add(data)
+            return True
+        self.shut(fd)
+        if self.status is not None and not self.is_open():
+            self.conclude()
+        return False
+
+    def is_running(self):
+        return self.child is not None and self.status is None
+
+    def is_open(self):
+        return self.out in self.pipes or self.err in self.pipes
+
+    def exit(self):
+        """Takes the exit status. Processes that the command left behind may hold its streams open: these are read until
+        they end, for at most DRAIN_SECONDS.
+        """
+        if not self.is_running():
+            return
+        pid, status = os.waitpid(self.child, os.WNOHANG)
+        if pid == 0:
+            return
+        self.status = status
+        self.shut(self.pidfd)
+        self.loop.cancel(self.time_out)
+        if self.is_open():
+            self.loop.at(time.monotonic() + DRAIN_SECONDS, self.conclude)
+        else:
+            self.conclude()
+
+    def time_out(self):
+        self.timed_out = True
+        kill_tree(self.inside, self.child)
+
+    def hang_up(self):
+        """The requester has closed the connection."""
+        self.loop.forget(self.connection.fileno())
+        if self.is_running() and not self.timed_out:
+            self.time_out()
+
+    def conclude(self):
+        """Answers with the command's result: it has exited, or its environment has ended."""
+        if self.answer is not None or self.child is None:
+            return
+        for fd in (self.out, self.err):
+            # What a pipe can hold; a process that was left behind may write without end.
+            for _ in range(MOST_IN_PIPE // READ):
+                if fd not in self.pipes or not self.read(fd):
+                    break
+        if self.answer is not None:
+            return
+        if self.status is None:
+            pid, status = os.waitpid(self.child, os.WNOHANG)
+            self.status = status if pid else signal.SIGKILL
+        if self.timed_out:
+            kill_tree(self.inside, self.child)
+        try:
+            reason = os.read(self.fail, 4096).decode(errors="replace")
+        except BlockingIOError:
+            reason = ""
+        if reason:
+            self.finish("rejected", reason=reason)
+        elif self.timed_out:
+            self.finish("timeout", signal=signal.SIGKILL)
+        elif os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            # The end of the environment's first process kills all others: then it was not the command that failed.
+            is_lost = number == signal.SIGKILL and is_ending(self.inside)
+            self.finish("lost" if is_lost else "error", signal=number)
+        else:
+            code = os.WEXITSTATUS(self.status)
+            self.finish("ok" if code == 0 else "error", code=code)
+
+    def finish(self, status, code=None, signal=None, reason=None):
+        out, err = self.streams.values() if self.streams else (Stream(0), Stream(0))
+        wall = round((time.monotonic() - self.started) * 1000, 3)
+        result = {"status": status, "exitCode": code, "signal": signal, "wallMs": wall, "stdoutBytes": out.total, "stderrBytes": err.total}
+        if reason:
+            result["reason"] = reason
+        head = json.dumps({**result, "lengths": [len(out.kept), len(err.kept)]}).encode()
+        self.answer = memoryview(struct.pack("<I", len(head)) + head + out.kept + err.kept)
+        for fd in list(self.pipes):
+            self.shut(fd)
+        for act in (self.time_out, self.conclude):
+            self.loop.cancel(act)
+        self.loop.watch(self.connection.fileno(), select.POLLOUT, self.send)
+        self.send()
+
+    def send(self):
+        try:
+            while self.answer:
+                self.answer = self.answer[self.connection.send(self.answer) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # The requester has closed the connection.
+        self.close()
+
+    def flush(self):
+        """Sends the rest of the answer, for at most 5 s."""
+        try:
+            self.connection.settimeout(5)
+            self.connection.sendall(self.answer or b"")
+        except OSError:
+            pass  # The requester has closed the connection, or does not read.
+        self.close()
+
+    def close(self):
+        self.loop.forget(self.connection.fileno())
+        self.connection.close()
+        self.over(self)
+
+    def let_go(self):
+        """In a child of the keeper that is no command: closes what this command's end is told by."""
+        self.connection.close()
+        for fd in self.pipes:
+            os.close(fd)
 
 
 def kill_tree(inside, child):
@@ -198,64 +317,3 @@ def descendants(host_proc, pid):
         except OSError:
             continue
     return found
-
-
-def become(inside, request, fail):
-    """In the child: joins the cgroup, becomes the user, and runs the command. It never returns, unless by raising."""
-    os.setsid()
-    for fd in inside.cgroups:
-        os.write(fd, b"0")
-    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    os.closerange(3, fail)
-    os.closerange(fail + 1, 4096)
-    user, group, groups, home = identity(request.get("user"))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # HOME as the user database says, unless the caller names another.
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": home, **request["env"]}
-    os.umask(0o022)
-    if inside.install_filter:
-        inside.install_filter()
-    kernel.drop_capabilities()
-    if not inside.user_namespace:
-        os.setgroups(groups)
-    os.setresgid(group, group, group)
-    os.setresuid(user, user, user)
-    # The directory is looked up as the user, who may have no right to it.
-    os.chdir(request["cwd"])
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-    command = request["command"]
-    words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
-    encode = os.fsencode
-    os.execvpe(encode(words[0]), [encode(word) for word in words], {encode(name): encode(value) for name, value in env.items()})
-
-
-def identity(user):
-    """Returns uid, gid, groups and home of a user, by name or id, from the environment's /etc/passwd and /etc/group."""
-    wanted = "0" if user is None else str(user)
-    name, _, group = wanted.partition(":")
-    found = next((row for row in rows("/etc/passwd", 7) if name in (row[0], row[2])), None)
-    if found is None and not name.isdigit():
-        raise LookupError(f"no user '{name}' in the environment's /etc/passwd")
-    uid, gid, home, login = (int(found[2]), int(found[3]), found[5] or "/", found[0]) if found else (int(name), int(name), "/", None)
-    groups = [int(row[2]) for row in rows("/etc/group", 4) if login and login in row[3].split(",")]
-    if group:
-        row = next((row for row in rows("/etc/group", 4) if group in (row[0], row[2])), None)
-        if row is None and not group.isdigit():
-            raise LookupError(f"no group '{group}' in the environment's /etc/group")
-        gid = int(row[2]) if row else int(group)
-    return uid, gid, [gid, *groups], home
-
-
-def rows(path, fields):
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
-            return []
-        raise
-    with open(fd, errors="surrogateescape") as file:
-        text = file.read(1 << 20)
-    lines = [line.split(":") for line in text.splitlines()]
-    return [row for row in lines if len(row) == fields and row[2].isdigit()]

@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import struct
+import time
 
 import cgroup
 import commands
@@ -24,6 +25,7 @@ import forward
 import kernel
 import snapshot
 import transfer
+from loop import Loop
 
 MOST_CONNECTIONS = 64
 
@@ -38,7 +40,10 @@ class Keeper:
         self.cgroups = []
         self.inside = None
         self.forwarder = None
-        self.handlers = set()
+        # A process in a user namespace may not return to the PID namespace that is outside: its commands run in forks.
+        self.own_pids = None if self.user_namespace else os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self.loop, self.is_ended = Loop(), False
+        self.handlers, self.commands = set(), set()
 
     def mount(self):
         """Mounts the environment's files at `merged`, visible to this process and its children alone."""
@@ -79,7 +84,7 @@ class Keeper:
             file.write(f"{pid} {first.started_at(self.host_proc, pid)}")
         if self.inside is not None:
             os.close(self.inside.pidfd)
-        self.inside = commands.Inside(pid, pidfd, first.NAMESPACES, self.cgroups, self.host_proc, self.install_filter, self.user_namespace)
+        self.inside = commands.Inside(pid, pidfd, self.cgroups, self.host_proc, self.install_filter, self.user_namespace, self.own_pids)
         if self.config.get("proxy"):
             self.end_forwarder()
             self.forwarder = forward.start(self.inside)
@@ -96,74 +101,91 @@ class Keeper:
         if self.inside is None:
             return
         kernel.signal_pidfd(self.inside.pidfd, signal.SIGKILL)
-        # The kernel reports the first process's death when all others of its PID namespace are dead.
-        select.select([self.inside.pidfd], [], [], 10)
-        self.reap()
+        # The kernel reports the first process's death when all others of its PID namespace are dead and waited for.
+        first, until = self.inside.pidfd, time.monotonic() + 10
+        while first not in select.select([first, *(c.pidfd for c in self.commands if c.is_running())], [], [], max(0, until - time.monotonic()))[0]:
+            for command in list(self.commands):
+                command.exit()
+            if time.monotonic() >= until:
+                break
+        for command in list(self.commands):
+            command.conclude()
+        reaped(self.inside.pid)
 
     def serve(self, listener, woken):
         """Serves connections until the lifeline ends or SIGTERM comes, which writes `x` to the pipe `woken`."""
-        poll = select.poll()
+        listener.setblocking(False)
         # Data on the lifeline is for the fork server: only its end counts here.
-        poll.register(0, select.POLLRDHUP)
-        poll.register(woken, select.POLLIN)
-        poll.register(listener, select.POLLIN)
-        while True:
-            ready = {fd for fd, _ in poll.poll()}
-            if woken in ready and b"x" in os.read(woken, 4096):
-                return
-            self.reap()
-            if 0 in ready:
-                return
-            if listener.fileno() in ready:
-                connection, _ = listener.accept()
-                self.serve_one(connection, listener)
+        self.loop.watch(0, select.POLLRDHUP, self.end)
+        self.loop.watch(woken, select.POLLIN, lambda: self.wake(woken))
+        self.loop.watch(listener.fileno(), select.POLLIN, lambda: self.accept(listener))
+        while not self.is_ended:
+            self.loop.once()
 
-    def serve_one(self, connection, listener):
-        """Answers one connection: in a fork, except for what changes this process."""
-        with connection:
-            request = receive(connection)
-            if request is None:
-                return
-            if request["op"] in ("kill", "restart"):
-                self.end_handlers()
-                self.kill()
-                try:
-                    if request["op"] == "restart":
-                        self.start()
-                    answer(connection, {"done": True})
-                except Exception as error:
-                    answer(connection, {"failed": f"{type(error).__name__}: {error}"})
-                return
-            if len(self.handlers) >= MOST_CONNECTIONS:
-                answer(connection, {"failed": f"the environment already serves {MOST_CONNECTIONS} requests, the most that it takes at once"})
-                return
-            pid = os.fork()
-            if pid:
-                self.handlers.add(pid)
-                return
-            try:
-                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                listener.close()
-                handle(self, connection, request)
-            except Exception as error:
-                answer(connection, {"failed": f"{type(error).__name__}: {error}"})
-            finally:
-                os._exit(0)
+    def end(self):
+        self.is_ended = True
 
-    def reap(self):
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.handlers.discard(pid)
-            if pid == self.forwarder:
-                self.forwarder = None
+    def wake(self, woken):
+        """Notices SIGTERM, and the ends of children that are no commands."""
+        if b"x" in os.read(woken, 4096):
+            self.end()
+        self.handlers = {pid for pid in self.handlers if not reaped(pid)}
+        if self.forwarder is not None and reaped(self.forwarder):
+            self.forwarder = None
+
+    def accept(self, listener):
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return
+        request = receive(connection)
+        if request is None:
+            connection.close()
+            return
+        try:
+            self.serve_one(connection, request, listener)
+        except Exception as error:
+            answer(connection, {"failed": f"{type(error).__name__}: {error}"})
+            connection.close()
+
+    def serve_one(self, connection, request, listener):
+        """Answers one request: what changes this process here, a command in the loop, all else in a fork."""
+        if request["op"] in ("kill", "restart"):
+            self.end_handlers()
+            self.kill()
+            if request["op"] == "restart":
+                self.start()
+            answer(connection, {"done": True})
+            connection.close()
+        elif len(self.handlers) + len(self.commands) >= MOST_CONNECTIONS:
+            answer(connection, {"failed": f"the environment already serves {MOST_CONNECTIONS} requests, the most that it takes at once"})
+            connection.close()
+        elif request["op"] == "exec" and self.own_pids is not None:
+            command = commands.Command(self.loop, self.inside, connection, self.commands.discard)
+            self.commands.add(command)
+            command.take(request)
+        else:
+            self.fork_handler(connection, request, listener)
+
+    def fork_handler(self, connection, request, listener):
+        pid = os.fork()
+        if pid:
+            self.handlers.add(pid)
+            connection.close()
+            return
+        try:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            for command in self.commands:
+                command.let_go()
+            handle(self, connection, request)
+        except Exception as error:
+            answer(connection, {"failed": f"{type(error).__name__}: {error}"})
+        finally:
+            os._exit(0)
 
     def end_handlers(self):
         """Kills the environment's first process, which ends its commands. Requests that last 5 s more are killed."""
@@ -186,6 +208,8 @@ class Keeper:
         self.end_handlers()
         self.end_forwarder()
         self.kill()
+        for command in list(self.commands):
+            command.flush()
         cgroup.remove(self.config.get("cgroups", []))
         os.chdir("/")
         for name in ("merged", "upper", "disk"):
@@ -199,22 +223,16 @@ class Keeper:
 def handle(keeper, connection, request):
     op = request["op"]
     if op == "exec":
-        stdin = receive_bytes(connection, request.get("stdinBytes", 0))
-        gone = lambda: hung_up(connection)  # noqa: E731
-        result, out, err = commands.run(keeper.inside, request, stdin, gone)
-        answer(connection, {**result, "lengths": [len(out), len(err)]}, out + err)
+        loop, over = Loop(), []
+        commands.Command(loop, keeper.inside, connection, over.append).take(request)
+        while not over:
+            loop.once()
     elif op in ("put", "putFile", "get"):
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
         answer(connection, snapshot.take(keeper.config, request))
     else:
         answer(connection, {"failed": f"unknown operation {op}"})
-
-
-def hung_up(connection):
-    poll = select.poll()
-    poll.register(connection, select.POLLRDHUP)
-    return bool(poll.poll(0))
 
 
 def receive(connection):
@@ -256,6 +274,14 @@ def say(value):
         pass  # Troupe's process is gone, which the lifeline reports.
 
 
+def reaped(pid):
+    """Returns True if a child has ended, and lets the kernel forget it."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
 def listen_for_signals():
     """Returns the read end of a pipe that gets `x` at SIGTERM, and another byte when a child ends."""
     read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -267,7 +293,6 @@ def listen_for_signals():
 def run(config, install_filter):
     """Starts an environment and serves it to its end. Returns this process's exit code."""
     woken = listen_for_signals()
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     keeper = Keeper(config, install_filter)
     name = config["name"]
     try:

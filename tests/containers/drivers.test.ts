@@ -101,6 +101,27 @@ for (const { name, open, missing } of kinds) {
       expect(much.stdoutBytes).toBe(3_072_000)
     })
 
+    test('commands run side by side, and what one leaves behind holds up neither its result nor another', async () => {
+      const one = await driver.start(spec)
+      let slowEnded = false
+      const slow = run('sleep 20', {}, one).then(result => {
+        slowEnded = true
+        return result
+      })
+      const left = await run('(while :; do echo more; done) & exit 3', { maxOutputBytes: 10 }, one)
+      expect(left).toMatchObject({ status: 'error', exitCode: 3 })
+      const input = 'x'.repeat(300_000)
+      const texts = await Promise.all(
+        [1, 2, 3].map(n => text(`cat | wc -c; echo ${n}`, { stdin: input.slice(n) }, one)),
+      )
+      expect(texts).toEqual(['299999\n1', '299998\n2', '299997\n3'])
+      const [copied] = await Promise.all([text('cat', { stdin: 'end' }, one), one.snapshot()])
+      expect(copied).toBe('end')
+      expect(slowEnded).toBe(false)
+      await one.stop()
+      expect((await slow).status).toBe('lost')
+    })
+
     test('an aborted command is killed', async () => {
       const abort = new AbortController()
       setTimeout(() => abort.abort(), 100)

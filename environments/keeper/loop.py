@@ -1,0 +1,41 @@
+"""Event loop of a keeper: calls back when a descriptor is ready or a time has come.
+
+in   descriptors with the events to wait for, times        out  calls, one after the other
+Invariant: a call may come although its descriptor is not ready: a number can be closed and given out again while events
+are delivered. So descriptors do not block.
+"""
+
+import select
+import time
+
+
+class Loop:
+    def __init__(self):
+        self.poll, self.acts, self.times = select.poll(), {}, {}
+
+    def watch(self, fd, events, act):
+        """Calls `act()` whenever a descriptor has one of the events, or is closed at its other end."""
+        self.acts[fd] = act
+        self.poll.register(fd, events)
+
+    def forget(self, fd):
+        if self.acts.pop(fd, None):
+            self.poll.unregister(fd)
+
+    def at(self, moment, act):
+        """Calls `act()` once, at a time of the monotonic clock. A second call moves the time."""
+        self.times[act] = moment
+
+    def cancel(self, act):
+        self.times.pop(act, None)
+
+    def once(self):
+        """Waits for the next event or time, and makes the calls that are due."""
+        wait = max(0, min(self.times.values()) - time.monotonic()) * 1000 if self.times else None
+        for fd, _ in self.poll.poll(wait):
+            if fd in self.acts:
+                self.acts[fd]()
+        now = time.monotonic()
+        for act in [act for act, moment in self.times.items() if moment <= now]:
+            if self.times.pop(act, None) is not None:
+                act()
