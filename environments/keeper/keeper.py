@@ -58,7 +58,9 @@ class Keeper:
             upper, work = disk.limit(self.config["limits"]["storageMb"])
             os.chmod("upper", 0o755)
         lower = ":".join(path.replace(":", "\\:") for path in self.config["lower"])
-        options = f"lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off,redirect_dir=off"
+        # A user namespace has no trusted attributes; without these, overlayfs offers neither of the other three.
+        without = "userxattr" if self.user_namespace else "index=off,metacopy=off,redirect_dir=off"
+        options = f"lowerdir={lower},upperdir={upper},workdir={work},{without}"
         flags = kernel.MS_NODEV
         try:
             # Without `volatile` each umount waits until everything is on the disk; nobody mounts these files again.
@@ -230,7 +232,7 @@ def handle(keeper, connection, request):
     elif op in ("put", "putFile", "get"):
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        answer(connection, snapshot.take(keeper.config, request))
+        answer(connection, snapshot.take(keeper.config, request, keeper.user_namespace))
     else:
         answer(connection, {"failed": f"unknown operation {op}"})
 

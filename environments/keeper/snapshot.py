@@ -21,10 +21,10 @@ COPY = 1 << 20
 KEPT_ATTRIBUTES = ("security.capability",)
 
 
-def take(config, request):
+def take(config, request, user_namespace):
     store = config["store"]
     image, below = config["lower"][-1], config["lower"][0] if len(config["lower"]) > 1 else None
-    taken = Taken(config, store, request["name"])
+    taken = Taken(store, request["name"], "user.overlay.opaque" if user_namespace else "trusted.overlay.opaque")
     upper = os.open("upper", DIRECTORY)
     lower = os.open(below, DIRECTORY) if below else None
     taken.directory(upper, lower, taken.layer, "", image)
@@ -33,8 +33,8 @@ def take(config, request):
 
 
 class Taken:
-    def __init__(self, config, store, name):
-        self.store, self.opaque = store, "user.overlay.opaque" if os.geteuid() != 0 else "trusted.overlay.opaque"
+    def __init__(self, store, name, opaque):
+        self.store, self.opaque = store, opaque
         self.layer = f"{store}/layers/.{name}"
         self.objects = f"{store}/objects"
         os.makedirs(self.layer, mode=0o755)
