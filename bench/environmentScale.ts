@@ -7,7 +7,7 @@
  * process, no cgroup, no open descriptor and no file of an environment; Node's memory after 2,000 starts is compared
  * with that after 200.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Environment, type EnvironmentSpec, ociDriver, ociMissing } from '../environments'
@@ -39,6 +39,7 @@ export async function bench(): Promise<BenchReport> {
     const began = performance.now()
     const living = (await inLanes(alive, start)) as Environment[]
     const startedMs = performance.now() - began
+    const ofAlive = traces(directory)
     const answering = (await inLanes(alive, n => answers(living[n]!))).length
     const memoryOfOneMb = (memoryBefore - availableMb()) / alive
     await inLanes(alive, n => living[n]!.stop())
@@ -62,6 +63,7 @@ export async function bench(): Promise<BenchReport> {
       },
       budgets: [
         atLeast('alive and answering at once', answering, alive),
+        atLeast('processes of those alive: a keeper and a first process each', ofAlive.processes, 2 * alive),
         ...Object.entries(left).map(([name, n]) => atMost(`${name} left behind`, n, 0)),
         atMost("Node's memory after 2,000 starts, MiB above that after 200", rssMb() - nodeMb, 64),
       ],
@@ -95,23 +97,27 @@ interface Traces {
   readonly directories: number
 }
 
-/** Counts what environments below `directory` have on this machine; a process counts if its command line names it. */
+/**
+ * Counts what environments below `directory` have on this machine. A process counts if it works in their directories
+ * (a keeper) or is in their cgroups (a process inside).
+ */
 function traces(directory: string): Traces {
-  const ofProcesses = readdirSync('/proc').filter(name => /^\d+$/.test(name) && commandOf(name).includes(directory))
+  const processes = readdirSync('/proc').filter(name => /^\d+$/.test(name) && isOfEnvironment(name, directory))
   return {
     mounts: readFileSync('/proc/self/mountinfo', 'utf8').split('\n').length,
-    processes: ofProcesses.filter(name => Number(name) !== process.pid).length,
+    processes: processes.length,
     descriptors: readdirSync('/proc/self/fd').length,
     cgroups: cgroupsBelow('/sys/fs/cgroup', 3),
     directories: list(join(directory, 'live', 'scale', '0')).length,
   }
 }
 
-function commandOf(pid: string): string {
+function isOfEnvironment(pid: string, directory: string): boolean {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+    const cgroups = readFileSync(`/proc/${pid}/cgroup`, 'utf8')
+    return cgroups.includes(`/troupe-${process.pid}-`) || readlinkSync(`/proc/${pid}/cwd`).startsWith(directory)
   } catch {
-    return ''
+    return false // the process has ended meanwhile
   }
 }
 

@@ -5,12 +5,16 @@ Invariant: a hierarchy that cannot be written is left out, without an error: its
 """
 
 import errno
+import functools
 import os
 import time
 
 
+@functools.cache
 def hierarchies():
-    """Returns (mount point, controllers) of every mounted hierarchy; controllers is None for version 2."""
+    """Returns (mount point, controllers) of every hierarchy that was mounted at the first call; controllers is None for
+    version 2.
+    """
     found = []
     with open("/proc/self/mountinfo") as file:
         for line in file:
@@ -75,8 +79,11 @@ def enable(point, name):
 
 
 def write(path, value):
-    with open(path, "w") as file:
-        file.write(str(value))
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)
     return path
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cgroup  # noqa: E402
 import keeper  # noqa: E402
 import kernel  # noqa: E402
 
@@ -25,6 +26,7 @@ def main():
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken_write, warn_on_full_buffer=False)
     install_filter = kernel.load_filter()
+    cgroup.hierarchies()
     # Objects that the collector does not touch stay in memory that all keepers share.
     gc.freeze()
     keepers, text = {}, b""

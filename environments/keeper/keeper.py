@@ -72,7 +72,7 @@ class Keeper:
         """Makes the cgroups that hold the environment's limits. For `oci` they must hold all of them."""
         paths = self.config["cgroups"] = cgroup.create(self.config["name"], self.config["limits"])
         with open("cgroups", "w") as file:
-            json.dump(paths, file)
+            file.write(json.dumps(paths))
         missing = cgroup.missing(paths, self.config["limits"])
         if missing and self.config["kind"] == "oci":
             raise RuntimeError(f"no writable cgroup can hold the limits {', '.join(missing)}")

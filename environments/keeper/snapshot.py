@@ -50,7 +50,7 @@ class Taken:
         lines = "\n".join(json.dumps(entry, sort_keys=True) for entry in sorted(self.entries, key=lambda entry: entry["path"]))
         digest = hashlib.sha256(lines.encode()).hexdigest()
         with open("hashes.new", "w") as file:
-            json.dump(self.kept, file)
+            file.write(json.dumps(self.kept))
         os.rename("hashes.new", "hashes.json")
         place = f"{self.store}/layers/{digest}"
         manifest = f"{self.layer}.manifest"
