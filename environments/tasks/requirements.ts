@@ -11,7 +11,7 @@ import { relative } from 'node:path'
 import { withoutStorageLimit } from '../drivers/diskLimit'
 import type { DriverCapabilities } from '../drivers/driver'
 import type { ImageSource, Task } from './task'
-import type { McpServerToml } from './taskToml'
+import type { EnvironmentToml, McpServerToml } from './taskToml'
 
 export interface Need {
   /** Field of task.toml, or file, that states the need. */
@@ -29,24 +29,13 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
   const needs: Need[] = []
   const add = (where: string, what: string, refused?: string | false) =>
     needs.push({ where, what, ...(refused ? { refused } : {}) })
-  const limit = (field: 'cpus' | 'memoryMb') =>
-    !driver.limits.includes(field) && `the driver ${driver.driver} cannot hold this limit here`
 
   add(
     `environment${task.image.kind === 'dockerfile' ? '/Dockerfile' : ''}`,
     imageText(task, task.image, driver),
     imageFault(task.image, driver),
   )
-  add('environment.network_mode', networkText(environment), networkFault(environment, driver))
-  if (environment.os === 'windows') add('environment.os', 'Windows', 'only Linux tasks can be run')
-  if (environment.cpus !== undefined) add('environment.cpus', `${environment.cpus} CPUs`, limit('cpus'))
-  if (environment.memory_mb !== undefined)
-    add('environment.memory_mb', `${environment.memory_mb} MiB of memory`, limit('memoryMb'))
-  if (environment.storage_mb !== undefined)
-    add('environment.storage_mb', storageText(environment), environment.limitsStorage && storageFault(driver))
-  if (environment.gpus) add('environment.gpus', `${environment.gpus} GPUs`, 'no driver passes GPUs into an environment')
-  if (environment.tpu !== undefined)
-    add('environment.tpu', `a TPU ${environment.tpu.type}`, 'no driver passes TPUs into an environment')
+  needs.push(...environmentNeeds('environment', environment, driver))
   if (environment.healthcheck !== undefined)
     add('environment.healthcheck', `a health check: ${environment.healthcheck.command}`)
   for (const { name, transport } of environment.mcp_servers)
@@ -79,29 +68,26 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
         `the verifier as user ${step.verifier.user}`,
         isOther(step.verifier.user) && !driver.users && userFault,
       )
-    for (const [phase, { network_mode }] of [
-      ['agent', step.agent],
-      ['verifier', step.verifier],
-    ] as const)
-      if (network_mode !== undefined && network_mode !== environment.network_mode)
+    for (const [phase, own, around] of [
+      ['agent', step.agent, environment],
+      ['verifier', step.verifier, step.isSeparate ? step.verifierEnvironment : environment],
+    ] as const) {
+      const [asked, given] = [networkOf(own), networkOf(around.saysNetwork ? around : { network_mode: 'no-network' })]
+      if (asked !== undefined && asked !== given)
         add(
           `${prefix}${phase}.network_mode`,
-          `${network_mode} for the ${phase}`,
-          `the whole task has one network, ${environment.saysNetwork ? environment.network_mode : 'no-network'}`,
+          `${asked} for the ${phase}`,
+          `${around === environment ? 'the whole task' : "the verifier's environment"} has one network, ${given}`,
         )
+    }
     if (step.isSeparate) {
       add(
         `${prefix}verifier.environment_mode`,
         `a separate environment for the verifier, from ${imageText(task, step.verifierImage, driver)}`,
         imageFault(step.verifierImage, driver),
       )
-      const { storage_mb, limitsStorage } = step.verifierEnvironment
-      if (step.verifier.environment !== undefined && storage_mb !== undefined)
-        add(
-          `${prefix}verifier.environment.storage_mb`,
-          storageText(step.verifierEnvironment),
-          limitsStorage && storageFault(driver),
-        )
+      if (step.verifier.environment !== undefined)
+        needs.push(...environmentNeeds(`${prefix}verifier.environment`, step.verifierEnvironment, driver))
     }
     const services = [...step.verifier.collect, ...task.config.artifacts].map(one =>
       'service' in one ? one.service : undefined,
@@ -115,6 +101,38 @@ export function needsOf(task: Task, driver: DriverCapabilities): readonly Need[]
         )
   }
   return needs
+}
+
+/** Needs of one environment's network, limits and devices. @param where its table in task.toml */
+function environmentNeeds(where: string, environment: EnvironmentToml, driver: DriverCapabilities): readonly Need[] {
+  const needs: Need[] = []
+  const add = (field: string, what: string, refused?: string | false) =>
+    needs.push({ where: `${where}.${field}`, what, ...(refused ? { refused } : {}) })
+  const limit = (field: 'cpus' | 'memoryMb') =>
+    !driver.limits.includes(field) && `the driver ${driver.driver} cannot hold this limit here`
+  add('network_mode', networkText(environment), networkFault(environment, driver))
+  if (environment.os === 'windows') add('os', 'Windows', 'only Linux tasks can be run')
+  if (environment.cpus !== undefined) add('cpus', `${environment.cpus} CPUs`, limit('cpus'))
+  if (environment.memory_mb !== undefined) add('memory_mb', `${environment.memory_mb} MiB of memory`, limit('memoryMb'))
+  if (environment.storage_mb !== undefined)
+    add('storage_mb', storageText(environment), environment.limitsStorage && storageFault(driver))
+  if (environment.gpus) add('gpus', `${environment.gpus} GPUs`, 'no driver passes GPUs into an environment')
+  if (environment.tpu !== undefined)
+    add('tpu', `a TPU ${environment.tpu.type}`, 'no driver passes TPUs into an environment')
+  return needs
+}
+
+/** A network in words, equal for equal networks; undefined where none is named. */
+function networkOf({
+  network_mode,
+  allowed_hosts = [],
+}: {
+  readonly network_mode?: string | undefined
+  readonly allowed_hosts?: readonly string[] | undefined
+}): string | undefined {
+  return network_mode === 'allowlist'
+    ? `allowlist (${[...new Set(allowed_hosts.map(host => host.toLowerCase()))].sort().join(', ')})`
+    : network_mode
 }
 
 function imageText({ directory }: Task, image: ImageSource, { driver }: DriverCapabilities): string {

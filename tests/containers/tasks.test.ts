@@ -164,6 +164,31 @@ test('a task that asks for a network is refused with what to do, and runs withou
   expect(environmentSpec(without.steps[0]!.verifierEnvironment, undefined, {}).network).toBe('no-network')
 })
 
+test('a separate verifier has needs of its own, and a phase may not have another network than its environment', () => {
+  const refused = (toml: string) =>
+    needsOf(loadTask(taskOf({ 'task.toml': toml })), ociCapabilities()).flatMap(({ where, refused }) =>
+      refused === undefined ? [] : [`${where}: ${refused}`],
+    )
+  const separate = '[verifier]\nenvironment_mode = "separate"\n[verifier.environment]\ndocker_image = "judge"\n'
+  expect(refused(separate)).toEqual([])
+  expect(refused(`${separate}network_mode = "public"\ngpus = 2\n`)).toEqual([
+    expect.stringMatching(/^verifier\.environment\.network_mode: .*offers only/),
+    expect.stringMatching(/^verifier\.environment\.gpus: /),
+  ])
+  const hosts = (...names: readonly string[]) =>
+    `network_mode = "allowlist"\nallowed_hosts = ${JSON.stringify(names)}\n`
+  const inside = (phase: string) => refused(`[environment]\n${hosts('a.example', 'B.example')}[agent]\n${phase}`)
+  expect(inside(hosts('b.example', 'a.example'))).toEqual([])
+  expect(inside(hosts('c.example'))).toEqual([
+    'agent.network_mode: the whole task has one network, allowlist (a.example, b.example)',
+  ])
+  // A task that says nothing about its network has none.
+  expect(refused('[agent]\nnetwork_mode = "no-network"\n')).toEqual([])
+  expect(refused('[agent]\nnetwork_mode = "public"\n')).toEqual([
+    'agent.network_mode: the whole task has one network, no-network',
+  ])
+})
+
 test('a limit on disk space that the driver cannot hold is refused with what to do, and is not enforced where the user says so', async () => {
   const directory = taskOf({
     'task.toml': '[environment]\nstorage_mb = 100\n[verifier]\nenvironment_mode = "separate"\n',
