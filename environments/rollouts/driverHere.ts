@@ -3,7 +3,8 @@
  * the same questions.
  *
  * in   a driver's name, the store of images
- * out  why the driver cannot run here, its capabilities, the images that a task needs and the driver does not have
+ * out  why the driver cannot run here, its capabilities, the images that a task needs and the driver neither has nor can
+ *      build
  * Invariant: nothing is started or fetched. The driver docker asks its engine; one that does not answer is a reason.
  */
 
@@ -15,28 +16,25 @@ import type { DriverCapabilities, DriverName } from '../drivers/driver'
 import { localCapabilities } from '../drivers/local'
 import { ociCapabilities, ociMissing } from '../drivers/oci'
 import type { Store } from '../drivers/store'
-import type { Need } from '../tasks/requirements'
 import type { Task } from '../tasks/task'
-import { missingImages } from '../tasks/usualDriver'
-
-type RefusedNeed = Need & { readonly refused: string }
+import { missingImages, type RefusedNeed, unbuildable } from '../tasks/usualDriver'
 
 export interface DriverHere {
   /** Reason why the driver cannot run on this machine; absent: it can. */
   readonly missing?: string
   readonly capabilities: DriverCapabilities
-  /** Lists the images that a task names and that the driver does not have. */
+  /** Lists the images that a task needs and that the driver neither has nor can build. */
   missingImages(task: Task): Promise<readonly RefusedNeed[]>
 }
 
 export async function driverHere(name: DriverName, store: Store): Promise<DriverHere> {
   if (name === 'docker') return dockerHere()
-  if (name === 'local') return { capabilities: localCapabilities(), missingImages: async () => [] }
+  if (name === 'local') return { capabilities: localCapabilities(), missingImages: async task => unbuildable(task) }
   const missing = ociMissing()
   return {
     ...(missing === undefined ? {} : { missing }),
     capabilities: ociCapabilities(),
-    missingImages: async task => missingImages(task, store),
+    missingImages: async task => [...unbuildable(task), ...missingImages(task, store)],
   }
 }
 

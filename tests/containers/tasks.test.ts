@@ -238,6 +238,34 @@ test('`tasks check` prints needs and refusals, and fails if a task cannot be run
   process.exitCode = 0
 })
 
+test("a Dockerfile that only the driver docker can build is a need that oci and local refuse, beside the task's others", async () => {
+  const task = taskOf({
+    'task.toml': '[environment]\ngpus = 1\n[verifier]\nenvironment_mode = "separate"\n',
+    'environment/Dockerfile': 'FROM a AS b\nFROM b\n',
+    'tests/Dockerfile': 'FROM a\nCOPY --from=c /d /d\n',
+  })
+  for (const driver of ['oci', 'local', undefined]) {
+    const written: string[] = []
+    const write = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+    await main(['tasks', 'check', '--json', ...(driver === undefined ? [] : ['--driver', driver]), task])
+    write.mockRestore()
+    process.exitCode = 0
+    const { error, driver: used, needs } = JSON.parse(written.join(''))
+    expect([error, used]).toEqual([undefined, driver ?? 'oci'])
+    const refused = needs.filter((need: { refused?: string }) => need.refused !== undefined)
+    expect(refused).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ where: 'environment.gpus' }),
+        expect.objectContaining({
+          where: 'environment/Dockerfile',
+          refused: expect.stringMatching(/Dockerfile:2: .*; the driver docker builds it: --driver docker/),
+        }),
+        expect.objectContaining({ where: 'tests/Dockerfile', refused: expect.stringMatching(/COPY --from/) }),
+      ]),
+    )
+  }
+})
+
 test('`tasks check` and a run choose the same driver, and both refuse a task whose image is not on this machine', async () => {
   const copies = taskOf({ 'task.toml': '', 'environment/Dockerfile': 'FROM no-such/image:1\nWORKDIR /app\n' })
   const runs = taskOf({ 'task.toml': '', 'environment/Dockerfile': 'FROM no-such/image:1\nRUN true\n' })
