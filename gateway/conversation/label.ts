@@ -13,12 +13,12 @@ import type { BranchReason, CallLabel } from '../../messages/facts'
 
 export interface LabelHints {
   /** Header `x-troupe-label`. */
-  readonly said?: string
+  readonly said?: string | undefined
   readonly model: string
   /** Header `x-session-id` of harnesses that run several agents at once. */
-  readonly lane?: string
+  readonly lane?: string | undefined
   /** Header `x-parent-session-id`. */
-  readonly parentLane?: string
+  readonly parentLane?: string | undefined
   readonly hasTools: boolean
   readonly messages: number
 }

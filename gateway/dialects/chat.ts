@@ -135,14 +135,17 @@ export const chat: DialectAdapter = {
     checkMessages(messages)
     const maxTokens = given.max_completion_tokens ?? given.max_tokens
     return {
-      ...{ dialect: 'chat', model: given.model, messages, isStreamed: given.stream === true },
+      dialect: 'chat',
+      model: given.model,
+      messages,
+      isStreamed: given.stream === true,
       withUsage: given.stream_options?.include_usage === true,
       tools: tools.map((tool, i) => {
         if (tool.type !== 'function') throw hostedTool(tool.type, `tools.${i}`)
         if (tool.function === undefined) throw unnamedFunction(`tools.${i}.function`)
         return schemaOf(tool.function.name, tool.function.description, tool.function.parameters)
       }),
-      ...(maxTokens == null ? {} : { maxTokens }),
+      maxTokens: maxTokens ?? undefined,
       asked: askedOf(checked(anyObject, raw), recorded),
     }
   },
@@ -151,7 +154,10 @@ export const chat: DialectAdapter = {
     const { message } = view
     const calls = toolCalls(message)
     return {
-      ...{ id: `chatcmpl-${view.id}`, object: 'chat.completion', created: seconds(view.createdMs), model: view.model },
+      id: `chatcmpl-${view.id}`,
+      object: 'chat.completion',
+      created: seconds(view.createdMs),
+      model: view.model,
       choices: [
         {
           index: 0,
@@ -173,7 +179,10 @@ export const chat: DialectAdapter = {
   stream({ id, createdMs, model }, request) {
     const chunk = (delta: object, finish: string | null = null, more: object = {}) =>
       event({
-        ...{ id: `chatcmpl-${id}`, object: 'chat.completion.chunk', created: seconds(createdMs), model },
+        id: `chatcmpl-${id}`,
+        object: 'chat.completion.chunk',
+        created: seconds(createdMs),
+        model,
         choices: [{ index: 0, delta, logprobs: null, finish_reason: finish }],
         ...(request.withUsage ? { usage: null } : {}),
         ...more,

@@ -190,8 +190,9 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
         const slot = await slotFor(preferred, signal)
         const engine = slot.engine!
         try {
-          const context = concatArrays(Int32Array, [request.context, ...parts.map(part => part.tokens)])
-          const had = context.length - request.context.length
+          const had = parts.reduce((sum, part) => sum + part.tokens.length, 0)
+          const context =
+            had === 0 ? request.context : concatArrays(Int32Array, [request.context, ...parts.map(part => part.tokens)])
           const wanted = { ...request, context, resumedTokens: had, maxTokens: request.maxTokens - had }
           const g = await (engine.stream?.(wanted, onTokens, signal) ?? engine.generate(wanted, signal))
           if (g.finish === 'aborted')
@@ -200,7 +201,9 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
               retriable: true,
               message: `engine ${engine.id} aborted the generation, in ${tries} attempts of the call`,
             })
-          return { ...joined([...parts, g], g), finish: g.finish, engine: engine.id, isJoined: parts.length > 0 }
+          if (parts.length > 0)
+            return { ...joined([...parts, g], g), finish: g.finish, engine: engine.id, isJoined: true }
+          return generationOf(g, g.finish, engine.id)
         } catch (thrown) {
           const isRetriable = thrown instanceof TroupeError && thrown.retriable && !signal.aborted
           if (!isRetriable || tries >= mostTries) throw thrown
@@ -214,6 +217,23 @@ export async function openEnginePool(options: EnginePoolOptions): Promise<Engine
         }
       }
     },
+  }
+}
+
+/** An answer of one attempt, as a plain literal (see callFacts.ts). */
+function generationOf(g: Generation, finish: PoolGeneration['finish'], engine: EngineId): PoolGeneration {
+  return {
+    tokens: g.tokens,
+    logprobs: g.logprobs,
+    text: g.text,
+    finish,
+    segments: g.segments,
+    cachedTokens: g.cachedTokens,
+    preemptions: g.preemptions,
+    timing: g.timing,
+    engine,
+    isJoined: false,
+    ...(g.entropies === undefined ? {} : { entropies: g.entropies }),
   }
 }
 

@@ -48,16 +48,16 @@ export async function answerCall(
   const said = headerOf(request, 'x-troupe-label')
   const parentLane = headerOf(request, 'x-parent-session-id')
   const retries = Number(headerOf(request, 'x-stainless-retry-count') ?? 0)
-  const { isStreamed, withUsage: _, after, ...wanted } = parsed
-  const messages = after === undefined ? wanted.messages : following(historyAfter(session, after), wanted)
+  const { isStreamed, after, dialect: name, model, tools, maxTokens, asked } = parsed
+  // Plain literals: see callFacts.ts.
   const call = await parts.calls.ask(session, {
-    ...wanted,
-    messages,
-    hints: {
-      ...(said === undefined ? {} : { said }),
-      ...(lane === undefined ? {} : { lane }),
-      ...(parentLane === undefined ? {} : { parentLane }),
-    },
+    dialect: name,
+    model,
+    tools,
+    messages: after === undefined ? parsed.messages : following(historyAfter(session, after), parsed),
+    maxTokens,
+    asked,
+    hints: { said, lane, parentLane },
     isRetry: retries > 0 || headerOf(request, 'x-troupe-retry') !== undefined,
   })
   waiting.set(call, (waiting.get(call) ?? 0) + 1)
@@ -175,7 +175,10 @@ export function answerById(session: SessionState, id: string): AssistantMessage 
 function viewOf(call: LiveCall, finished: CallFinished): AnswerView {
   const { session, started } = call
   return {
-    ...{ id: answerId(started), createdMs: started.at, model: started.model, finish: finished.finish },
+    id: answerId(started),
+    createdMs: started.at,
+    model: started.model,
+    finish: finished.finish,
     message: answerTo(session, call.call)!,
     promptTokens: started.contextTokens,
     sampledTokens: finished.tokens.length,

@@ -14,7 +14,7 @@ export interface CallRequest {
   readonly tools: readonly ToolSchema[]
   readonly messages: readonly Message[]
   /** Upper bound on the answer's tokens that the client asks for. */
-  readonly maxTokens?: number
+  readonly maxTokens?: number | undefined
   /**
    * Further parameters of the client, which are recorded. Only evaluations outside a run apply temperature and top_p.
    */

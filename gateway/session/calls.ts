@@ -8,14 +8,14 @@
  * or after a failed call, is a new call. A call whose answer was lost is generated again under its number and seed.
  */
 import type { CallFinished, CallStarted } from '../../messages/facts'
-import { type EngineId, engineId } from '../../messages/ids'
+import type { EngineId } from '../../messages/ids'
 import { concatArrays } from '../../runtime/concatArrays'
-import { afterOn, deriveSeed, type Effects } from '../../runtime/effects'
+import { afterOn, type Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
-import { labelOf } from '../conversation/label'
 import { canonicalJson } from '../conversation/message'
 import type { EnginePool, PoolRequest } from '../engines/enginePool'
 import { contextExceeded, GatewayError, invalid, refusalOf } from '../gatewayError'
+import { answeredFact, failedFact, startedFact } from './callFacts'
 import type { AtPoint } from './callPoints'
 import { type CallRequest, requestDigest } from './callRequest'
 import { contextOf, placementOf, type RenderingOptions, rendered } from './placement'
@@ -43,8 +43,6 @@ export interface CallsOptions extends RenderingOptions {
   readonly run?: { readonly turns: number }
   readonly atPoint?: AtPoint
 }
-
-const noTiming = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 
 export class Calls {
   private readonly live = new Map<string, LiveCall>()
@@ -106,49 +104,14 @@ export class Calls {
     }
     const placed = await rendered(this.options, session, request, placement)
     await this.options.atPoint?.('call.placed')
-    const call = tree.nextCall
-    const parent = placed.parent === null ? undefined : tree.nodes.get(placed.parent)!
-    const { first } = session
-    const firstLane = first?.asked['x-session-id']
-    const label = labelOf(
-      { ...request.hints, model: request.model, hasTools: request.tools.length > 0, messages: request.messages.length },
-      {
-        branch: placed.branch,
-        ...(parent === undefined ? {} : { continued: parent.started.label }),
-        ...(first === null
-          ? {}
-          : {
-              first: { hasTools: first.tools !== '[]', ...(typeof firstLane === 'string' ? { lane: firstLane } : {}) },
-            }),
-      },
-    )
-    const { request: rollout } = session
-    const started: CallStarted = {
-      ...{
-        type: 'call.started',
-        at: fx.now(),
-        trajectory: session.id,
-        opening: tree.opened!.opening,
-        call,
-        attempt: 0,
-      },
-      ...{
-        dialect: request.dialect,
-        model: request.model,
-        label,
-        parent: placed.parent,
-        branch: placed.branch,
-        digest,
-      },
-      messages: JSON.stringify(placed.messages),
-      tools: parent === undefined ? tools : '',
-      ...{ tokens: placed.tokens, contextTokens: placed.context.length },
+    const started = startedFact(session, request, placed, {
+      at: fx.now(),
+      digest,
+      tools,
       sampling: this.samplingOf(session, request),
-      seed: deriveSeed(rollout.seed, call),
       maxTokens: this.maxTokensOf(session, placed.context.length, request.maxTokens),
-      ...(renderer.opensThinking && request.dialect !== 'completions' ? { opensThinking: true } : {}),
-      asked: { ...request.asked, ...(request.hints.lane === undefined ? {} : { 'x-session-id': request.hints.lane }) },
-    }
+      opensThinking: renderer.opensThinking && request.dialect !== 'completions',
+    })
     recordMessages(started, placed.messages)
     return this.generate(session, started, placed.context)
   }
@@ -213,7 +176,10 @@ export class Calls {
     const finished = this.run(session, started, context, onTokens, recorded).finally(() => this.live.delete(key))
     finished.catch(() => {})
     const live: LiveCall = {
-      ...{ session, call: started.call, started, finished },
+      session,
+      call: started.call,
+      started,
+      finished,
       follow(follower) {
         if (tokens.length > 0) follower(concatArrays(Int32Array, tokens))
         followers.add(follower)
@@ -233,7 +199,6 @@ export class Calls {
   ): Promise<CallFinished> {
     const { sessions, pool, decode, fx, callTimeoutMs, atPoint } = this.options
     const { trajectory, call, attempt, sampling, seed, maxTokens } = started
-    const callId = { trajectory, call, attempt }
     const key = `${trajectory}#${call}`
     const aborter = new AbortController()
     const { signal } = aborter
@@ -245,8 +210,15 @@ export class Calls {
       const preferred = started.parent === null ? undefined : engineOf(session, started.parent)
       const requestId = `${trajectory}#c${call}#${attempt}`
       const ask: PoolRequest = {
-        ...{ requestId, trajectory, turn: call, context, maxTokens, sampling, seed },
-        ...{ priority: session.request.order, keep: true },
+        requestId,
+        trajectory,
+        turn: call,
+        context,
+        maxTokens,
+        sampling,
+        seed,
+        priority: session.request.order,
+        keep: true,
       }
       // The engine does not wait for the record: a retry after its loss has the same number and seed.
       const generating = pool.generate(
@@ -268,26 +240,12 @@ export class Calls {
       const g = await generating
       if (!isStreamed) onTokens(g.tokens)
       await atPoint?.('engine.answered')
-      const { tokens, logprobs, entropies, finish, segments, cachedTokens, preemptions, timing } = g
+      const { tokens, logprobs } = g
       if (tokens.length !== logprobs.length) {
         const message = `engine ${g.engine} sampled ${tokens.length} tokens and gave ${logprobs.length} logprobs: the call cannot be trained on`
         throw new GatewayError({ kind: 'internal', code: 'logprobs_mismatch', message })
       }
-      const text = g.isJoined ? await decode(tokens) : g.text
-      const fact: CallFinished = {
-        ...{
-          type: 'call.finished',
-          at: fx.now(),
-          ...callId,
-          engine: g.engine,
-          tokens,
-          logprobs,
-          text,
-          finish,
-          error: '',
-        },
-        ...{ segments, cachedTokens, preemptions, timing, ...(entropies === undefined ? {} : { entropies }) },
-      }
+      const fact = answeredFact(started, g, g.isJoined ? await decode(tokens) : g.text, fx.now())
       await sessions.write([fact])
       await atPoint?.('call.finished')
       return fact
@@ -296,13 +254,7 @@ export class Calls {
       if (refusal.code === 'context_length_exceeded') session.exhausted = 'tokens'
       // If the log cannot be written, this fact is missing too: the call counts as lost, and a retry repeats it.
       if (refusal.code === 'log_failed') throw refusal
-      const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', segments: [] }
-      await sessions.write([
-        {
-          ...{ type: 'call.finished', at: fx.now(), ...callId, engine: engineId('none'), ...nothing, finish: 'failed' },
-          ...{ error: asError(refusal).message, cachedTokens: 0, preemptions: 0, timing: noTiming },
-        },
-      ])
+      await sessions.write([failedFact(started, asError(refusal).message, fx.now())])
       throw refusal
     } finally {
       cancel()
