@@ -115,7 +115,9 @@ for (const { name, open, missing } of kinds) {
         [1, 2, 3].map(n => text(`cat | wc -c; echo ${n}`, { stdin: input.slice(n) }, one)),
       )
       expect(texts).toEqual(['299999\n1', '299998\n2', '299997\n3'])
-      const [copied] = await Promise.all([text('cat', { stdin: 'end' }, one), one.snapshot()])
+      // The Docker engine pauses a container for a snapshot, and refuses commands meanwhile.
+      const snapshot = name === 'docker' ? undefined : one.snapshot()
+      const [copied] = await Promise.all([text('cat', { stdin: 'end' }, one), snapshot])
       expect(copied).toBe('end')
       expect(slowEnded).toBe(false)
       await one.stop()
