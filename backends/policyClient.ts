@@ -156,6 +156,14 @@ function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): 
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
   const isDiskFull = named?.[1]?.endsWith('.disk_full') === true
   const fallback = isBroken(error) ? 'lost' : 'failed'
+  if (error.code === grpc.status.UNIMPLEMENTED)
+    return new TroupeError(`${boundary}.failed`, {
+      boundary,
+      retriable: false,
+      message: `${method}: the Python process does not know this call: its code is of another version of Troupe`,
+      hint: 'in a checkout `npm run setup`, which generates the code of policy.proto again; else `npx troupe setup`',
+      cause: error,
+    })
   return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
     boundary,
     retriable: isBroken(error) || isDiskFull,
