@@ -47,7 +47,10 @@ export interface ActionLine {
   /** The newest part of what the command printed; `dropped`: characters before it that are no longer kept. */
   readonly output: ShownText
   readonly dropped: number
-  /** Run that the action creates or resumes; the page links to it if it is another run. null for other actions. */
+  /**
+   * Run that the action has created or resumes; the page links to it if it is another run. null for other actions, and
+   * until the run exists.
+   */
   readonly opens: string | null
 }
 

@@ -129,6 +129,14 @@ test('what the command prints is shown: the selection of a group, explained', as
   expect(ended!.output.text).toContain("today's code selects as recorded")
 })
 
+test('the run of a fork is named once the fork has said that it exists', async () => {
+  const says = "setTimeout(() => console.error('run fork-x: forked'), 300); setTimeout(() => {}, 1e6)"
+  const actions = new RunningActions([process.execPath, '-e', says])
+  expect(actions.start(run, { action: 'fork', words: [], opens: 'fork-x' }).opens).toBeNull()
+  await until(async () => actions.list(run)[0]!.opens === 'fork-x')
+  await actions.close()
+})
+
 test('an action that runs stays in the list, however many come after it', async () => {
   const actions = new RunningActions([
     process.execPath,

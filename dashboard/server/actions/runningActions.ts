@@ -121,7 +121,9 @@ function lineOf({ id, made, startedAt, endedAt, exitCode, output, dropped }: Sta
   return {
     ...{ id, action: made.action, command: commandText(made.words), startedAt, endedAt, exitCode },
     state: endedAt === null ? 'running' : isDone(made.action, exitCode) ? 'done' : 'failed',
-    ...{ output: shownText(lastStates(output)), dropped, opens: made.opens },
+    ...{ output: shownText(lastStates(output)), dropped },
+    // A fork names its run once that exists: until then a link would lead to no run.
+    opens: made.opens !== null && (endedAt !== null || output.includes(made.opens)) ? made.opens : null,
   }
 }
 
