@@ -102,15 +102,15 @@ class Command:
         except OSError as error:
             self.finish("lost", reason=f"the environment has ended ({error.strerror})")
             return
-        in_read, self.in_write = self.pipe()
-        self.out, out_write = self.pipe()
-        self.err, err_write = self.pipe()
-        self.fail, fail_write = self.pipe()
         try:
+            in_read, self.in_write = self.pipe()
+            self.out, out_write = self.pipe()
+            self.err, err_write = self.pipe()
+            self.fail, fail_write = self.pipe()
             self.child = os.fork()
         except OSError as error:
             self.leave()
-            self.finish("rejected", reason=f"fork: {error.strerror}")
+            self.finish("rejected", reason=f"the command's process could not be made: {error.strerror}")
             return
         if self.child == 0:
             try:

@@ -140,13 +140,18 @@ class Keeper:
             connection, _ = listener.accept()
         except BlockingIOError:
             return
-        request = receive(connection)
-        if request is None:
-            connection.close()
+        except OSError:
+            time.sleep(0.01)  # no descriptor is free: the requester waits until one is
             return
         try:
-            self.serve_one(connection, request, listener)
+            request = receive(connection)
+            if request is None:
+                connection.close()
+            else:
+                self.serve_one(connection, request, listener)
         except Exception as error:
+            self.loop.forget(connection.fileno())
+            self.commands = {command for command in self.commands if command.connection is not connection}
             answer(connection, {"failed": f"{type(error).__name__}: {error}"})
             connection.close()
 
@@ -158,22 +163,21 @@ class Keeper:
             if request["op"] == "restart":
                 self.start()
             answer(connection, {"done": True})
-            connection.close()
         elif len(self.handlers) + len(self.commands) >= MOST_CONNECTIONS:
             answer(connection, {"failed": f"the environment already serves {MOST_CONNECTIONS} requests, the most that it takes at once"})
-            connection.close()
         elif request["op"] == "exec" and self.own_pids is not None:
-            command = commands.Command(self.loop, self.inside, connection, self.commands.discard)
+            command = commands.Command(self.loop, self.inside, connection, lambda over: self.commands.discard(over))
             self.commands.add(command)
             command.take(request)
+            return
         else:
             self.fork_handler(connection, request, listener)
+        connection.close()
 
     def fork_handler(self, connection, request, listener):
         pid = os.fork()
         if pid:
             self.handlers.add(pid)
-            connection.close()
             return
         try:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

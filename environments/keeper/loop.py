@@ -1,8 +1,7 @@
 """Event loop of a keeper: calls back when a descriptor is ready or a time has come.
 
 in   descriptors with the events to wait for, times        out  calls, one after the other
-Invariant: a call may come although its descriptor is not ready: a number can be closed and given out again while events
-are delivered. So descriptors do not block.
+Invariant: a number that is closed and given out again while events are delivered gets no event of its former owner.
 """
 
 import select
@@ -32,9 +31,9 @@ class Loop:
     def once(self):
         """Waits for the next event or time, and makes the calls that are due."""
         wait = max(0, min(self.times.values()) - time.monotonic()) * 1000 if self.times else None
-        for fd, _ in self.poll.poll(wait):
-            if fd in self.acts:
-                self.acts[fd]()
+        for fd, act in [(fd, self.acts.get(fd)) for fd, _ in self.poll.poll(wait)]:
+            if act is not None and self.acts.get(fd) is act:
+                act()
         now = time.monotonic()
         for act in [act for act, moment in self.times.items() if moment <= now]:
             if self.times.pop(act, None) is not None:

@@ -294,6 +294,26 @@ for (const { name, open, missing } of kinds) {
       await Promise.all([one, two].map(environment => environment.stop()))
     })
 
+    if (name !== 'docker')
+      test('a command for which the keeper has no descriptors is rejected, and the next one runs', async () => {
+        const one = await driver.start(spec)
+        const [keeper = ''] = readFileSync(join(directory, 'live/contract/1', one.id, 'keeper.pid'), 'utf8').split(' ')
+        const used = readdirSync(`/proc/${keeper}/fd`).map(Number)
+        // Three are free: one for the request's connection, too few for the command's pipes.
+        let limit = 4
+        while (limit - used.filter(fd => fd < limit).length < 3) limit++
+        const limitTo = (files: number) => execFileSync('prlimit', ['--pid', keeper, `--nofile=${files}:4096`])
+        limitTo(limit)
+        for (const stdin of ['', 'input'])
+          expect(await run('cat', { stdin }, one)).toMatchObject({
+            status: 'rejected',
+            reason: "the command's process could not be made: Too many open files",
+          })
+        limitTo(4096)
+        expect(await text('cat', { stdin: 'input' }, one)).toBe('input')
+        await one.stop()
+      })
+
     // The containers of the driver docker have no keeper: docker.test.ts.
     if (name !== 'docker')
       test('kill -9 of the fork server ends its environments, and leaves nothing; the next start works', async () => {
