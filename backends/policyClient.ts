@@ -33,7 +33,7 @@ export interface PolicyClient {
 
 type Boundary = 'engine' | 'trainer' | 'codec'
 
-const maxMessageBytes = 256 * 1024 * 1024
+export const maxMessageBytes = 256 * 1024 * 1024
 /** Longest time of a timer, ms. */
 const longestTimerMs = 2 ** 31 - 1
 const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const

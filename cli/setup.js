@@ -89,7 +89,7 @@ async function setUp(options) {
   const ofNode = [npm.step(where), page.step(where), sources.step(where)]
   // A package ships the generated code; a checkout generates it.
   const ofPython = [
-    python.step(where, options.test, options.withoutTorch),
+    python.step(where, options),
     sandboxPackages.step(where),
     ...(where.checkout && !options.withoutTorch ? [generated.step(where)] : []),
   ]

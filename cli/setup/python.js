@@ -116,7 +116,7 @@ function checkDisk(where, pipArgs, withoutTorch) {
   }
 }
 
-function step(where, test, withoutTorch) {
+function step(where, { test, withoutTorch, pythonOnly }) {
   const python = path.join(where.venv, 'bin/python')
   const stamp = path.join(where.venv, '.troupe-setup.json')
   const marker = path.join(where.venv, '.troupe-installing')
@@ -149,7 +149,8 @@ function step(where, test, withoutTorch) {
     }
     fs.writeFileSync(marker, '')
     const wants = files.flatMap(({ file }) => ['-r', file])
-    const compiles = test ? { folders: ['.'] } : { imported: importedByRuns }
+    // Whole also for an image, whose user cannot keep the bytecode of what is imported later.
+    const compiles = test || pythonOnly ? { folders: ['.'] } : { imported: importedByRuns }
     try {
       await install('Python packages', python, wants, pipArgs, tool, compiles)
     } catch (error) {

@@ -10,7 +10,7 @@ import type { CallStarted, ChatMessage } from '../../messages/facts'
 import { concatArrays } from '../../runtime/concatArrays'
 import { withoutEnd } from '../conversation/answer'
 import type { Placement } from '../conversation/conversationIndex'
-import { type Message, messageDigest } from '../conversation/message'
+import { digestOf, type Message } from '../conversation/message'
 import { chatMessage } from '../rendering/chatMessage'
 import type { ConversationRenderer } from '../rendering/conversationRenderer'
 import type { CallRequest } from './callRequest'
@@ -34,7 +34,8 @@ export function placementOf(session: SessionState, request: CallRequest, tools: 
   const { dialect, messages } = request
   if (dialect !== 'completions') return session.index.place({ tools, messages })
   const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
-  return { parent: null, held: 0, branch, digests: messageDigest(messages[0]!) }
+  // Of the prompt as it is: white space that a conversation's digest leaves out changes its tokens.
+  return { parent: null, held: 0, branch, digests: digestOf(messages[0]!.content) }
 }
 
 /** Renders a request at its place. */

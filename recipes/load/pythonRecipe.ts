@@ -35,18 +35,30 @@ export function pythonRecipe(file: string): PlainObject {
   } catch (thrown) {
     throw unreadable(file, `cannot be imported: ${failedHow(thrown, importMs)}`, thrown)
   }
-  // The answer is the last line: a library or a process that the file starts may have printed others.
-  const last = printed.trimEnd().split('\n').at(-1)!
-  let said: { recipe?: PlainObject; fault?: string; line?: number | null }
-  try {
-    said = JSON.parse(last)
-  } catch (thrown) {
-    throw unreadable(
-      file,
-      `ended the process that imports it, whose last line is ${JSON.stringify(last.slice(0, 200))}`,
-      thrown,
-    )
+  const said = answerIn(printed)
+  if (said === undefined) {
+    const end = JSON.stringify(printed.trimEnd().slice(-200))
+    throw unreadable(file, `ended the process that imports it, whose output ends with ${end}`)
   }
   if (said.recipe !== undefined) return said.recipe
   throw unreadable(said.line == null ? file : `${file}:${said.line}`, said.fault ?? 'cannot be imported')
+}
+
+interface Answer {
+  readonly recipe?: PlainObject
+  readonly fault?: string
+  readonly line?: number | null
+}
+
+/** The last line that is an answer: a library, or a process that the file starts, may have printed others. */
+function answerIn(printed: string): Answer | undefined {
+  for (const line of printed.split('\n').reverse()) {
+    if (!/^\{"(recipe|fault)": /.test(line)) continue
+    try {
+      return JSON.parse(line) as Answer
+    } catch {
+      // a line of others
+    }
+  }
+  return undefined
 }

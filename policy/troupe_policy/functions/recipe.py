@@ -50,4 +50,5 @@ def _name(tool: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(recipe_in(sys.argv[1])))
+    # On a line of its own, whatever the file has printed.
+    print("\n" + json.dumps(recipe_in(sys.argv[1])))

@@ -21,6 +21,8 @@ from .renderer import Piece, Renderer, RenderError
 
 # What a request that cannot be rendered raises; anything else is logged too.
 REFUSALS = (RenderError, ValueError, OverflowError, KeyError, TypeError)
+# Upper bound on an answer: gRPC's bound on a message (server.py), less 1 MiB.
+ANSWER_BYTES = 255 * 1024 * 1024
 logger = logging.getLogger("troupe_policy")
 
 
@@ -44,11 +46,15 @@ class RenderService(rpc.RenderServicer):
                     await asyncio.sleep(0)
         finally:
             reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
     def _answer(self, call):
         name = call.WhichOneof("request")
         try:
-            return pb.RenderAnswer(number=call.number, **{name: getattr(self, name)(getattr(call, name))})
+            answer = pb.RenderAnswer(number=call.number, **{name: getattr(self, name)(getattr(call, name))})
+            if answer.ByteSize() > ANSWER_BYTES:  # gRPC would end the stream, with all other calls
+                raise ValueError(f"the answer has {answer.ByteSize()} bytes, at most {ANSWER_BYTES} can be sent")
+            return answer
         except REFUSALS as error:
             return pb.RenderAnswer(number=call.number, refused=str(error))
         except Exception as error:

@@ -102,7 +102,7 @@ test('a venv is made once, is skipped while nothing changes, and follows its req
   expect(spawnSync(join(home, '.venv/bin/python'), ['-c', 'import first, second']).status).toBe(0)
 })
 
-test('npm and pip install at the same time, and every module is compiled', () => {
+test('npm and pip install at the same time', () => {
   const args = wheel('first')
   requirements('first==1.0\n')
   generatedIsDone()
@@ -124,9 +124,6 @@ test('npm and pip install at the same time, and every module is compiled', () =>
   const { status, stderr } = spawnSync(process.execPath, script, { env, encoding: 'utf8', timeout: 110_000 })
   expect(stderr).toMatch(/npm packages: done in/)
   expect(status).toBe(0)
-  const cached = 'import first, os, sys; sys.exit(not os.path.exists(first.__cached__))'
-  const python = join(home, '.venv/bin/python')
-  expect(spawnSync(python, ['-B', '-c', cached]).status).toBe(0)
 })
 
 test('an install that was cut off is found and done anew', () => {

@@ -15,7 +15,7 @@ function fileOf(text: string): string {
 
 test('what the file and its processes print is not taken for the recipe', () => {
   const file = fileOf(
-    'import os\nprint("hello")\nos.write(1, b"from C\\n")\nos.system("echo child")\nrecipe = {"seed": 3}\n',
+    'import os\nimport atexit; atexit.register(print, "at the end"); print("hello")\nos.write(1, b"from C\\n")\nos.system("echo child; printf x")\nrecipe = {"seed": 3}\n',
   )
   expect(pythonRecipe(file)).toEqual({ seed: 3 })
 })
@@ -23,7 +23,7 @@ test('what the file and its processes print is not taken for the recipe', () => 
 test.each([
   ['raises', 'x = 1\nraise ValueError("no")\n', /recipe\.py:2: ValueError: no$/],
   ['has no recipe', 'x = 1\n', /recipe\.py: has no dict named 'recipe'$/],
-  ['ends the process', 'import os\nos.write(1, b"bye\\n")\nos._exit(0)\n', /recipe\.py: .* last line is "bye"$/],
+  ['ends the process', 'import os\nos.write(1, b"bye\\n")\nos._exit(0)\n', /recipe\.py: .* ends with "bye"$/],
   ['ends the process with a code', 'import os\nos._exit(3)\n', /recipe\.py: cannot be imported: .*3/],
 ])('a file that %s is an error', (_, text, message) => {
   const file = fileOf(text)
