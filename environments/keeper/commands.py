@@ -21,30 +21,6 @@ import kernel
 READ = 65536
 MOST_IN_PIPE = 1 << 20
 DRAIN_SECONDS = 0.2
-PF_EXITING = 4  # flag of a task in /proc/PID/stat
-
-
-class Inside:
-    """Pids, descriptors and filter by which a command enters an environment, all opened before its first command.
-
-    own_pids: the caller's own PID namespace; None if the caller may stay in the environment's, for its later children.
-    """
-
-    def __init__(self, pid, pidfd, cgroups, host_proc, install_filter, user_namespace, own_pids):
-        self.pid, self.pidfd, self.cgroups, self.host_proc = pid, pidfd, cgroups, host_proc
-        self.install_filter, self.user_namespace, self.own_pids = install_filter, user_namespace, own_pids
-
-
-def is_ending(inside):
-    """Returns True if the environment's first process is dead or dying: the others die before it is reported dead."""
-    if select.select([inside.pidfd], [], [], 0)[0]:
-        return True
-    try:
-        fd = os.open(f"{inside.pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=inside.host_proc)
-        with open(fd) as file:
-            return bool(int(file.read().rpartition(")")[2].split()[6]) & PF_EXITING)
-    except OSError:
-        return True
 
 
 class Stream:
@@ -110,7 +86,7 @@ class Command:
             self.child = os.fork()
         except OSError as error:
             self.leave()
-            self.finish("rejected", reason=f"the command's process could not be made: {error.strerror}")
+            self.finish(self.unstarted(), reason=f"the command's process could not be made: {error.strerror}")
             return
         if self.child == 0:
             try:
@@ -203,7 +179,7 @@ class Command:
 
     def time_out(self):
         self.timed_out = True
-        kill_tree(self.inside, self.child)
+        self.inside.kill_tree(self.child)
 
     def hang_up(self):
         """The requester has closed the connection."""
@@ -226,23 +202,26 @@ class Command:
             pid, status = os.waitpid(self.child, os.WNOHANG)
             self.status = status if pid else signal.SIGKILL
         if self.timed_out:
-            kill_tree(self.inside, self.child)
+            self.inside.kill_tree(self.child)
         try:
             reason = os.read(self.fail, 4096).decode(errors="replace")
         except BlockingIOError:
             reason = ""
         if reason:
-            self.finish("rejected", reason=reason)
+            self.finish(self.unstarted(), reason=reason)
         elif self.timed_out:
             self.finish("timeout", signal=signal.SIGKILL)
         elif os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             # The end of the environment's first process kills all others: then it was not the command that failed.
-            is_lost = number == signal.SIGKILL and is_ending(self.inside)
+            is_lost = number == signal.SIGKILL and self.inside.is_ending()
             self.finish("lost" if is_lost else "error", signal=number)
         else:
             code = os.WEXITSTATUS(self.status)
             self.finish("ok" if code == 0 else "error", code=code)
+
+    def unstarted(self):
+        return "lost" if self.inside.is_ending() else "rejected"
 
     def finish(self, status, code=None, signal=None, reason=None):
         out, err = self.streams.values() if self.streams else (Stream(0), Stream(0))
@@ -288,32 +267,3 @@ class Command:
         self.connection.close()
         for fd in self.pipes:
             os.close(fd)
-
-
-def kill_tree(inside, child):
-    """Kills the command and its descendants, in up to 20 rounds as they may fork meanwhile, then its process group."""
-    for _ in range(20):
-        found = descendants(inside.host_proc, child)
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        if len(found) <= 1:
-            break
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def descendants(host_proc, pid):
-    found = [pid]
-    for one in found:
-        try:
-            fd = os.open(f"{one}/task/{one}/children", os.O_RDONLY | os.O_CLOEXEC, dir_fd=host_proc)
-            with open(fd) as file:
-                found += [int(child) for child in file.read().split()]
-        except OSError:
-            continue
-    return found

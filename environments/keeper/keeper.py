@@ -25,6 +25,7 @@ import forward
 import kernel
 import snapshot
 import transfer
+from inside import Inside
 from loop import Loop
 
 MOST_CONNECTIONS = 64
@@ -86,7 +87,7 @@ class Keeper:
             file.write(f"{pid} {first.started_at(self.host_proc, pid)}")
         if self.inside is not None:
             os.close(self.inside.pidfd)
-        self.inside = commands.Inside(pid, pidfd, self.cgroups, self.host_proc, self.install_filter, self.user_namespace, self.own_pids)
+        self.inside = Inside(pid, pidfd, self.cgroups, self.host_proc, self.install_filter, self.user_namespace, self.own_pids)
         if self.config.get("proxy"):
             self.end_forwarder()
             self.forwarder = forward.start(self.inside)
@@ -273,7 +274,6 @@ def answer(connection, value, data=b""):
 
 
 def say(value):
-    """Writes one line to standard output."""
     try:
         os.write(1, json.dumps(value).encode() + b"\n")
     except OSError:

@@ -255,6 +255,20 @@ for (const { name, open, missing } of kinds) {
       await one.stop()
     })
 
+    if (name !== 'docker')
+      test('a command is lost if its environment is killed, however early', async () => {
+        const one = await driver.start(spec)
+        for (let tenths = 0; tenths < 60; tenths += 2) {
+          const during = run('sleep 40', {}, one)
+          const until = performance.now() + tenths / 10
+          while (performance.now() < until) await new Promise(resolve => setImmediate(resolve))
+          await one.kill()
+          expect(await during).toMatchObject({ status: 'lost' })
+          await one.restart()
+        }
+        await one.stop()
+      })
+
     test('a fork has the files of its origin at that time, and equal digests mean equal files', async () => {
       const one = await driver.start(spec)
       await run('echo 1 > a; mkdir d; echo 2 > d/b; ln -s a l; chmod 700 d; rm -rf /etc/group /home', {}, one)

@@ -1,0 +1,58 @@
+"""The inside of an environment, as the keeper that starts commands there holds it.
+
+in   pids, descriptors, a filter        out  its end, a command's descendants, their deaths
+Invariant: everything is opened before the environment's first command, so no command can exchange it.
+"""
+
+import errno
+import os
+import select
+import signal
+
+PF_EXITING = 4  # flag of a task in /proc/PID/stat
+
+
+class Inside:
+    """own_pids: the caller's own PID namespace; None if the caller's later children may be in the environment's."""
+
+    def __init__(self, pid, pidfd, cgroups, host_proc, install_filter, user_namespace, own_pids):
+        self.pid, self.pidfd, self.cgroups, self.host_proc = pid, pidfd, cgroups, host_proc
+        self.install_filter, self.user_namespace, self.own_pids = install_filter, user_namespace, own_pids
+
+    def is_ending(self):
+        """Returns True if the environment's first process is dead or dying: the others die before it is reported dead."""
+        if select.select([self.pidfd], [], [], 0)[0]:
+            return True
+        try:
+            fd = os.open(f"{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.host_proc)
+            with open(fd) as file:
+                return bool(int(file.read().rpartition(")")[2].split()[6]) & PF_EXITING)
+        except OSError as error:
+            return error.errno in (errno.ENOENT, errno.ESRCH)
+
+    def kill_tree(self, child):
+        """Kills the command and its descendants, in up to 20 rounds as they may fork meanwhile, then its process group."""
+        for _ in range(20):
+            found = self.descendants(child)
+            for pid in found:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if len(found) <= 1:
+                break
+        try:
+            os.killpg(child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def descendants(self, pid):
+        found = [pid]
+        for one in found:
+            try:
+                fd = os.open(f"{one}/task/{one}/children", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.host_proc)
+                with open(fd) as file:
+                    found += [int(child) for child in file.read().split()]
+            except OSError:
+                continue
+        return found
