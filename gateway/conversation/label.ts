@@ -6,8 +6,9 @@
  * The first that applies decides: the client's own label (`x-troupe-label`); a small model's name (`aux`); the label of
  * the call that this one continues; a parent session (header `x-parent-session-id`), or another lane (header
  * `x-session-id`) than the first call's (`subagent`); a compaction (the conversation begins anew with fewer messages);
- * else `main`, except for a new conversation after the first call: it is `aux` if it has at most two messages and no
- * tools while the first call had tools, and `subagent` otherwise.
+ * else `main`, except for a new conversation after the first call. That is `aux` if it has at most two messages and no
+ * tools while the first call had tools; `main` if it has tools and the first call had none, as some agents first ask for
+ * a title; and `subagent` otherwise.
  */
 import type { BranchReason, CallLabel } from '../../messages/facts'
 
@@ -45,5 +46,6 @@ export function labelOf(hints: LabelHints, context: LabelContext): CallLabel {
   if (hints.lane !== undefined && first.lane !== undefined && hints.lane !== first.lane) return 'subagent'
   if (context.branch === 'compaction') return 'compaction'
   if (context.branch !== 'new-conversation') return 'main'
+  if (!first.hasTools && hints.hasTools) return 'main'
   return first.hasTools && !hints.hasTools && hints.messages <= 2 ? 'aux' : 'subagent'
 }

@@ -20,14 +20,12 @@ import {
   checkMessages,
   type DialectAdapter,
   event,
-  hostedTool,
   type StreamHead,
   samplingFields,
-  schemaOf,
   textOfParts,
-  unnamedFunction,
 } from './dialect'
 import { openaiError } from './openaiError'
+import { nameIn, partsOf, responseTools, schemasOf } from './responseTools'
 
 const body = z.looseObject({
   model: z.string(),
@@ -38,7 +36,7 @@ const body = z.looseObject({
   max_output_tokens: z.int().positive().nullish(),
   stream: z.boolean().nullish(),
   background: z.boolean().nullish(),
-  tools: z.array(z.looseObject({ type: z.string(), name: z.string().optional() })).nullish(),
+  tools: responseTools.nullish(),
   tool_choice: z.unknown().optional(),
 })
 
@@ -105,7 +103,7 @@ function messagesOf(items: readonly Item[], answerById: AnswerById): readonly Me
       case 'function_call': {
         const use: ToolUse = {
           id: String(item.call_id ?? ''),
-          name: String(item.name ?? ''),
+          name: nameIn(item.namespace, String(item.name ?? '')),
           arguments: canonicalArguments(String(item.arguments ?? '')),
         }
         assistant({ toolUses: [use] })
@@ -162,7 +160,7 @@ function item({ kind, id, text, use }: Output, status: 'in_progress' | 'complete
     return { id, type: 'reasoning', status, summary: [], content: done ? [{ type: 'reasoning_text', text }] : [] }
   if (kind === 'message')
     return { id, type: 'message', status, role: 'assistant', content: done ? [textPart(text)] : [] }
-  return { id, type: 'function_call', status, call_id: use!.id, name: use!.name, arguments: done ? text : '' }
+  return { id, type: 'function_call', status, call_id: use!.id, ...partsOf(use!.name), arguments: done ? text : '' }
 }
 
 const responseOf = (head: Pick<StreamHead, 'id' | 'createdMs' | 'model'>, status: string, more: object = {}) => ({
@@ -209,11 +207,7 @@ export const responses: DialectAdapter = {
     return {
       ...{ dialect: 'responses', model: given.model, messages: list, isStreamed: given.stream === true },
       ...(after === undefined ? {} : { after }),
-      tools: tools.map((tool, i) => {
-        if (tool.type !== 'function') throw hostedTool(tool.type, `tools.${i}`)
-        if (tool.name === undefined) throw unnamedFunction(`tools.${i}.name`)
-        return schemaOf(tool.name, tool.description, tool.parameters)
-      }),
+      tools: schemasOf(tools),
       ...(given.max_output_tokens == null ? {} : { maxTokens: given.max_output_tokens }),
       asked: { ...askedOf(checked(anyObject, raw), recorded), ...(system.length > 0 ? { instructions: true } : {}) },
     }
@@ -242,7 +236,11 @@ export const responses: DialectAdapter = {
       const output = { ...open, text: whole }
       let out = ''
       if (output.kind === 'function_call')
-        out = send('response.function_call_arguments.done', { ...place(), name: output.use!.name, arguments: whole })
+        out = send('response.function_call_arguments.done', {
+          ...place(),
+          name: partsOf(output.use!.name).name,
+          arguments: whole,
+        })
       else {
         const part = output.kind === 'message' ? textPart(whole) : { type: 'reasoning_text', text: whole }
         out = send(`response.${names[output.kind]}.done`, {

@@ -30,7 +30,7 @@ export interface SessionState {
   readonly byDigest: Map<string, number>
   /** Calls by the id of their answer. A fork's copies have the ids of the calls that they copy. */
   readonly byAnswer: Map<string, number>
-  /** Call with which the latest opening began. */
+  /** First call of the latest opening; if it offers no tools, the first one that does, once there is one. */
   first: CallStarted | null
   ended: RolloutFinished | null
   reward: RewardAssigned | null
@@ -86,7 +86,7 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
       if (!session.calls.add(fact)) return false
       session.byDigest.set(fact.digest, fact.call)
       session.byAnswer.set(answerId(fact), fact.call)
-      if (fact.branch === 'first') session.first ??= fact
+      if (isFirst(session.first, fact)) session.first = fact
       // The prompt of a text completion is not a conversation, so no other call continues it.
       if (!isAgain && fact.dialect !== 'completions')
         session.index.addRequest(fact.call, fact.parent, toolsOf(session, fact), messagesOf(fact))
@@ -102,6 +102,10 @@ export function applyFact(session: SessionState, fact: SessionFact, options: Con
       return session.calls.add(fact)
   }
 }
+
+/** True for an opening's first call; the first that offers tools takes the place of one without, such as one for a title. */
+const isFirst = (first: CallStarted | null, { branch, parent, tools }: CallStarted): boolean =>
+  first === null ? branch === 'first' : first.tools === '[]' && parent === null && tools !== '[]'
 
 const messagesByCall = new WeakMap<CallStarted, readonly Message[]>()
 

@@ -183,6 +183,7 @@ describe('the label', () => {
     expect(labelOf(hints, { branch: 'first' })).toBe('main')
     expect(labelOf(hints, { branch: 'compaction', first })).toBe('compaction')
     expect(labelOf(hints, { branch: 'new-conversation', first })).toBe('subagent')
+    expect(labelOf(hints, { branch: 'new-conversation', first: { hasTools: false } })).toBe('main')
     expect(labelOf({ ...hints, lane: 'b' }, { branch: 'sample', first })).toBe('subagent')
     expect(labelOf({ ...hints, hasTools: false, messages: 1 }, { branch: 'new-conversation', first })).toBe('aux')
     expect(labelOf({ ...hints, model: 'claude-3-5-haiku-latest' }, { branch: null, continued: 'main', first })).toBe(
