@@ -20,6 +20,9 @@ import { Keeper, type KeeperConfig } from './keeper'
 /** Time in ms within which a keeper has to report that its environment is ready. */
 const startDeadlineMs = 60_000
 
+/** Time in ms that a failed start waits for its keeper to remove what it had made. */
+const removalMs = 10_000
+
 type Report =
   | { readonly ready: string; readonly pid: number }
   | { readonly failed: string; readonly reason: string }
@@ -41,8 +44,9 @@ export class ForkServer {
 
   /** Ends the server, and waits until it and its keepers have exited. */
   async close(): Promise<void> {
-    await this.server?.close()
+    const { server } = this
     this.server = undefined
+    await server?.close()
   }
 }
 
@@ -71,7 +75,7 @@ class Server {
     child.stderr.setEncoding('utf8').on('data', text => {
       this.errors = (this.errors + text).slice(-4096)
     })
-    createInterface({ input: child.stdout }).on('line', line => this.report(JSON.parse(line)))
+    createInterface({ input: child.stdout }).on('line', line => this.hear(line))
     this.exited = new Promise(resolve => {
       child.once('error', cause => {
         const hint = 'npx troupe setup, in a checkout npm run setup; or name an interpreter in TROUPE_SANDBOX_PYTHON'
@@ -81,8 +85,8 @@ class Server {
       })
       // Standard output ends when the server and all its keepers have exited.
       child.once('close', () => {
-        const reason = this.errors.trim() || 'the fork server of its keeper, the process that holds it, ended'
-        this.end(environmentError('environment.start_failed', reason))
+        const reason = 'the fork server of its keeper, the process that holds it, ended'
+        this.end(environmentError('environment.start_failed', withWords(reason, this.wordsOf(undefined))))
         resolve()
       })
       child.once('exit', () => {
@@ -100,11 +104,12 @@ class Server {
     const stop = () => this.ask({ stop: name })
     const late = () =>
       environmentError('environment.start_failed', `environment ${name} did not start in ${startDeadlineMs} ms`)
-    this.ask({ start: file })
+    this.ask({ start: file, name })
     try {
       return new Keeper({ pid: await within(ready, startDeadlineMs, late), ended, stop }, config)
     } catch (thrown) {
       stop()
+      await within(ended, removalMs, late).catch(() => {}) // the sweeper removes what a keeper that hangs has made
       throw thrown
     } finally {
       this.starting.delete(name)
@@ -118,15 +123,38 @@ class Server {
     await within(this.exited, 30_000, late)
   }
 
-  private ask(request: { readonly start: string } | { readonly stop: string }): void {
+  private ask(request: { readonly start: string; readonly name: string } | { readonly stop: string }): void {
     this.child.stdin.write(`${JSON.stringify(request)}\n`)
+  }
+
+  /** Lines that are no reports are not for us. */
+  private hear(line: string): void {
+    let report: Report
+    try {
+      report = JSON.parse(line)
+    } catch {
+      this.errors += `not a report: ${line}\n`
+      return
+    }
+    this.report(report)
+  }
+
+  /** What a keeper, or the server itself, wrote to standard error; each line of a keeper begins with its name. */
+  private wordsOf(name: string | undefined): string {
+    const lines = this.errors.split('\n').filter(line => line !== '')
+    const own = (line: string) => (name === undefined ? !line.startsWith('troupe-') : line.startsWith(`${name}: `))
+    return lines
+      .filter(own)
+      .map(line => (name === undefined ? line : line.slice(name.length + 2)))
+      .join('\n')
   }
 
   private report(report: Report): void {
     if ('ready' in report) this.starting.get(report.ready)?.ready(report.pid)
     else if ('failed' in report) this.fail(report.failed, report.reason)
     else {
-      this.fail(report.ended, this.errors.trim() || 'its keeper, the process that holds it, ended')
+      const reason = 'its keeper, the process that holds it, ended'
+      this.fail(report.ended, withWords(reason, this.wordsOf(report.ended)))
       this.running.get(report.ended)?.()
       this.running.delete(report.ended)
     }
@@ -143,3 +171,5 @@ class Server {
     this.running.clear()
   }
 }
+
+const withWords = (reason: string, words: string) => (words === '' ? reason : `${reason}:\n${words}`)

@@ -7,7 +7,7 @@
  * layer of a snapshot or of an image built here, if there is one, and what the environment has changed. Two
  * environments never share a directory they can write.
  */
-import { lstatSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, lstatSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Effects } from '../../runtime/effects'
 import { AllowlistProxy, proxyVariables } from '../network/allowlist'
@@ -83,6 +83,17 @@ export class KeptDriver implements EnvironmentDriver {
     const id = `${process.pid}-${this.count++}-${this.options.fx.unique().slice(0, 8)}`
     const directory = join(this.store.live, encodeURIComponent(this.me.run), String(this.me.epoch), id)
     mkdirSync(directory, { recursive: true, mode: 0o700 })
+    try {
+      return await this.startIn(directory, id, spec)
+    } catch (thrown) {
+      // Once a keeper has made cgroups, it removes the directory itself; if it cannot, the sweeper reads there what to end.
+      if (!existsSync(join(directory, 'cgroups'))) rmSync(directory, { recursive: true, force: true })
+      removeEmpty(this.store, this.me.run, this.me.epoch)
+      throw thrown
+    }
+  }
+
+  private async startIn(directory: string, id: string, spec: EnvironmentSpec): Promise<Environment> {
     writeFileSync(join(directory, 'owner.json'), JSON.stringify(this.me))
     const name = `troupe-${id}`
     const { lower, layer, defaults } = this.kind.prepare(spec, this.store)
@@ -139,7 +150,8 @@ export class KeptDriver implements EnvironmentDriver {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.environments].map(environment => environment.stop()))
+    const stopped = await Promise.allSettled([...this.environments].map(environment => environment.stop()))
     await this.server.close()
+    for (const result of stopped) if (result.status === 'rejected') throw result.reason
   }
 }

@@ -16,7 +16,6 @@ import struct
 import time
 
 import enter
-import kernel
 
 READ = 65536
 MOST_IN_PIPE = 1 << 20
@@ -74,36 +73,10 @@ class Command:
         self.started = time.monotonic()
         self.loop.watch(self.connection.fileno(), select.POLLRDHUP, self.hang_up)
         try:
-            kernel.setns(self.inside.pidfd, kernel.NEWPID)
-        except OSError as error:
-            self.finish("lost", reason=f"the environment has ended ({error.strerror})")
+            self.fork()
+        except Exception as error:
+            self.give_up(error)
             return
-        try:
-            in_read, self.in_write = self.pipe()
-            self.out, out_write = self.pipe()
-            self.err, err_write = self.pipe()
-            self.fail, fail_write = self.pipe()
-            self.child = os.fork()
-        except OSError as error:
-            self.leave()
-            self.finish(self.unstarted(), reason=f"the command's process could not be made: {error.strerror}")
-            return
-        if self.child == 0:
-            try:
-                for target, fd in enumerate((in_read, out_write, err_write)):
-                    os.dup2(fd, target)
-                enter.become(self.inside, self.request, fail_write)
-            except BaseException as error:
-                os.write(fail_write, f"{type(error).__name__}: {error}".encode(errors="replace")[:4000])
-            finally:
-                os._exit(127)
-        self.leave()
-        for fd in (in_read, out_write, err_write, fail_write):
-            self.shut(fd)
-        for fd in self.pipes:
-            os.set_blocking(fd, False)
-        self.pidfd = os.pidfd_open(self.child)
-        self.pipes.add(self.pidfd)
         self.loop.watch(self.pidfd, select.POLLIN, self.exit)
         for fd in (self.out, self.err):
             self.streams[fd] = Stream(self.request["maxOutputBytes"])
@@ -114,10 +87,40 @@ class Command:
             self.shut(self.in_write)
         self.loop.at(self.started + self.request["timeoutMs"] / 1000, self.time_out)
 
-    def leave(self):
-        """Lets the caller's next children be outside the environment again."""
-        if self.inside.own_pids is not None:
-            kernel.setns(self.inside.own_pids, kernel.NEWPID)
+    def fork(self):
+        """Forks the command's process in the environment, with its pipes."""
+        in_read, self.in_write = self.pipe()
+        self.out, out_write = self.pipe()
+        self.err, err_write = self.pipe()
+        self.fail, fail_write = self.pipe()
+        self.child = self.inside.fork()
+        if self.child == 0:
+            try:
+                for target, fd in enumerate((in_read, out_write, err_write)):
+                    os.dup2(fd, target)
+                enter.become(self.inside, self.request, fail_write)
+            except BaseException as error:
+                os.write(fail_write, f"{type(error).__name__}: {error}".encode(errors="replace")[:4000])
+            finally:
+                os._exit(127)
+        for fd in (in_read, out_write, err_write, fail_write):
+            self.shut(fd)
+        for fd in self.pipes:
+            os.set_blocking(fd, False)
+        self.pidfd = os.pidfd_open(self.child)
+        self.pipes.add(self.pidfd)
+
+    def give_up(self, error):
+        """Answers for a command whose process could not be made, or not be watched."""
+        if self.child is not None:
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            self.child = None
+        for fd in list(self.pipes):
+            self.shut(fd)
+        words = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        # In a PID namespace whose first process has died, fork says that there is no memory.
+        self.finish(self.unstarted(), reason=f"the command's process could not be made: {words}")
 
     def pipe(self):
         ends = os.pipe2(os.O_CLOEXEC)
@@ -166,10 +169,12 @@ class Command:
         """
         if not self.is_running():
             return
-        pid, status = os.waitpid(self.child, os.WNOHANG)
-        if pid == 0:
+        if os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
-        self.status = status
+        # Processes of its group that it made while it was killed. Once it is waited for, its pid may be another's.
+        if self.timed_out:
+            self.inside.kill_tree(self.child)
+        self.status = os.waitpid(self.child, 0)[1]
         self.shut(self.pidfd)
         self.loop.cancel(self.time_out)
         if self.is_open():
@@ -201,8 +206,6 @@ class Command:
         if self.status is None:
             pid, status = os.waitpid(self.child, os.WNOHANG)
             self.status = status if pid else signal.SIGKILL
-        if self.timed_out:
-            self.inside.kill_tree(self.child)
         try:
             reason = os.read(self.fail, 4096).decode(errors="replace")
         except BlockingIOError:

@@ -2,7 +2,8 @@
 
 in   a request: user, directory, variables, command        out  the command's program, or an exception
 Invariant: the process is in the environment's namespaces, cgroups and filter, without the keeper's descriptors and
-capabilities, before anything of the environment runs in it.
+capabilities, before anything of the environment runs in it. Until its exec, nothing inside can trace it, read its memory
+or open its program, and no signal from inside reaches a handler of the keeper.
 """
 
 import errno
@@ -12,14 +13,19 @@ import signal
 
 import kernel
 
+# Signals that the keeper handles. They are blocked when this process begins.
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
 
 def become(inside, request, fail):
     """In the child: joins the cgroup, becomes the user, and runs the command. It never returns, unless by raising."""
+    # Its memory is a copy of the keeper's. The exec makes it dumpable again.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     os.setsid()
     kernel.setns(inside.pidfd, kernel.NEWNS | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS)
     for fd in inside.cgroups:
         os.write(fd, b"0")
-    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+    for number in (*HANDLED, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
     os.closerange(3, fail)
@@ -38,7 +44,6 @@ def become(inside, request, fail):
     os.setresuid(user, user, user)
     # The directory is looked up as the user, who may have no right to it.
     os.chdir(request["cwd"])
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     command = request["command"]
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
     encode = os.fsencode

@@ -48,10 +48,12 @@ def be_first(config, cgroups, install_filter, write):
         for fd in cgroups:
             os.write(fd, b"0")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if install_filter:
             install_filter()
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         kernel.drop_capabilities(keep=())
         program = next((f"{folder}/sleep" for folder in PATH if os.path.exists(f"{folder}/sleep")), None)
         if program is None:

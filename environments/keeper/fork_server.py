@@ -1,22 +1,41 @@
 """Fork server of keepers: has loaded the keeper's modules and filter, and forks a keeper for each environment.
 
-in   standard input, JSON lines: {"start": configuration file} or {"stop": name}; its end means that Troupe's process is gone
+in   standard input, JSON lines: {"start": configuration file, "name": name} or {"stop": name}; its end means that Troupe's
+     process is gone
 out  standard output, JSON lines: {"ready": name, "pid": …} or {"failed": name, "reason": …}, and {"ended": name} after both
 Invariant: keepers share this process's standard input and output. So the end of Troupe's process reaches every keeper,
-and standard output ends when this process and all its keepers have exited.
+and standard output ends when this process and all its keepers have exited. A request that fails ends no other
+environment. All run from a copy of the interpreter in memory that nothing can write: whoever gets hold of /proc/PID/exe
+in an environment has that copy, not the machine's file.
 """
 
+import fcntl
 import gc
 import json
 import os
 import select
 import signal
 import sys
+import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cgroup  # noqa: E402
 import keeper  # noqa: E402
 import kernel  # noqa: E402
+
+
+SEALED = "troupe-sealed"
+
+
+def seal():
+    """Runs this program again from a sealed copy of the interpreter in memory."""
+    fd = os.memfd_create("python", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(sys.executable, "rb") as source:
+        while os.sendfile(fd, source.fileno(), None, 1 << 30):
+            pass
+    F_ADD_SEALS, SEAL, SHRINK, GROW, WRITE = 1033, 1, 2, 4, 8
+    fcntl.fcntl(fd, F_ADD_SEALS, SEAL | SHRINK | GROW | WRITE)
+    os.execve(fd, [sys.executable, "-I", "-S", "-B", os.path.abspath(__file__), SEALED], dict(os.environ))
 
 
 def main():
@@ -49,15 +68,21 @@ def main():
                     if name == request["stop"]:
                         os.kill(pid, signal.SIGTERM)
                 continue
-            with open(request["start"]) as file:
-                config = json.load(file)
-            pid = os.fork()
+            name = request["name"]
+            try:
+                with open(request["start"]) as file:
+                    config = json.load(file)
+                pid = os.fork()
+            except Exception as error:
+                keeper.say({"failed": name, "reason": f"{type(error).__name__}: {error}"})
+                keeper.say({"ended": name})
+                continue
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 os.close(woken_read)
                 os.close(woken_write)
                 run(config, install_filter)
-            keepers[pid] = config["name"]
+            keepers[pid] = name
 
 
 def run(config, install_filter):
@@ -65,6 +90,10 @@ def run(config, install_filter):
     code = 1
     try:
         code = keeper.run(config, install_filter)
+    except BaseException:
+        # Each line names the environment: all keepers share standard error.
+        lines = traceback.format_exc().splitlines()
+        os.write(2, "".join(f"{config['name']}: {line}\n" for line in lines).encode(errors="replace"))
     finally:
         os._exit(code)
 
@@ -80,4 +109,7 @@ def ended(keepers):
     return [name for name in names if name is not None]
 
 
-main()
+if SEALED in sys.argv:
+    main()
+else:
+    seal()

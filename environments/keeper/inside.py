@@ -1,13 +1,17 @@
 """The inside of an environment, as the keeper that starts commands there holds it.
 
 in   pids, descriptors, a filter        out  its end, a command's descendants, their deaths
-Invariant: everything is opened before the environment's first command, so no command can exchange it.
+Invariant: everything is opened before the environment's first command, so no command can exchange it. No process inside
+can make one that forks into it run a handler of the keeper.
 """
 
 import errno
 import os
 import select
 import signal
+
+import enter
+import kernel
 
 PF_EXITING = 4  # flag of a task in /proc/PID/stat
 
@@ -29,6 +33,23 @@ class Inside:
                 return bool(int(file.read().rpartition(")")[2].split()[6]) & PF_EXITING)
         except OSError as error:
             return error.errno in (errno.ENOENT, errno.ESRCH)
+
+    def fork(self):
+        """Forks into the environment's PID namespace. Signals are blocked in the child, which processes inside can signal
+        at once: it must reset the keeper's handlers before it lets signals in.
+        """
+        child = None
+        kernel.setns(self.pidfd, kernel.NEWPID)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, enter.HANDLED)
+        try:
+            child = os.fork()
+            return child
+        finally:
+            if child != 0:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                # The caller's next children are outside the environment again.
+                if self.own_pids is not None:
+                    kernel.setns(self.own_pids, kernel.NEWPID)
 
     def kill_tree(self, child):
         """Kills the command and its descendants, in up to 20 rounds as they may fork meanwhile, then its process group."""

@@ -315,6 +315,8 @@ def run(config, install_filter):
         keeper.remove()
         return 1
     say({"ready": name, "pid": os.getpid()})
-    keeper.serve(listener, woken)
-    keeper.remove()
+    try:
+        keeper.serve(listener, woken)
+    finally:
+        keeper.remove()
     return 0
