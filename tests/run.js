@@ -39,7 +39,7 @@ const suites = {
   // One worker more than cores, since tests wait for processes, restarts and deadlines.
   unit: { limitMinutes: 40, commands: () => [jestSuite('unit', '--maxWorkers=3')] },
   sandbox: { limitMinutes: 15, commands: () => [jestSuite('sandbox', '--maxWorkers=2')] },
-  // Real namespaces, overlays and runc: where the machine has none of them, these tests are skipped with a message.
+  // Real namespaces, overlays and cgroups: where the machine has none of them, these tests are skipped with a message.
   containers: { limitMinutes: 20, commands: () => [jestSuite('containers', '--runInBand')] },
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.

@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Environment, EnvironmentDriver, ExecRequest } from '../../environments/drivers/driver'
+import type { Environment, EnvironmentDriver, EnvironmentSpec, ExecRequest } from '../../environments/drivers/driver'
 import { localDriver } from '../../environments/drivers/local'
 import { ociDriver, ociMissing } from '../../environments/drivers/oci'
 import { systemEffects } from '../../runtime/effects'
@@ -28,10 +28,8 @@ for (const { name, open, missing } of kinds) {
   }
   describe(`the keeper of ${name}`, () => {
     const directory = mkdtempSync(join(tmpdir(), 'troupe-keeper-'))
-    const spec = {
-      ...(name === 'oci' ? { image: 'minimal' } : {}),
-      ...{ network: 'no-network', limits: { memoryMb: 128, processes: 40, cpus: 1 } },
-    } as const
+    const limits = { memoryMb: 128, processes: 40, cpus: 1 }
+    const spec: EnvironmentSpec = { network: 'no-network', limits, ...(name === 'oci' ? { image: 'minimal' } : {}) }
     let driver: EnvironmentDriver
     let one: Environment
     beforeAll(async () => {
