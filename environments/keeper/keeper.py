@@ -14,7 +14,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import time
 
 import cgroup
@@ -27,6 +26,7 @@ import snapshot
 import transfer
 from inside import Inside
 from loop import Loop
+from messages import answer, receive
 
 MOST_CONNECTIONS = 64
 
@@ -240,37 +240,6 @@ def handle(keeper, connection, request):
         answer(connection, snapshot.take(keeper.config, request, keeper.user_namespace))
     else:
         answer(connection, {"failed": f"unknown operation {op}"})
-
-
-def receive(connection):
-    """Reads a request: four bytes of length, then JSON."""
-    connection.settimeout(5)
-    try:
-        head = receive_bytes(connection, 4)
-        data = receive_bytes(connection, struct.unpack("<I", head)[0]) if len(head) == 4 else b""
-    except OSError:
-        return None
-    connection.settimeout(None)
-    return json.loads(data) if data else None
-
-
-def receive_bytes(connection, size):
-    parts = []
-    while size > 0:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            break
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def answer(connection, value, data=b""):
-    head = json.dumps(value).encode()
-    try:
-        connection.sendall(struct.pack("<I", len(head)) + head + data)
-    except OSError:
-        pass  # The requester has closed the connection.
 
 
 def say(value):
