@@ -8,6 +8,7 @@ import { cpus, totalmem } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { codeOptions, environmentOf } from '../actors/tools/codeEnvironment'
+import { machineMissing, ociMissing, probeEnvironments } from '../environments'
 import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
 import { asError, TroupeError } from '../runtime/errors'
@@ -99,6 +100,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       }
     },
   ],
+  ['environments', environmentsSay],
   // States the limits of the engines that no check on this machine can show.
   ['engines', () => enginesSay],
   [
@@ -143,6 +145,14 @@ async function importTime(sandbox: Sandbox): Promise<string> {
   if (first.status !== 'ok') return `import numpy, sympy fails in Python ${python}${lacks}`
   const { cpuMs } = await sandbox.run({ id: 'doctor', code, timeoutMs: 60_000 })
   return `import numpy, sympy in Python ${python}: ${ms.toFixed(0)} ms the first time, then ${cpuMs.toFixed(1)} ms of CPU${lacks}`
+}
+
+/** Which drivers of environments can run here, and whether their commands get the filter of system calls. */
+function environmentsSay(): string {
+  const says = (missing: string | undefined) => (missing === undefined ? 'works' : missing)
+  const drivers = `local: ${says(machineMissing())}; oci: ${says(ociMissing())}`
+  if (machineMissing() !== undefined) return drivers
+  return `${drivers}; filter of system calls: ${probeEnvironments().filter ? 'works' : 'missing, it needs libseccomp 2 (libseccomp.so.2)'}`
 }
 
 const setUpHint = isCheckout() ? 'npm run setup' : 'npx troupe setup'

@@ -17,6 +17,7 @@ export type {
 export { type DriverOptions, KeptDriver } from './drivers/keptDriver'
 export { localCapabilities, localDriver } from './drivers/local'
 export { ociCapabilities, ociDriver, ociMissing } from './drivers/oci'
+export { machineMissing, probe as probeEnvironments } from './drivers/probe'
 export { hasSnapshot, openStore, type Store, snapshotsRoot, storeAt } from './drivers/store'
 export { type BuildOptions, buildImage } from './images/buildImage'
 export { importImage } from './images/importImage'

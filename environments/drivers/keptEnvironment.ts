@@ -143,7 +143,7 @@ export class KeptEnvironment implements Environment {
     const { header } = await this.keeper.request(request, { deadlineMs: transferMs })
     if (header.failed !== undefined)
       throw environmentError('environment.snapshot_failed', `environment ${this.id}: ${header.failed}`, {
-        retriable: true,
+        retriable: header.retriable !== false,
       })
     return header as unknown as Snapshot
   }

@@ -12,7 +12,9 @@ import { existsSync, lstatSync, mkdirSync, readlinkSync, symlinkSync, writeFileS
 import { join } from 'node:path'
 import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
+import { environmentError } from './errors'
 import { type DriverOptions, KeptDriver } from './keptDriver'
+import { machineMissing } from './probe'
 import { findImage, localDefaults, type Store } from './store'
 
 const isRoot = () => process.geteuid?.() === 0
@@ -29,8 +31,14 @@ export const localCapabilities = (): DriverCapabilities => ({
   snapshots: true,
 })
 
-export const localDriver = (options: DriverOptions) =>
-  new KeptDriver(
+/** Makes the driver. @throws TroupeError environment.unavailable on a processor that the keeper does not know */
+export function localDriver(options: DriverOptions): KeptDriver {
+  const missing = machineMissing()
+  if (missing !== undefined)
+    throw environmentError('environment.unavailable', `the driver local cannot run here: ${missing}`, {
+      hint: '--driver docker asks a Docker engine, which may run on another machine',
+    })
+  return new KeptDriver(
     {
       name: 'local',
       capabilities: async () => localCapabilities(),
@@ -45,6 +53,7 @@ export const localDriver = (options: DriverOptions) =>
     },
     options,
   )
+}
 
 /** Makes the directories, links and settings around the machine's programs, once for each store. Returns their root. */
 function skeleton(store: Store): string {

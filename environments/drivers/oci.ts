@@ -2,8 +2,8 @@
  * Driver `oci`: an overlay over an unpacked OCI image, in namespaces of its own; no daemon, no container runtime.
  *
  * in   specifications with the name of an image in the store        out  environments
- * Invariant: an image is never written. The keeper makes namespaces, cgroups and mounts itself (keeper/first.py): a start
- * of runc alone takes as long as the whole start may take. Commands have fewer capabilities than Docker's default and,
+ * Invariant: an image is never written. The keeper makes namespaces, cgroups and mounts itself (keeper/first.py):
+ * `runc run` alone took 80 ms, the whole budget of a start. Commands have fewer capabilities than Docker's default and,
  * where libseccomp is installed, a filter of system calls (keeper/kernel.py).
  */
 import { readFileSync } from 'node:fs'
@@ -11,6 +11,7 @@ import { canLimitDisk } from './diskLimit'
 import type { DriverCapabilities } from './driver'
 import { environmentError } from './errors'
 import { type DriverOptions, KeptDriver } from './keptDriver'
+import { machineMissing, probe } from './probe'
 import { findImage } from './store'
 
 /** Number of the capability CAP_SYS_ADMIN. */
@@ -18,11 +19,13 @@ const sysAdmin = 21n
 
 /** Says why this machine cannot run the driver; undefined: it can. */
 export function ociMissing(): string | undefined {
-  if (process.platform !== 'linux') return 'it needs Linux'
+  const missing = machineMissing()
+  if (missing !== undefined) return missing
   if (process.geteuid?.() !== 0) return 'it needs root'
   const [, effective = '0'] = /^CapEff:\s*(\S+)/m.exec(readFileSync('/proc/self/status', 'utf8')) ?? []
   if (((BigInt(`0x${effective}`) >> sysAdmin) & 1n) === 0n) return 'it needs the capability CAP_SYS_ADMIN'
-  return undefined
+  const lacking = probe().missing
+  return lacking.length === 0 ? undefined : lacking.join('; ')
 }
 
 export const ociCapabilities = (): DriverCapabilities => ({

@@ -1,13 +1,16 @@
 """Cgroups of an environment, in version 1, version 2, or both mounted side by side.
 
 in   a name, limits        out  directories, one for each hierarchy that limits something
-Invariant: a hierarchy that cannot be written is left out, without an error: its limits do not hold.
+Invariant: a hierarchy that cannot be written is left out, without an error: its limits do not hold. Where another error ends
+`create`, nothing that it made is left.
 """
 
 import errno
 import functools
 import os
 import time
+
+CURE = "this process needs a cgroup hierarchy that it may write (in a container: /sys/fs/cgroup mounted writable, such as with --privileged) with the controllers cpu, memory and pids"
 
 
 @functools.cache
@@ -49,8 +52,11 @@ def create(name, limits):
                 enable(point, name)
             written = [write(f"{path}/{file}", value) for file, value in wanted if os.path.exists(f"{path}/{file}")]
         except OSError as error:
+            made = [path] if os.path.isdir(path) else []
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+                remove(made)
                 continue
+            remove([*created, *made])
             raise
         if written:
             created.append(path)

@@ -1,7 +1,8 @@
 """Starts the first process of an environment, in namespaces of its own.
 
 in   the keeper's configuration, the environment's cgroups, the filter of system calls        out  its pid on the machine
-Invariant: the first process only waits; the kernel reaps its children, also those that it adopts. It has no capability
+Invariant: the first process only waits, in the program `sleep` of the image, which may be hostile as all of its files:
+nothing of the keeper is left in it. The kernel reaps its children, also those that it adopts. It has no capability
 and dies with the keeper. Its death kills all other processes of the environment.
 """
 
@@ -12,6 +13,7 @@ import socket
 import struct
 
 import kernel
+import pipe
 import roots
 
 NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
@@ -25,8 +27,7 @@ def start(config, cgroups, install_filter):
     if pid == 0:
         be_first(config, cgroups, install_filter, write)
     os.close(write)
-    with open(read) as file:
-        said = file.read()
+    said = pipe.read_all(read, kill=pid).decode(errors="replace")
     if said != "built\n":
         os.waitpid(pid, 0)
         raise RuntimeError(said.removeprefix("built\n") or "the environment's first process ended before it was ready")

@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import kernel  # noqa: E402
+import pipe  # noqa: E402
 
 PORT = 3128
 MOST = 64
@@ -26,8 +27,7 @@ def start(inside):
     pid = os.fork()
     if pid:
         os.close(write)
-        with open(read, "rb") as file:
-            said = file.read()
+        said = pipe.read_all(read, kill=pid)
         if said != b"ready":
             raise RuntimeError(f"the forwarder to the allowlist's proxy: {said.decode(errors='replace')}")
         return pid

@@ -11,7 +11,6 @@ this process leaves is listed in the directory (`first.pid`, `cgroups`), where t
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import time
@@ -24,9 +23,10 @@ import forward
 import kernel
 import snapshot
 import transfer
+import tree
 from inside import Inside
 from loop import Loop
-from messages import answer, receive
+from messages import Request, answer
 
 MOST_CONNECTIONS = 64
 
@@ -44,7 +44,7 @@ class Keeper:
         # A process in a user namespace may not return to the PID namespace that is outside: its commands run in forks.
         self.own_pids = None if self.user_namespace else os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self.loop, self.is_ended = Loop(), False
-        self.handlers, self.commands = set(), set()
+        self.handlers, self.commands, self.arriving = set(), set(), set()
 
     def mount(self):
         """Mounts the environment's files at `merged`, visible to this process and its children alone."""
@@ -76,7 +76,7 @@ class Keeper:
             file.write(json.dumps(paths))
         missing = cgroup.missing(paths, self.config["limits"])
         if missing and self.config["kind"] == "oci":
-            raise RuntimeError(f"no writable cgroup can hold the limits {', '.join(missing)}")
+            raise RuntimeError(f"no writable cgroup can hold the limits {', '.join(missing)}; {cgroup.CURE}")
         self.cgroups = [os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in paths]
 
     def start(self):
@@ -144,12 +144,18 @@ class Keeper:
         except OSError:
             time.sleep(0.01)  # no descriptor is free: the requester waits until one is
             return
+        request = Request(self.loop, connection, lambda request, value: self.respond(request, value, listener))
+        self.arriving.add(request)
+        request.begin()
+
+    def respond(self, request, value, listener):
+        self.arriving.discard(request)
+        connection = request.connection
         try:
-            request = receive(connection)
-            if request is None:
+            if value is None:
                 connection.close()
             else:
-                self.serve_one(connection, request, listener)
+                self.serve_one(connection, value, listener)
         except Exception as error:
             self.loop.forget(connection.fileno())
             self.commands = {command for command in self.commands if command.connection is not connection}
@@ -188,6 +194,8 @@ class Keeper:
             listener.close()
             for command in self.commands:
                 command.let_go()
+            for arriving in self.arriving:
+                arriving.connection.close()
             handle(self, connection, request)
         except Exception as error:
             answer(connection, {"failed": f"{type(error).__name__}: {error}"})
@@ -224,7 +232,7 @@ class Keeper:
                 kernel.unmount(f"{self.directory}/{name}")
             except OSError:
                 pass  # The file system was never mounted.
-        shutil.rmtree(self.directory, ignore_errors=True)
+        tree.remove(self.directory)
 
 
 def handle(keeper, connection, request):
@@ -237,7 +245,10 @@ def handle(keeper, connection, request):
     elif op in ("put", "putFile", "get"):
         transfer.handle(connection, request, "merged", answer)
     elif op == "snapshot":
-        answer(connection, snapshot.take(keeper.config, request, keeper.user_namespace))
+        try:
+            answer(connection, snapshot.take(keeper.config, request, keeper.user_namespace))
+        except snapshot.TooDeep as error:
+            answer(connection, {"failed": str(error), "retriable": False})
     else:
         answer(connection, {"failed": f"unknown operation {op}"})
 

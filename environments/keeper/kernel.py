@@ -18,7 +18,9 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVA
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 SECCOMP_MODE_FILTER = 2
-SYS_CLONE, SYS_PIVOT_ROOT, SYS_PIDFD_SEND_SIGNAL = 56, 155, 424
+# Numbers of clone and pivot_root, which differ between processors; drivers/probe.ts refuses the others.
+SYS_CLONE, SYS_PIVOT_ROOT = {"x86_64": (56, 155), "aarch64": (220, 41)}.get(os.uname().machine, (-1, -1))
+SYS_PIDFD_SEND_SIGNAL, SYS_CLONE3 = 424, 435
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_CAPABILITY = 40
 SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
@@ -95,14 +97,23 @@ def load_filter():
     filter = ctypes.c_void_p(seccomp.seccomp_init(SCMP_ACT_ALLOW))
     # The container may allow set-user-id programs, so the filter must not need no_new_privs.
     seccomp.seccomp_attr_set(filter, 3, 0)
+
+    def checked(result, what):
+        """libseccomp returns the error's number, negative, and sets no errno."""
+        if result < 0:
+            raise OSError(-result, f"{what}: {os.strerror(-result)}")
+
+    def refuse(number, error, count, comparisons):
+        checked(seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | error, number, count, comparisons), f"seccomp rule for the system call {number}")
+
     for name in REFUSED:
         number = seccomp.seccomp_syscall_resolve_name(name.encode())
         if number != -1:  # -1: a name that this machine's libseccomp does not know
-            seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | EPERM, number, 0, None)
+            refuse(number, EPERM, 0, None)
     # New user namespaces would bring all capabilities back. A filter cannot read clone3's flags, which are in memory;
     # the C library then falls back to clone.
     clone3 = seccomp.seccomp_syscall_resolve_name(b"clone3")
-    seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | ENOSYS, clone3, 0, None)
+    refuse(SYS_CLONE3 if clone3 == -1 else clone3, ENOSYS, 0, None)
 
     class Comparison(ctypes.Structure):
         _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
@@ -111,10 +122,10 @@ def load_filter():
     masked_equal = 7
     for flag in (NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET):
         rule = (Comparison * 1)(Comparison(0, masked_equal, flag, flag))
-        seccomp.seccomp_rule_add_array(filter, SCMP_ACT_ERRNO | EPERM, clone, 1, ctypes.byref(rule))
+        refuse(clone, EPERM, 1, ctypes.byref(rule))
     # The program is made once: to make it anew takes longer than all other steps before a command's exec.
     with open(os.memfd_create("filter"), "w+b") as file:
-        check(seccomp.seccomp_export_bpf(filter, file.fileno()), "seccomp_export_bpf")
+        checked(seccomp.seccomp_export_bpf(filter, file.fileno()), "seccomp_export_bpf")
         file.seek(0)
         code = file.read()
 

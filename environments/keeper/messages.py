@@ -1,34 +1,58 @@
 """Messages on a keeper's socket: requests and answers.
 
 in   a connection        out  values of JSON, each after four bytes of its length
-Invariant: nothing after a request is read, since it is for whoever serves the request.
+Invariant: nothing after a request is read, since it is for whoever serves the request. Reading a request does not block.
 """
 
 import json
+import select
 import struct
+import time
+
+SECONDS = 5  # for a request to arrive
 
 
-def receive(connection):
-    """Reads a request: four bytes of length, then JSON."""
-    connection.settimeout(5)
-    try:
-        head = receive_bytes(connection, 4)
-        data = receive_bytes(connection, struct.unpack("<I", head)[0]) if len(head) == 4 else b""
-    except OSError:
-        return None
-    connection.settimeout(None)
-    return json.loads(data) if data else None
+class Request:
+    """A request that arrives. `take(self, value)` is called once: with its value, or with None if none comes."""
 
+    def __init__(self, loop, connection, take):
+        self.loop, self.connection, self.take = loop, connection, take
+        self.data, self.size = bytearray(), 4
 
-def receive_bytes(connection, size):
-    parts = []
-    while size > 0:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            break
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    def begin(self):
+        self.connection.setblocking(False)
+        self.loop.watch(self.connection.fileno(), select.POLLIN, self.read)
+        self.loop.at(time.monotonic() + SECONDS, self.give_up)
+        self.read()
+
+    def read(self):
+        while len(self.data) < self.size:
+            try:
+                part = self.connection.recv(min(self.size - len(self.data), 1 << 20))
+            except BlockingIOError:
+                return
+            except OSError:
+                part = b""
+            if not part:
+                self.give_up()
+                return
+            self.data += part
+            if len(self.data) == 4:
+                self.size = 4 + struct.unpack("<I", self.data)[0]
+        try:
+            value = json.loads(self.data[4:])
+        except ValueError:
+            value = None
+        self.end(value)
+
+    def give_up(self):
+        self.end(None)
+
+    def end(self, value):
+        self.loop.cancel(self.give_up)
+        self.loop.forget(self.connection.fileno())
+        self.connection.setblocking(True)
+        self.take(self, value)
 
 
 def answer(connection, value, data=b""):

@@ -1,8 +1,9 @@
 """Builds the root directory of an environment, in the mount namespace of its first process.
 
 in   the directory where the environment's files are mounted        out  the process's root; the machine's is unmounted
-Invariant: files of an image or a snapshot may be hostile. Over them, everything is mounted after the root has changed,
-so that no link of theirs leads out, and from nothing but the kernel. The parts of /proc and /sys that tell about the
+Invariant: files of an image or a snapshot may be hostile. Over those of an image, everything is mounted after the root
+has changed, so that no link of theirs leads out, and from nothing but the kernel. Over those of `local`, which needs the
+machine's files, everything is mounted before, on directories and files to which no link leads. The parts of /proc and /sys that tell about the
 machine, or act on it, are hidden or read-only.
 """
 
@@ -43,12 +44,18 @@ def of_image(root):
     hide("/sys/firmware", "/dev/null")
 
 
-def directory(path):
+def is_linked(root, path):
+    """Returns True if a name in a path is a symbolic link."""
+    parts = path.split("/")[1:]
+    return any(os.path.islink(root + "/" + "/".join(parts[: count + 1])) for count in range(len(parts)))
+
+
+def directory(path, root=""):
     """Makes a directory to mount on, unless the image has it."""
     try:
-        os.mkdir(path, 0o755)
+        os.mkdir(root + path, 0o755)
     except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
+        if not stat.S_ISDIR(os.lstat(root + path).st_mode):
             raise NotADirectoryError(f"{path} of the image is a file or a link, expected a directory") from None
 
 
@@ -58,14 +65,18 @@ def of_machine(root):
     read_only = kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
     for path in (*SYSTEM, *SETTINGS):
         target = root + path
-        if os.path.islink(path) or not os.path.exists(path) or os.path.islink(target) or not os.path.exists(target):
+        if os.path.islink(path) or not os.path.exists(path) or is_linked(root, path) or not os.path.exists(target):
             continue
         kernel.mount(path, target, None, kernel.MS_BIND)
         kernel.mount(None, target, None, kernel.MS_REMOUNT | kernel.MS_BIND | read_only)
+    for place in ("/proc", "/dev"):
+        directory(place, root)
     kernel.mount("proc", f"{root}/proc", "proc", NONE)
     restrict_proc(root)
     kernel.mount("dev", f"{root}/dev", "tmpfs", NO_SUID, "size=64k,mode=755")
     for name in DEVICES:
+        if not os.path.exists(f"/dev/{name}"):
+            continue
         open(f"{root}/dev/{name}", "w").close()
         kernel.mount(f"/dev/{name}", f"{root}/dev/{name}", None, kernel.MS_BIND)
     os.mkdir(f"{root}/dev/shm", 0o1777)

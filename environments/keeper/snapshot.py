@@ -14,6 +14,9 @@ import json
 import os
 import shutil
 import stat
+import sys
+
+import tree
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -27,14 +30,28 @@ def take(config, request, user_namespace):
     taken = Taken(store, request["name"], "user.overlay.opaque" if user_namespace else "trusted.overlay.opaque")
     upper = os.open("upper", DIRECTORY)
     lower = os.open(below, DIRECTORY) if below else None
-    taken.directory(upper, lower, taken.layer, "", image)
-    os.utime(taken.layer, ns=(0, 0))
-    return taken.finish(request.get("maxBytes"))
+    # A directory takes two calls and two descriptors. Paths end before this limit does.
+    sys.setrecursionlimit(20_000)
+    try:
+        taken.directory(upper, lower, taken.layer, "", image)
+        os.utime(taken.layer, ns=(0, 0))
+        return taken.finish()
+    except BaseException as error:
+        tree.remove(taken.layer)
+        if isinstance(error, RecursionError) or isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EMFILE):
+            raise TooDeep("a directory of the environment is too deep to store: a path in the store has at most 4095 bytes") from error
+        raise
+
+
+class TooDeep(Exception):
+    pass
 
 
 class Taken:
     def __init__(self, store, name, opaque):
         self.store, self.opaque = store, opaque
+        # In the digest, too: a layer whose directories only a user namespace sees as opaque is another one.
+        self.mark = True if opaque.startswith("trusted.") else "user"
         self.layer = f"{store}/layers/.{name}"
         self.objects = f"{store}/objects"
         os.makedirs(self.layer, mode=0o755)
@@ -46,7 +63,7 @@ class Taken:
         except (OSError, ValueError):
             self.known = {}
 
-    def finish(self, most):
+    def finish(self):
         lines = "\n".join(json.dumps(entry, sort_keys=True) for entry in sorted(self.entries, key=lambda entry: entry["path"]))
         digest = hashlib.sha256(lines.encode()).hexdigest()
         with open("hashes.new", "w") as file:
@@ -62,7 +79,7 @@ class Taken:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            remove(self.layer)  # The same files were stored before.
+            tree.remove(self.layer)  # The same files were stored before.
         return {"digest": digest, "files": len(self.entries), "bytes": self.bytes}
 
     def directory(self, upper, lower, target, path, image):
@@ -107,7 +124,7 @@ class Taken:
         if hides:
             os.setxattr(target, self.opaque, b"y")
         own(target, info)
-        self.entries.append({"path": inner, "kind": "directory", **owner(info), **({"opaque": True} if hides else {})})
+        self.entries.append({"path": inner, "kind": "directory", **owner(info), **({"opaque": self.mark} if hides else {})})
         for fd in (above, under):
             if fd is not None:
                 os.close(fd)
@@ -206,6 +223,3 @@ def link(source, target):
         info = os.stat(source)
         own(target, info)
 
-
-def remove(path):
-    shutil.rmtree(path)

@@ -15,6 +15,7 @@ import type { EngineStorage } from '../docker/storageLimit'
 import type { DriverCapabilities, DriverName } from '../drivers/driver'
 import { localCapabilities } from '../drivers/local'
 import { ociCapabilities, ociMissing } from '../drivers/oci'
+import { machineMissing } from '../drivers/probe'
 import type { Store } from '../drivers/store'
 import type { Task } from '../tasks/task'
 import { missingImages, type RefusedNeed, unbuildable } from '../tasks/usualDriver'
@@ -29,8 +30,13 @@ export interface DriverHere {
 
 export async function driverHere(name: DriverName, store: Store): Promise<DriverHere> {
   if (name === 'docker') return dockerHere()
-  if (name === 'local') return { capabilities: localCapabilities(), missingImages: async task => unbuildable(task) }
-  const missing = ociMissing()
+  const missing = name === 'local' ? machineMissing() : ociMissing()
+  if (name === 'local')
+    return {
+      ...(missing === undefined ? {} : { missing }),
+      capabilities: localCapabilities(),
+      missingImages: async task => unbuildable(task),
+    }
   return {
     ...(missing === undefined ? {} : { missing }),
     capabilities: ociCapabilities(),

@@ -70,7 +70,7 @@ export const environment = z
       value => (typeof value === 'string' ? value.toLowerCase() : value),
       z.enum(['linux', 'windows']).default('linux'),
     ),
-    cpus: z.number().optional(),
+    cpus: z.number().min(0.01).optional(), // less is no quota that the kernel takes
     memory_mb: mib.optional(),
     storage_mb: mib.optional(),
     memory: size.optional(),

@@ -4,6 +4,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Environment, EnvironmentDriver, EnvironmentSpec, ExecRequest } from '../../environments/drivers/driver'
@@ -19,6 +20,27 @@ const kinds = [
   { name: 'local', open: localDriver, missing: rootMissing },
   { name: 'oci', open: ociDriver, missing: ociMissing() },
 ] as const
+
+const python = (words: readonly string[], program = 'python3') =>
+  execFileSync(program, words, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], timeout: 30_000 })
+const programs = join(__dirname, '../../environments/keeper')
+const cgroups = () => execFileSync('find', ['/sys/fs/cgroup', '-name', 'troupe-fails'], { encoding: 'utf8' })
+const asRoot = rootMissing === undefined ? test : test.skip
+
+asRoot('a cgroup whose limits the kernel refuses is removed again', () => {
+  const create = `import sys; sys.path.insert(0, ${JSON.stringify(programs)}); import cgroup
+cgroup.create("troupe-fails", {"memoryMb": 64, "processes": "few"})`
+  expect(() => python(['-c', create])).toThrow(/OSError/)
+  expect(cgroups()).toBe('')
+})
+
+asRoot('a machine without cgroups that can be written is told what it needs, before anything starts', () => {
+  const command = `mount -t tmpfs none /sys/fs/cgroup && python3 ${join(programs, 'probe.py')}`
+  const { missing } = JSON.parse(python(['-m', 'sh', '-c', command], 'unshare')) as { missing: string[] }
+  expect(missing).toEqual([
+    expect.stringMatching(/^no writable cgroup can hold the limits .*\/sys\/fs\/cgroup mounted/),
+  ])
+})
 
 for (const { name, open, missing } of kinds) {
   if (missing !== undefined) {
@@ -73,6 +95,37 @@ for (const { name, open, missing } of kinds) {
 
     test("its program is not the machine's file, which a command /proc/self/exe would run and could overwrite", () => {
       expect(readlinkSync(`/proc/${keeperOf(one)}/exe`)).toMatch(/^\/memfd:python/)
+    })
+
+    test('a requester that sends half a request does not hold up the deadlines of commands', async () => {
+      const silent = connect({ path: `/proc/${keeperOf(one)}/cwd/s` })
+      const began = performance.now()
+      const late = run('sleep 30', { timeoutMs: 500 })
+      await new Promise(resolve => setTimeout(resolve, 200))
+      silent.write(Buffer.from([9, 0]))
+      for (let count = 0; count < 3; count++) connect({ path: `/proc/${keeperOf(one)}/cwd/s` }).unref()
+      expect((await late).status).toBe('timeout')
+      expect(performance.now() - began).toBeLessThan(4000)
+      silent.destroy()
+    })
+
+    test('deep directories are stored; those deeper than a path can say are refused, and all are removed', async () => {
+      const deep = await driver.start(spec)
+      const inDeep = (command: string) => deep.exec({ command, timeoutMs: 20_000 })
+      expect((await inDeep('mkdir -p $(printf "d/%.0s" $(seq 1500))')).status).toBe('ok')
+      const { digest } = await deep.snapshot()
+      const again = await driver.start({ ...spec, snapshot: digest })
+      expect(`${(await again.exec({ command: 'find . | wc -l', timeoutMs: 20_000 })).stdout}`).toBe('1501\n')
+      await again.stop()
+      await inDeep('p=$(printf "d/%.0s" $(seq 1500)); cd $p && mkdir -p $p')
+      await expect(deep.snapshot()).rejects.toMatchObject({
+        code: 'environment.snapshot_failed',
+        retriable: false,
+        message: expect.stringContaining('too deep to store'),
+      })
+      await deep.stop()
+      expect(readdirSync(join(directory, 'live/keeper/1'))).toEqual([one.id])
+      expect(readdirSync(join(directory, 'layers')).filter(layer => layer.startsWith('.'))).toEqual([])
     })
 
     test('a start for which the fork server has no descriptor fails alone', async () => {
