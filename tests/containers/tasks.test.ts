@@ -131,6 +131,11 @@ test('a directory without task.toml, and a link out of the directory, are refuse
   expect(() => loadTask(directory)).toThrow(/tests\/etc: a symbolic link that leads out/)
 })
 
+test('cpus too few for a quota of the kernel are refused', () => {
+  expect(() => loadTask(taskOf({ 'task.toml': '[environment]\ncpus = 0.001\n' }))).toThrow(/cpus.*0\.01/s)
+  expect(loadTask(taskOf({ 'task.toml': '[environment]\ncpus = 0.01\n' })).environment.cpus).toBe(0.01)
+})
+
 test('needs name what a driver cannot give, and unknown fields what was meant', () => {
   const task = loadTask(
     taskOf({
