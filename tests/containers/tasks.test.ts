@@ -133,7 +133,9 @@ test('a directory without task.toml, and a link out of the directory, are refuse
 
 test('cpus too few for a quota of the kernel are refused', () => {
   expect(() => loadTask(taskOf({ 'task.toml': '[environment]\ncpus = 0.001\n' }))).toThrow(/cpus.*0\.01/s)
-  expect(loadTask(taskOf({ 'task.toml': '[environment]\ncpus = 0.01\n' })).environment.cpus).toBe(0.01)
+  expect(needsOf(loadTask(taskOf({ 'task.toml': '[environment]\ncpus = 0.01\n' })), ociCapabilities())).toContainEqual(
+    expect.objectContaining({ where: 'environment.cpus', what: '0.01 CPUs' }),
+  )
 })
 
 test('needs name what a driver cannot give, and unknown fields what was meant', () => {
