@@ -12,6 +12,7 @@ import { smollm2Directory } from '../cli/setupCommand'
 import { atLeast, type BenchReport, type Budget, describeMachine, median, printReport } from './report'
 import { type BareRollout, bareRollouts } from './support/bareRollouts'
 import { processTree } from './support/processTree'
+import { quickstartLoad } from './support/quickstartLoad'
 import { recordSteps } from './support/recordedStep'
 import { figuresOf, inOrder, type RoundFigures, recordingOf, spanOf, type Turns, turnsOf } from './support/rolloutRound'
 import { startTracedRun } from './support/tracedRun'
@@ -30,24 +31,7 @@ interface Setting {
   readonly rounds: number
 }
 
-/** Rollouts like those of the quickstart: calls of about thirty tokens, tools that take some tens of ms. */
-const quickstart: Setting = {
-  name: 'quickstart',
-  bound: 0.85,
-  groups: 16,
-  groupSize: 16,
-  shape: { turns: [2, 3], newTokens: [16, 44], toolMs: [20, 60] },
-  set: [
-    'model.config.max_position_embeddings=512',
-    'coldStart.demonstrations=2000',
-    'engine.kvTokens=98304',
-    'limits.contextTokens=512',
-    'limits.responseTokens=448',
-    'limits.turns=4',
-  ],
-  warmUps: 2,
-  rounds: 6,
-}
+const quickstart: Setting = { name: 'quickstart', bound: 0.85, ...quickstartLoad, warmUps: 2, rounds: 6 }
 
 const smollm2: Setting = {
   name: 'smollm2',

@@ -72,9 +72,7 @@ class Server {
     child.unref()
     for (const stream of [child.stdin, child.stdout, child.stderr]) (stream as unknown as Socket).unref()
     child.stdin.on('error', () => {}) // an error is ignored: the server has died, which the end of its output reports
-    child.stderr.setEncoding('utf8').on('data', text => {
-      this.errors = (this.errors + text).slice(-4096)
-    })
+    child.stderr.setEncoding('utf8').on('data', text => this.keepWords(text))
     createInterface({ input: child.stdout }).on('line', line => this.hear(line))
     this.exited = new Promise(resolve => {
       child.once('error', cause => {
@@ -133,13 +131,20 @@ class Server {
     try {
       report = JSON.parse(line)
     } catch {
-      this.errors += `not a report: ${line}\n`
+      this.keepWords(`not a report: ${line}\n`)
       return
     }
     this.report(report)
   }
 
-  /** What a keeper, or the server itself, wrote to standard error; each line of a keeper begins with its name. */
+  private keepWords(text: string): void {
+    this.errors = (this.errors + text).slice(-4096)
+  }
+
+  /**
+   * Returns the latest lines that a keeper wrote to standard error, or without a name the server. A keeper begins each
+   * line with its name.
+   */
   private wordsOf(name: string | undefined): string {
     const lines = this.errors.split('\n').filter(line => line !== '')
     const own = (line: string) => (name === undefined ? !line.startsWith('troupe-') : line.startsWith(`${name}: `))

@@ -1,5 +1,5 @@
 /**
- * What this machine has for the drivers `oci` and `local`, tried once for each process.
+ * Finds out, once in each process, if this machine has what the drivers `oci` and `local` need.
  *
  * in   the processor's name; keeper/probe.py, which makes a cgroup and mounts an overlay
  * out  reasons why a driver cannot run, each with its cure; whether commands get the filter of system calls
@@ -10,17 +10,16 @@ import { sandboxPythonPath } from '../../runtime/python'
 
 interface Probe {
   readonly missing: readonly string[]
-  /** Whether libseccomp is there, which makes the filter of system calls. */
+  /** True if libseccomp is installed, which makes the filter of system calls. */
   readonly filter: boolean
 }
 
-/** Says that the processor is none whose system calls the keeper knows; undefined: it knows them. */
-export const machineMissing = (): string | undefined =>
-  process.platform !== 'linux'
-    ? 'it needs Linux'
-    : ['x64', 'arm64'].includes(process.arch)
-      ? undefined
-      : `it needs a processor of the kind x86_64 or aarch64, and this one is ${process.arch}`
+/** Says why the keeper cannot run on this system and processor; undefined: it can. It makes system calls by number. */
+export function machineMissing(): string | undefined {
+  if (process.platform !== 'linux') return 'it needs Linux'
+  if (['x64', 'arm64'].includes(process.arch)) return undefined
+  return `it needs a processor of the kind x86_64 or aarch64, and this one is ${process.arch}`
+}
 
 let probed: Probe | undefined
 

@@ -197,7 +197,7 @@ class Command:
         if self.answer is not None or self.child is None:
             return
         for fd in (self.out, self.err):
-            # What a pipe can hold; a process that was left behind may write without end.
+            # At most what a pipe can hold is read: a process that was left behind may write without end.
             for _ in range(MOST_IN_PIPE // READ):
                 if fd not in self.pipes or not self.read(fd):
                     break

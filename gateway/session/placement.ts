@@ -34,7 +34,7 @@ export function placementOf(session: SessionState, request: CallRequest, tools: 
   const { dialect, messages } = request
   if (dialect !== 'completions') return session.index.place({ tools, messages })
   const branch = session.calls.tree.nodes.size === 0 ? 'first' : 'new-conversation'
-  // Of the prompt as it is: white space that a conversation's digest leaves out changes its tokens.
+  // The digest is of the exact prompt: white space, which a conversation's digest leaves out, changes its tokens.
   return { parent: null, held: 0, branch, digests: digestOf(messages[0]!.content) }
 }
 

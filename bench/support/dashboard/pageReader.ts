@@ -1,6 +1,6 @@
 /**
- * What an open page asks of the dashboard's server, without the page: it reads the run's stream, and as long as facts
- * come it asks for the overview once a second. A process of its own, so that its work is not the server's or the run's.
+ * Asks the dashboard's server what an open page asks: it reads the run's stream, and as long as facts come it asks for
+ * the overview once a second. A process of its own, so that its work is not the server's or the run's.
  *
  * in   argument: the run's address below api/; on stdin a line `watch` or `rest`
  * out  on stdout a line after each of them: the number of overviews since the last one

@@ -11,15 +11,14 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import { median } from '../../report'
+import { quickstartLoad } from '../quickstartLoad'
 import { recordSteps } from '../recordedStep'
 import { figuresOf, inOrder, spanOf, turnsOf } from '../rolloutRound'
 import { startTracedRun } from '../tracedRun'
 import { traces } from '../traces'
 import { root, serveDashboard } from './servedDashboard'
 
-const groups = 16
-const groupSize = 16
-const shape = { turns: [2, 3], newTokens: [16, 44], toolMs: [20, 60] } as const
+const { groups, groupSize, shape, set } = quickstartLoad
 /** Rounds that are not counted, because the JIT compiler still works on them: each arm has one. */
 const warmUps = 2
 const rounds = 24
@@ -42,11 +41,7 @@ export async function watchedRun(): Promise<WatchedRun> {
     learns: false,
     traces: plan,
     set: [
-      'model.config.max_position_embeddings=512',
-      'engine.kvTokens=98304',
-      'limits.contextTokens=512',
-      'limits.responseTokens=448',
-      'limits.turns=4',
+      ...set,
       `rollout.groupsPerStep=${groups}`,
       `rollout.groupSize=${groupSize}`,
       `train.steps=${rounds + warmUps}`,

@@ -19,7 +19,7 @@ from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from .renderer import Piece, Renderer, RenderError
 
-# What a request that cannot be rendered raises; anything else is logged too.
+# Errors that a request causes. Any other error is refused too, and logged.
 REFUSALS = (RenderError, ValueError, OverflowError, KeyError, TypeError)
 # Upper bound on an answer: gRPC's bound on a message (server.py), less 1 MiB.
 ANSWER_BYTES = 255 * 1024 * 1024
