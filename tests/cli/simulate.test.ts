@@ -16,6 +16,7 @@ import { runDirectory } from '../../runtime/runDirectory'
 import { troupe } from '../support/cli'
 import { completed, requested } from '../support/facts'
 import { failure } from '../support/refusal'
+import { troupeHere } from '../support/troupeHere'
 
 const model = {
   name: 'tiny',
@@ -86,9 +87,9 @@ test('a wrong file or option ends with exit 2, the place, and what to do', async
   const good = file('good.jsonl', line(0))
   const trace = file('bad.jsonl', [line(0), line(1, { arrivalMs: -5 })])
   const [bad, missing, unknown] = await Promise.all([
-    troupe(['simulate', '--engine-model', file('m2.json', model), '--trace', trace]).done,
-    troupe(['simulate', '--engine-model', join(directory, 'none.json'), '--trace', good]).done,
-    troupe(['simulate', '--engine-model', file('m3.json', model), '--trace', good, '--policy', 'fifo']).done,
+    troupeHere(['simulate', '--engine-model', file('m2.json', model), '--trace', trace]),
+    troupeHere(['simulate', '--engine-model', join(directory, 'none.json'), '--trace', good]),
+    troupeHere(['simulate', '--engine-model', file('m3.json', model), '--trace', good, '--policy', 'fifo']),
   ])
   expect([bad.code, missing.code, unknown.code]).toEqual([2, 2, 2])
   expect(bad.stderr).toContain('bad.jsonl line 2: a problem\n  arrivalMs: ')
@@ -264,8 +265,8 @@ test.each<[string, readonly Fact[], { measured: number; ttftMsMean: number }]>([
 
 test('without files, or with a run that is not there, it says what to give', async () => {
   const [nothing, noRun] = await Promise.all([
-    troupe(['simulate']).done,
-    troupe(['simulate', '--calibrate', 'none', '--bus', `lmdb:${directory}`]).done,
+    troupeHere(['simulate']),
+    troupeHere(['simulate', '--calibrate', 'none', '--bus', `lmdb:${directory}`]),
   ])
   expect([nothing.code, noRun.code]).toEqual([2, 2])
   expect(nothing.stderr).toContain('give --engine-model F.json and --trace F.jsonl')
@@ -280,7 +281,7 @@ test.each([
   ['--trace has no effect with --calibrate', ['--calibrate', 'r']],
 ])('an option that would change nothing is refused: %s', async (said, more) => {
   const files = ['--engine-model', file('idle.json', model), '--trace', file('idle.jsonl', line(0))]
-  const { code, stderr } = await troupe(['simulate', ...files, ...more]).done
+  const { code, stderr } = await troupeHere(['simulate', ...files, ...more])
   expect([code, stderr]).toEqual([2, expect.stringContaining(said)])
 })
 
@@ -288,7 +289,7 @@ test.each(['--run', '--picture', '--policy', '--engines', '--bound-tokens', '--w
   '%s beside --calibrate is refused before the run is read',
   async option => {
     const value = option === '--policy' ? 'static' : '3'
-    const { code, stderr } = await troupe(['simulate', '--calibrate', 'none', option, value]).done
+    const { code, stderr } = await troupeHere(['simulate', '--calibrate', 'none', option, value])
     expect([code, stderr]).toEqual([2, expect.stringContaining(`${option} has no effect with --calibrate`)])
   },
 )
@@ -319,7 +320,7 @@ test('with an engine model of the user a recorded run is simulated though its tu
     file('few.json', model),
     '--json',
   ]
-  const { code, stdout, stderr } = await troupe([...args, '--policy', 'static']).done
+  const { code, stdout, stderr } = await troupeHere([...args, '--policy', 'static'])
   expect([code, stderr]).toEqual([0, expect.not.stringContaining('troupe:')])
   expect(JSON.parse(stdout)).toMatchObject({ turns: 1, recordedMakespanMs: 99 })
 })

@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { topicOnBus } from '../../messages/topics'
-import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
 
@@ -12,7 +12,7 @@ const directory = mkdtempSync(join(tmpdir(), 'troupe-alarms-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 beforeAll(() => saveHistory(directory, quickstartHistory()))
 
-const alarms = (...args: string[]) => troupe(['replay', 'alarms', '--bus', `lmdb:${directory}`, ...args]).done
+const alarms = (...args: string[]) => troupeHere(['replay', 'alarms', '--bus', `lmdb:${directory}`, ...args])
 const lines = (text: string) =>
   text
     .split('\n')
@@ -48,7 +48,7 @@ test('dead letters and a grader that arithmetic contradicts are told of a log th
     headers: { origin: `troupe.history.turns:0:${offset}`, error: 'torn' },
   })
   await saveHistory(at, doubtful, [letter(1), letter(2), letter(2)])
-  const { code, stdout } = await troupe(['replay', 'alarms', '--json', '--bus', `lmdb:${at}`]).done
+  const { code, stdout } = await troupeHere(['replay', 'alarms', '--json', '--bus', `lmdb:${at}`])
   const raised = lines(stdout)
   expect(raised.filter(({ alarm }) => alarm === 'dead-letters')).toMatchObject([
     { step: null, message: expect.stringMatching(/^2 after step 3: .*`replay verify`/) },

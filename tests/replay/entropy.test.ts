@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Message } from '../../messages/topics'
 import { type SampledToken, topOf, topTable } from '../../replay/tokens/topTokens'
-import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
 
@@ -13,7 +13,7 @@ const directory = mkdtempSync(join(tmpdir(), 'troupe-entropy-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const history = quickstartHistory()
 beforeAll(() => saveHistory(directory, history))
-const replay = (...args: readonly string[]) => troupe(['replay', ...args, '--bus', `lmdb:${directory}`]).done
+const replay = (...args: readonly string[]) => troupeHere(['replay', ...args, '--bus', `lmdb:${directory}`])
 
 const token = (id: number, value: number, turn = 0, position = 0): SampledToken => ({
   token: id,
@@ -67,7 +67,7 @@ test('entropies that the engine recorded are taken, unless one turn lacks them',
       : m
   await saveHistory(at, changed(history, withEntropies))
   const entropyOf = async (bus: string) => {
-    const { stdout } = await troupe(['replay', 'entropy', group, '--json', '--bus', `lmdb:${bus}`]).done
+    const { stdout } = await troupeHere(['replay', 'entropy', group, '--json', '--bus', `lmdb:${bus}`])
     return JSON.parse(stdout) as { measure: string; meanValue: number; sampled: number }
   }
   const values = history.records.flatMap(({ message: m }) =>

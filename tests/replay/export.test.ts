@@ -13,6 +13,7 @@ import type { Verification } from '../../replay/verify/verification'
 import { pythonPath } from '../../runtime/python'
 import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(90_000)
 
@@ -23,7 +24,7 @@ const history = quickstartHistory()
 const bus = `lmdb:${join(directory, 'bus')}`
 beforeAll(() => saveHistory(join(directory, 'bus'), history))
 const replay = (...args: readonly string[]) =>
-  troupe(['replay', ...args, ...(args.includes('--bus') ? [] : ['--bus', bus, '--run', 'history'])]).done
+  troupeHere(['replay', ...args, ...(args.includes('--bus') ? [] : ['--bus', bus, '--run', 'history'])])
 const jsonLines = <T>(text: string) =>
   text
     .trim()
@@ -261,7 +262,7 @@ test('a step that was rejected, or is not over, has trained on nothing', async (
       return step === first ? { type: 'step.rejected', at: when, step, epoch, reason: 'it diverged', metrics } : m
     }),
   )
-  const there = (...args: string[]) => troupe(['replay', ...args, '--bus', `lmdb:${at}`]).done
+  const there = (...args: string[]) => troupeHere(['replay', ...args, '--bus', `lmdb:${at}`])
   const lineage = (step: number) => there('lineage', String(step), '--json').then(r => jsonLines<Lineage>(r.stdout))
   for (const [step, outcome] of [
     [first!, 'rejected'],
@@ -288,7 +289,8 @@ test('what cannot be written, or is no number, is said in a line', async () => {
     ['export', 's0001.0000', '--format', 'html', '--out', nowhere],
     ['export', 's0001.0000/0', '--out', nowhere],
   ]) {
-    const { code, stderr } = await replay(...args)
+    const ran = args.includes('--picture') ? troupe(['replay', ...args, '--bus', bus]).done : replay(...args)
+    const { code, stderr } = await ran
     expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.cannot_write') })
     expect(stderr).not.toContain('    at ')
   }

@@ -12,9 +12,9 @@ import { readTrajectories, type Trajectory } from '../../replay/trajectories/tra
 import { limitOutcome } from '../../replay/whatIf/limitOutcome'
 import type { LimitedLine } from '../../replay/whatIf/whatIfLimits'
 import type { Entry } from '../../runtime/journal/journal'
-import { troupe } from '../support/cli'
 import { requested, toolCall, toolName } from '../support/facts'
 import { quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
 
@@ -31,7 +31,7 @@ beforeAll(async () => {
 const unknown = () => undefined
 
 async function limits(...args: readonly string[]) {
-  const { code, stdout, stderr } = await troupe(['replay', 'limits', ...args, '--bus', `lmdb:${directory}`]).done
+  const { code, stdout, stderr } = await troupeHere(['replay', 'limits', ...args, '--bus', `lmdb:${directory}`])
   return {
     code,
     stdout,

@@ -10,8 +10,8 @@ import { topicOnBus } from '../../messages/topics'
 import type { Fixture } from '../../replay/exchange/fixture'
 import type { Verification } from '../../replay/verify/verification'
 import { offsetOf, openStore, recordKey, storedTopics } from '../../runtime/bus/lmdb/store'
-import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
 
@@ -23,7 +23,7 @@ const bus = join(directory, 'sound')
 beforeAll(() => saveHistory(bus, history))
 
 async function replay(...args: readonly string[]) {
-  return troupe(['replay', ...args, ...(args.includes('--bus') ? [] : ['--bus', `lmdb:${bus}`])]).done
+  return troupeHere(['replay', ...args, ...(args.includes('--bus') ? [] : ['--bus', `lmdb:${bus}`])])
 }
 const lines = (text: string) => text.trim().split('\n')
 const jsonLines = (text: string) => lines(text).map(line => JSON.parse(line) as Record<string, never>)
@@ -282,7 +282,7 @@ test('show takes the decision that counts, and leaves out what a former owner sa
   const records = history.records.flatMap(r => (r === decision ? [{ ...r, message: lie }, r] : [r]))
   await saveHistory(at, { ...history, records })
   const show = (...args: string[]) =>
-    troupe(['replay', 'show', `${selected.group}/${member}`, '--bus', `lmdb:${at}`, ...args]).done
+    troupeHere(['replay', 'show', `${selected.group}/${member}`, '--bus', `lmdb:${at}`, ...args])
   const { stdout, stderr } = await show()
   expect(stdout).toContain(`advantage ${selected.kept[0]!.advantage.toFixed(3)}`)
   expect(stderr).toContain('1 facts do not count')

@@ -15,9 +15,9 @@ import { openLog } from '../../replay/log/recordedRun'
 import { ownerOf, replayRun, replayTarget } from '../../replay/rerun/replayRun'
 import { type OwnerBehaviour, type Rerun, rerunPartition } from '../../replay/rerun/rerunPartition'
 import type { Decision } from '../../runtime/host/behaviour'
-import { troupe } from '../support/cli'
 import { answer, claim, completed, requested, toolCall } from '../support/facts'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 import { world } from '../support/world'
 
 jest.setTimeout(60_000)
@@ -184,16 +184,21 @@ test('a group that its deadline closes is two decisions by the clock: that it is
 
 test('a target alone comes to what it comes to among all the rest, differences and all', async () => {
   let turns = 0
+  const touched = new Set<string>()
   const tampered = changed(history, m => {
-    if (m.type === 'rollout.finished' && turns++ % 9 === 0) return { ...m, answerTags: m.answerTags + 1 }
-    return m.type === 'tool.asked' && turns++ % 13 === 0 ? null : m
+    const isFinish = m.type === 'rollout.finished' && turns++ % 9 === 0
+    const isAsk = m.type === 'tool.asked' && turns++ % 13 === 0
+    if (!isFinish && !isAsk) return m
+    touched.add(m.trajectory)
+    return isFinish ? { ...m, answerTags: m.answerTags + 1 } : null
   })
   const at = join(directory, 'target')
   await saveHistory(at, { ...tampered, partitions: 2 })
   const recorded = await openLog({ bus: `lmdb:${at}`, run: history.run })
   const targets = [...new Set(history.records.flatMap(({ message: m }) => ('trajectory' in m ? [m.trajectory] : [])))]
   let differing = 0
-  for (const target of [...targets, 's0001.0000', 's0002.0001']) {
+  const tried = targets.filter((id, k) => touched.has(id) || k % 5 === 0)
+  for (const target of [...tried, 's0001.0000', 's0002.0001']) {
     const wants = (id: string) => id === target || id.startsWith(`${target}/`)
     const alone = await replayTarget(recorded, target)
     expect(alone).toEqual(await replayRun(recorded, { wants }))
@@ -215,7 +220,7 @@ test('a tampered log is named by event, expected and actual, and ends with exit 
       return { ...m, answerTags: 7 }
     }),
   )
-  const run = (...args: string[]) => troupe(['replay', 'run', ...args, '--bus', `lmdb:${at}`]).done
+  const run = (...args: string[]) => troupeHere(['replay', 'run', ...args, '--bus', `lmdb:${at}`])
   const place = firstOf('rollout.finished', f => f.type === 'rollout.finished' && f.trajectory === finished)
   const all = await run('--all')
   expect(all.code).toBe(1)

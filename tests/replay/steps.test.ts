@@ -6,6 +6,7 @@ import { runId } from '../../messages/ids'
 import type { StepReport } from '../../replay/learning/progress'
 import { troupe } from '../support/cli'
 import { quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
 
@@ -18,14 +19,14 @@ beforeAll(async () => {
   await saveHistory(other, { ...history, run: runId('twin') })
 })
 
-const steps = (...args: string[]) => troupe(['replay', 'steps', '--bus', `lmdb:${one}`, ...args]).done
+const steps = (...args: string[]) => troupeHere(['replay', 'steps', '--bus', `lmdb:${one}`, ...args])
 
 test('each step has its line, with figures that are those of its trajectories', async () => {
   const lines = (await steps('--json')).stdout.trim().split('\n')
   const reports = lines.map(line => JSON.parse(line) as StepReport)
   const trained = reports.filter(line => line.type === 'step')
   expect(trained.map(({ step }) => step)).toEqual([1, 2, 3])
-  const listed = await troupe([
+  const listed = await troupeHere([
     'replay',
     'ls',
     '--bus',
@@ -35,7 +36,7 @@ test('each step has its line, with figures that are those of its trajectories', 
     '1000',
     '--purpose',
     'train',
-  ]).done
+  ])
   const rows = listed.stdout
     .trim()
     .split('\n')
@@ -56,7 +57,8 @@ test('each step has its line, with figures that are those of its trajectories', 
 
 test('curves of two runs are one picture, which names both', async () => {
   const picture = join(directory, 'curves.svg')
-  const { code, stderr } = await steps('--picture', picture, '--beside', `lmdb:${other}#twin`)
+  const args = ['replay', 'steps', '--bus', `lmdb:${one}`, '--picture', picture, '--beside', `lmdb:${other}#twin`]
+  const { code, stderr } = await troupe(args).done
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
   const svg = readFileSync(picture, 'utf8')
   expect(svg).toMatch(/^<svg /)

@@ -18,9 +18,9 @@ import type { NewRecord } from '../../runtime/bus/bus'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
-import { troupe } from '../support/cli'
 import { requested } from '../support/facts'
 import { quickstartHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(120_000)
 
@@ -31,7 +31,7 @@ const run = runId('many')
 const logOf = (directory: string) => runDirectory(directory, run).log
 
 async function replay(directory: string, ...args: readonly string[]) {
-  const said = await troupe(['replay', ...args, '--bus', `lmdb:${directory}`], { TROUPE_HOME: home }).done
+  const said = await troupeHere(['replay', ...args, '--bus', `lmdb:${directory}`], { TROUPE_HOME: home })
   return { ...said, lines: said.stdout.trim().split('\n') }
 }
 const kept = () => {
@@ -57,11 +57,9 @@ beforeAll(() =>
 )
 beforeEach(() => rmSync(home, { recursive: true, force: true }))
 
+const [request] = quickstartHistory().records.flatMap(r => (r.message.type === 'rollout.requested' ? [r.message] : []))
 /** What a log of this fact adds: a trajectory of a group of its own. */
 function newcomer(group: string): NewRecord {
-  const [request] = quickstartHistory().records.flatMap(r =>
-    r.message.type === 'rollout.requested' ? [r.message] : [],
-  )
   const id = { group: group as never, trajectory: `${group}/0` as never, member: 0 }
   const { key, headers, value } = encode({ ...request!, ...id }, { run })
   return { topic: topicOnBus(run, 'trajectories'), key, headers, value }

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import type { GroupSelected } from '../../messages/facts'
 import type { TokenDifference } from '../../replay/trajectories/diffTrajectories'
 import type { SelectionReport } from '../../replay/whatIf/explainSelection'
-import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(90_000)
 
@@ -15,7 +15,7 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
 const history = quickstartHistory()
 beforeAll(() => saveHistory(directory, history))
-const replay = (...args: readonly string[]) => troupe(['replay', ...args, '--bus', `lmdb:${directory}`]).done
+const replay = (...args: readonly string[]) => troupeHere(['replay', ...args, '--bus', `lmdb:${directory}`])
 const selected = history.records.flatMap(r => (r.message.type === 'group.selected' ? [r.message] : []))
 
 test('roc gives every group the decision that was recorded, and what the others would have kept', async () => {
@@ -45,7 +45,7 @@ test('roc says so, with exit code 1, where the record is not what the code would
     at,
     changed(history, m => (m === target ? { ...target, kept: target.kept.slice(1) } : m)),
   )
-  const { code, stdout } = await troupe(['replay', 'roc', target.group, '--bus', `lmdb:${at}`]).done
+  const { code, stdout } = await troupeHere(['replay', 'roc', target.group, '--bus', `lmdb:${at}`])
   expect({ code, stdout }).toMatchObject({
     code: 1,
     stdout: expect.stringContaining('selects otherwise than recorded'),
@@ -90,7 +90,7 @@ test('rescore --literal --changed lists the answers that restate an integer trut
     }),
   )
   const rescored = async (...args: string[]) => {
-    const { stdout } = await troupe(['replay', 'rescore', group, '--json', ...args, '--bus', `lmdb:${at}`]).done
+    const { stdout } = await troupeHere(['replay', 'rescore', group, '--json', ...args, '--bus', `lmdb:${at}`])
     return stdout
       .trim()
       .split('\n')
@@ -136,7 +136,7 @@ test("the recipe's own graders keep --timeout-ms themselves: a sandbox that has 
     changed(history, m => (m.type === 'rollout.requested' ? { ...m, task: { ...m.task, truth: 'x + 1' } } : m)),
   )
   const args = ['replay', 'rescore', selected[0]!.group, '--timeout-ms', '500', '--json', '--bus', `lmdb:${at}`]
-  const { code, stdout } = await troupe(args).done
+  const { code, stdout } = await troupeHere(args)
   expect({ code, summary: JSON.parse(stdout.trim().split('\n').at(-1)!) }).toMatchObject({
     code: 0,
     summary: { trajectories: 8, unjudged: 0, rescoredMean: 0 },
@@ -155,7 +155,7 @@ test('rescore --second says where arithmetic contradicts the record, and judges 
   })
   await saveHistory(at, doubtful)
   const second = (...args: string[]) =>
-    troupe(['replay', 'rescore', group, '--second', '--json', ...args, '--bus', `lmdb:${at}`]).done
+    troupeHere(['replay', 'rescore', group, '--second', '--json', ...args, '--bus', `lmdb:${at}`])
   const said = (await second()).stdout
     .trim()
     .split('\n')
