@@ -3,12 +3,18 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pythonPath } from '../../../runtime/python'
+import { type EmptyVenvs, emptyVenvs } from '../../support/emptyVenvs'
 import { writeWheel } from '../../support/wheel'
 
 const root = join(__dirname, '../../..')
 const { uvFolder, uvSettings } = require('../../../cli/setup/install')
 jest.setTimeout(120_000)
+
+let venvs: EmptyVenvs
+beforeAll(() => {
+  venvs = emptyVenvs()
+})
+afterAll(() => venvs.remove())
 
 test.each([
   ['', { args: [], env: {} }],
@@ -33,7 +39,7 @@ function installFirst(prepareUv: (folder: string) => void, compiles?: object) {
   const home = mkdtempSync(join(tmpdir(), 'troupe-install-'))
   try {
     const venv = join(home, 'venv')
-    spawnSync(pythonPath(), ['-m', 'venv', venv])
+    venvs.put(venv)
     writeWheel(join(home, 'wheels'), 'first')
     prepareUv(join(home, uvFolder))
     const python = join(venv, 'bin/python')
