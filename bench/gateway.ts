@@ -159,7 +159,7 @@ async function openIdle(gateway: Gateway, name: string, count: number): Promise<
 export async function bench(): Promise<BenchReport> {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-bench-model-'))
   const model = join(directory, 'model')
-  makeTinyModel(model)
+  await makeTinyModel(model)
   const template = join(__dirname, '../recipes/templates/hermes.jinja')
   const renderer = await startRenderer({ modelDirectory: model, template, log: createLog('bench', { level: 'warn' }) })
   try {

@@ -106,7 +106,7 @@ test('an environment of verifiers with turns and a tool leads its rollouts by it
 test('`troupe gateway` serves a model to an SDK, is killed, goes on with its run, and replay reads what was recorded', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-gateway-'))
   const model = join(directory, 'model')
-  makeTinyModel(model, { config: { max_position_embeddings: 2048 } })
+  await makeTinyModel(model, { config: { max_position_embeddings: 2048 } })
   const bus = `lmdb:${directory}/bus`
   const serve = async () => {
     const args = [

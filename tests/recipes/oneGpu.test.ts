@@ -24,7 +24,7 @@ test('each passes `troupe check` where its model and its data exist', async () =
   const folder = mkdtempSync(join(tmpdir(), 'troupe-one-gpu-test-'))
   try {
     const model = join(folder, 'model')
-    makeTinyModel(model, { config: { max_position_embeddings: 20_480 } })
+    await makeTinyModel(model, { config: { max_position_embeddings: 20_480 } })
     const problems = (name: string, from: number) => {
       const file = join(folder, name)
       const row = (_: unknown, k: number) =>

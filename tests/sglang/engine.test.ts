@@ -17,8 +17,8 @@ const chatTemplate = '{% for m in messages %}{{ m.content }}<|im_end|>{% endfor 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-sglang-test-'))
 const weights = join(folder, 'model')
 const otherWeights = join(folder, 'other')
-beforeAll(() => {
-  makeTinyModel(weights, { config, chatTemplate })
+beforeAll(async () => {
+  await makeTinyModel(weights, { config, chatTemplate })
   perturbModel(weights, otherWeights, 0.3)
 }, 120_000)
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

@@ -45,15 +45,20 @@ function request(member: number, changes: Partial<GenerateRequest> = {}): Genera
 const joined = (...parts: readonly Int32Array[]) => Int32Array.from(parts.flatMap(part => [...part]))
 
 let engine: LocalEngine
+/** Gives entropies too, and is killed by a test. */
+let mortal: LocalEngine
 
 beforeAll(async () => {
-  makeTinyModel(modelDirectory, { config, chatTemplate: template, seed: 1 })
-  makeTinyModel(otherDirectory, { config, chatTemplate: template, seed: 2 })
-  engine = await startLocalEngine({ id: engineId('local-0'), ...common, deterministic: true })
+  await makeTinyModel(modelDirectory, { config, chatTemplate: template, seed: 1 })
+  await makeTinyModel(otherDirectory, { config, chatTemplate: template, seed: 2 })
+  ;[engine, mortal] = await Promise.all([
+    startLocalEngine({ id: engineId('local-0'), ...common, deterministic: true }),
+    startLocalEngine({ id: engineId('mortal'), ...common, deterministic: true, entropies: true }),
+  ])
 }, 300_000)
 
 afterAll(async () => {
-  await engine?.close()
+  await Promise.all([engine, mortal].map(one => one?.close()))
   rmSync(folder, { recursive: true, force: true })
 }, 30_000)
 
@@ -119,19 +124,14 @@ test('partial texts add up to the text of the answer', async () => {
 })
 
 test('entropies come with the tokens where they are asked for, and do not change them', async () => {
-  const asking = await startLocalEngine({ id: engineId('local-e'), ...common, deterministic: true, entropies: true })
-  try {
-    const plain = await engine.generate(request(3))
-    const { tokens, entropies } = await asking.generate(request(3))
-    expect(plain.entropies).toBeUndefined()
-    expect(tokens).toEqual(plain.tokens)
-    expect(entropies).toHaveLength(12)
-    // Of an unschooled model: near the logarithm of its vocabulary.
-    const most = Math.log(asking.capabilities.vocabulary)
-    expect([...entropies!].every(value => value > most / 2 && value <= most + 1e-4)).toBe(true)
-  } finally {
-    await asking.close()
-  }
+  const plain = await engine.generate(request(3))
+  const { tokens, entropies } = await mortal.generate(request(3))
+  expect(plain.entropies).toBeUndefined()
+  expect(tokens).toEqual(plain.tokens)
+  expect(entropies).toHaveLength(12)
+  // Of an unschooled model: near the logarithm of its vocabulary.
+  const most = Math.log(mortal.capabilities.vocabulary)
+  expect([...entropies!].every(value => value > most / 2 && value <= most + 1e-4)).toBe(true)
 }, 60_000)
 
 test('a kept trajectory computes only what is new, until it is released', async () => {
@@ -184,7 +184,6 @@ test('the status counts tokens, time and memory', async () => {
 })
 
 test('an engine that dies rejects what runs, says so, and leaves no directory behind', async () => {
-  const mortal = await startLocalEngine({ id: engineId('mortal'), ...common })
   const socket = readFileSync(`/proc/${mortal.pid}/cmdline`, 'utf8').match(/unix:([^\0]+)/)![1]!
   expect(existsSync(socket)).toBe(true)
   const running = refused(mortal.generate(request(0, { maxTokens: 100 })))

@@ -26,7 +26,7 @@ engineContract({
     const folder = mkdtempSync(join(tmpdir(), 'troupe-contract-'))
     const weights = join(folder, 'model')
     const otherWeights = join(folder, 'other')
-    makeTinyModel(weights, { config, chatTemplate, seed: 1 })
+    await makeTinyModel(weights, { config, chatTemplate, seed: 1 })
     perturbModel(weights, otherWeights, 0.3)
     const renderer = await startRenderer({ modelDirectory: weights })
     const device = { device: 'cpu', threads: 1, contextTokens: 512 }

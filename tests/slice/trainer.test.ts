@@ -48,7 +48,7 @@ let saves = 0
 const digest = async () => (await trainer.save(join(folder, `digest-${saves++}`), false)).digest
 
 beforeAll(async () => {
-  makeTinyModel(modelDirectory)
+  await makeTinyModel(modelDirectory)
   data = await writeExamples(join(folder, 'demonstrations'), corpus, 200)
   trainer = await startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
 }, 240_000)

@@ -1,8 +1,7 @@
 /** Makes a llama model of a few thousand random parameters, with its own tokenizer. */
-import { execFileSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { policyDirectory, pythonPath } from '../../runtime/python'
+import { runPython } from '../../backends/pythonProcess'
 
 export interface TinyModel {
   readonly seed?: number
@@ -12,8 +11,14 @@ export interface TinyModel {
   readonly chatTemplate?: string
 }
 
-/** Makes the model in the new directory `out`; writes its sources beside it, as `out.corpus` and `out.jinja`. */
-export function makeTinyModel(out: string, { seed = 3, config = {}, chatTemplate }: TinyModel = {}): void {
+/**
+ * Makes the model in the new directory `out`; writes its sources beside it, as `out.corpus` and `out.jinja`. The process
+ * that makes it is forked where that is possible, as those of engines and trainers are, so that a test file imports torch once.
+ */
+export async function makeTinyModel(
+  out: string,
+  { seed = 3, config = {}, chatTemplate }: TinyModel = {},
+): Promise<void> {
   mkdirSync(join(out, '..'), { recursive: true })
   const corpus = `${out}.corpus`
   writeFileSync(corpus, 'what is 12 times 34?\n'.repeat(20))
@@ -33,6 +38,6 @@ export function makeTinyModel(out: string, { seed = 3, config = {}, chatTemplate
     seed,
     ...(chatTemplate === undefined ? {} : { chatTemplate: `${out}.jinja` }),
   }
-  const args = ['-m', 'troupe_policy.model.init_model', '--out', out, '--spec', JSON.stringify(spec)]
-  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
+  const args = () => ['--out', out, '--spec', JSON.stringify(spec)]
+  await runPython({ module: 'troupe_policy.model.init_model', args }, 120_000)
 }
