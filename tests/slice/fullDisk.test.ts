@@ -23,7 +23,8 @@ afterAll(() => {
   for (const each of [directory, disk]) rmSync(each, { recursive: true, force: true })
 })
 
-const settings = ['train.checkpointEvery=1', 'train.keepVersions=2', 'engine.count=1'].flatMap(s => ['--set', s])
+const checkpoints = ['train.checkpointEvery=1', 'train.keepVersions=2']
+const settings = [...checkpoints, 'engine.count=1', 'evaluation.problems=0'].flatMap(s => ['--set', s])
 const train = (bus: string) => ['train', 'quickstart', '--json', '--run', 'r', '--steps', '2', '--bus', `lmdb:${bus}`]
 const lossesOf = (stdout: string) =>
   stdout
