@@ -13,6 +13,7 @@ import {
   venvCandidates,
   wandbVenv,
 } from '../../../runtime/python'
+import { type EmptyVenvs, emptyVenvs } from '../../support/emptyVenvs'
 import { failure } from '../../support/refusal'
 import { alone, writeWheel } from '../../support/wheel'
 
@@ -20,18 +21,16 @@ const root = join(__dirname, '../../..')
 jest.setTimeout(120_000) // pip takes seconds, and more on a busy machine
 
 let home: string
-let template: string
+let venvs: EmptyVenvs
 let children: ChildProcess[]
 
 beforeAll(() => {
-  template = join(mkdtempSync(join(tmpdir(), 'troupe-venv-')), 'venv')
-  spawnSync(pythonPath(), ['-m', 'venv', template])
-}, 60_000)
-afterAll(() => rmSync(join(template, '..'), { recursive: true, force: true }))
+  venvs = emptyVenvs()
+})
+afterAll(() => venvs.remove())
 
-/** A venv with pip and nothing else, as set-up would make it; to make one takes seconds. */
-const venvIsThere = () =>
-  cpSync(template, join(home, '.venv'), { recursive: true, verbatimSymlinks: true, preserveTimestamps: true })
+/** A venv with pip and nothing else, as set-up would make it. */
+const venvIsThere = () => venvs.put(join(home, '.venv'))
 
 beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-setup-'))
