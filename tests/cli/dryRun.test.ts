@@ -11,6 +11,7 @@ import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { qwen3At14b } from '../../recipes/rstar2/architectures'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { endAll, type Running, troupe } from '../support/cli'
+import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(400_000)
 
@@ -221,27 +222,27 @@ test.each([
   ['a run', []],
 ])('stale tokens without a correction are refused before %s starts anything', async (_title, dry) => {
   const args = ['train', 'rstar2', '--set', 'rollout.maxStaleness=2', ...dry]
-  const { code, stdout, stderr } = await start(args).done
+  const { code, stdout, stderr } = await troupeHere(args)
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
   expect(stderr).toMatch(/train\.correction: rollout\.maxStaleness 2 .* up to 2 policy versions/)
 })
 
 test('--estimate-only prints the estimate without a step; a deadline below it is a fault with the sum, and exit code 1', async () => {
   const estimateOf = (...set: string[]) =>
-    start(['train', 'rstar2-8gpu', '--dry-run', '--estimate-only', '--json', ...set]).done
+    troupeHere(['train', 'rstar2-8gpu', '--dry-run', '--estimate-only', '--json', ...set])
   const [fits, short] = await Promise.all([estimateOf(), estimateOf('--set', 'rollout.deadlineMs=300000')])
   expect([fits.code, fits.stderr, short.code]).toEqual([0, '', 1])
   expect(JSON.parse(fits.stdout)).toMatchObject({ type: 'estimate', recipe: 'rstar2-8gpu', estimate: { faults: [] } })
   expect(JSON.parse(short.stdout).estimate.faults).toEqual([
     expect.stringMatching(/^rollout\.deadlineMs is 300 s, but the longest rollout takes \d+ s by the estimate \(/),
   ])
-  const { code, stderr } = await start(['train', 'rstar2-8gpu', '--estimate-only']).done
+  const { code, stderr } = await troupeHere(['train', 'rstar2-8gpu', '--estimate-only'])
   expect([code, stderr]).toEqual([2, expect.stringContaining('--estimate-only belongs to --dry-run')])
 })
 
 test('a run whose step has less time than the estimate is refused before anything of it exists', async () => {
-  const run = start(['train', 'rstar2-8gpu', '--set', 'timeouts.stepMs=360000', '--bus', `lmdb:${join(folder, 'bus')}`])
-  const { code, stderr } = await run.done
+  const bus = `lmdb:${join(folder, 'bus')}`
+  const { code, stderr } = await troupeHere(['train', 'rstar2-8gpu', '--set', 'timeouts.stepMs=360000', '--bus', bus])
   expect([code, existsSync(join(folder, 'bus'))]).toEqual([2, false])
   expect(stderr).toMatch(/timeouts\.stepMs is 360 s, but the optimizer step takes \d{4} s[\s\S]*code: config\.problems/)
 })
@@ -249,7 +250,7 @@ test('a run whose step has less time than the estimate is refused before anythin
 test('a model whose architecture nobody has said is refused, with what to write', async () => {
   const file = join(folder, 'mine.yaml')
   writeFileSync(file, 'model: {from: directory, path: /nowhere}\ndata: {file: x.jsonl}\n')
-  const { code, stderr } = await start(['train', file, '--dry-run']).done
+  const { code, stderr } = await troupeHere(['train', file, '--dry-run'])
   expect(code).toBe(2)
   expect(stderr).toMatch(
     /mine\.yaml:1: model\.path: '\/nowhere' holds no config\.json[\s\S]*model\.architecture[\s\S]*x\.jsonl: cannot be read/,
