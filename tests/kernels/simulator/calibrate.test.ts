@@ -81,23 +81,31 @@ test('a step that is slower for prompts beside decodes is found, and a patch of 
 
 /** Weights that are read once a step whatever it computes: a floor, and a slope beyond some 100 tokens. */
 const curved = { ...model, stepMs: { ...model.stepMs, overhead: 1, denseFloor: 8, densePerToken: 0.08 } }
+const curvedTurns = measure(workload(shape, 1), curved)
 const others = [
   ['more at once', { ...shape, groups: 8, arrivalMs: 0 }],
   ['fewer at once', { ...shape, groups: 1 }],
   ['shorter ones', { ...shape, meanTokens: 200 }],
 ] as const
 
-test.each(others)('calibrated on one load, the simulator predicts another: %s', (_title, other) => {
-  const fitted = { ...curved, stepMs: calibrate(measure(workload(shape, 1), curved), curved.maxBatchTokens).stepMs }
-  const trace = workload(other, 2)
-  const on = (of: EngineModel) => simulate(trace, { model: of, engines: 1, policy: 'static-async' })
-  expect(Math.abs(on(fitted).makespanMs / on(curved).makespanMs - 1)).toBeLessThan(0.03)
-  expect(Math.abs(on(fitted).ttftMsMean / on(curved).ttftMsMean - 1)).toBeLessThan(0.1)
+describe('calibrated on one load', () => {
+  let fitted: EngineModel
+  beforeAll(() => {
+    fitted = { ...curved, stepMs: calibrate(curvedTurns, curved.maxBatchTokens).stepMs }
+  })
+
+  test.each(others)('the simulator predicts another: %s', (_title, other) => {
+    const trace = workload(other, 2)
+    const on = (of: EngineModel) => simulate(trace, { model: of, engines: 1, policy: 'static-async' })
+    const [found, measured] = [on(fitted), on(curved)]
+    expect(Math.abs(found.makespanMs / measured.makespanMs - 1)).toBeLessThan(0.03)
+    expect(Math.abs(found.ttftMsMean / measured.ttftMsMean - 1)).toBeLessThan(0.1)
+  })
 })
 
 test('a prediction is not drawn to the shortest times where turns of one length take between half and twice as long', () => {
   const random = pcg32(5)
-  const turns = measure(workload(shape, 1), curved).map(turn => {
+  const turns = curvedTurns.map(turn => {
     const lasted = (turn.endedMs - turn.firstTokenMs) * 2 ** ((random.below(2001) - 1000) / 1000)
     return { ...turn, endedMs: turn.firstTokenMs + lasted }
   })
@@ -109,8 +117,8 @@ test('a prediction is not drawn to the shortest times where turns of one length 
 })
 
 test('engines alike are fitted together, each with what it had under way itself', () => {
-  const [one, other] = [1, 2].map(seed => measure(workload(shape, seed), curved))
-  const both = [...one!, ...other!.map(turn => ({ ...turn, engine: 'f' }))]
+  const other = measure(workload(shape, 2), curved)
+  const both = [...curvedTurns, ...other.map(turn => ({ ...turn, engine: 'f' }))]
   const { stepMs: found, turns, decodeError } = calibrate(both, curved.maxBatchTokens)
   expect(turns).toBe(both.length)
   expect(decodeError).toBeLessThan(0.02)
