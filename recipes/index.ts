@@ -8,6 +8,7 @@ import { quickstart } from './quickstart'
 import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
 import { terminal } from './terminal'
+import { terminalTiny } from './terminal/tiny'
 
 export { z } from 'zod'
 export { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../backends/trainer/recipeOptions'
@@ -38,5 +39,6 @@ export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['smollm2', smollm2],
   ['environment', environment],
   ['terminal', terminal],
+  ['terminal-tiny', terminalTiny],
   ['agent', agent],
 ])

@@ -6,7 +6,6 @@
  * which trains on 8 of the 16 rollouts of a problem. The run shows pass@1 rising and failed tool calls in rewarded
  * rollouts falling.
  */
-import { join } from 'node:path'
 import { z } from 'zod'
 import { defineRecipe, type RecipeConfig } from '../../config'
 import { taskId } from '../../messages/ids'
@@ -14,6 +13,7 @@ import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { problemsData, problemsRecipe } from '../problems'
 import { demonstration } from './demonstrations'
+import { tinyModel } from './model'
 import { withReasons } from './reasons'
 import { quickstartTask, type Split } from './tasks'
 
@@ -51,39 +51,10 @@ export const quickstart = defineRecipe({
   config: {
     name: 'quickstart',
     seed: 1,
-    model: {
-      from: 'random',
-      config: {
-        model_type: 'llama',
-        hidden_size: 96,
-        intermediate_size: 256,
-        num_hidden_layers: 3,
-        num_attention_heads: 4,
-        num_key_value_heads: 4,
-        max_position_embeddings: 320,
-        tie_word_embeddings: true,
-        // With this range of initial weights the model learns to copy many times sooner than with the usual 0.02.
-        initializer_range: 0.08,
-      },
-      vocabulary: 768,
-      // One token for each fixed text of calls and answers (tags, the JSON around the code), so that a turn takes 20
-      // tokens instead of 50.
-      addedTokens: [
-        '<tool_call>',
-        '</tool_call>',
-        '<tool_response>',
-        '</tool_response>',
-        '<answer>',
-        '</answer>',
-        '\\boxed{',
-        '{"name":"',
-        pythonTool.name,
-        '","arguments":{"code":"',
-        '","input":""}}',
-        'print(',
-      ],
-      template: join(__dirname, '../templates/hermes.jinja'),
-    },
+    model: tinyModel([
+      ...['<tool_call>', '</tool_call>', '<tool_response>', '</tool_response>', '<answer>', '</answer>', '\\boxed{'],
+      ...['{"name":"', pythonTool.name, '","arguments":{"code":"', '","input":""}}', 'print('],
+    ]),
     // A second torch thread gains little with matrices of this size, and the tools need the other core.
     engine: { kvTokens: 49_152, maxSequences: 128, threads: 1 },
     limits: { contextTokens: 320, responseTokens: 256, turns: 5, callsPerTurn: 1, toolResponseChars: 300 },

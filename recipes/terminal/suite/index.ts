@@ -20,18 +20,21 @@ export const suite: readonly SuiteTask[] = [...shellTasks, ...dataTasks, ...pyth
 export const writeSuite = (root: string): readonly string[] => suite.map(task => writeTask(root, task))
 
 /** Directory of the suite below Troupe's home, written once. */
-export function suiteDirectory(): string {
-  const digest = createHash('sha256').update(JSON.stringify(suite)).digest('hex').slice(0, 16)
-  const directory = join(troupeHome(), 'tasks', `suite-${digest}`)
+export const suiteDirectory = (): string => taskSetDirectory('suite', suite)
+
+/** Writes tasks below Troupe's home, once for equal tasks; returns the directory that holds them. */
+export function taskSetDirectory(name: string, tasks: readonly SuiteTask[]): string {
+  const digest = createHash('sha256').update(JSON.stringify(tasks)).digest('hex').slice(0, 16)
+  const directory = join(troupeHome(), 'tasks', `${name}-${digest}`)
   if (existsSync(directory)) return directory
   const beside = `${directory}.${process.pid}`
   mkdirSync(beside, { recursive: true })
-  writeSuite(beside)
+  for (const task of tasks) writeTask(beside, task)
   try {
     renameSync(beside, directory)
   } catch (thrown) {
     rmSync(beside, { recursive: true })
-    if (!existsSync(directory)) throw thrown // otherwise another process has written the suite first
+    if (!existsSync(directory)) throw thrown // otherwise another process has written the tasks first
   }
   return directory
 }
