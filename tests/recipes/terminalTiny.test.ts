@@ -9,8 +9,7 @@ import { splitOf, type TinyTask, tinyTask } from '../../recipes/terminal/tiny/ta
 
 const indices = (n: number) => Array.from({ length: n }, (_, index) => index)
 /** Words of the form that is drawn for names and lines; `line` is in the instructions' own text. */
-const drawn = (text: string) =>
-  (text.match(/\b([bdfgklmnprstvz][aeiou]){2}\b/g) ?? []).filter(word => word !== 'line')
+const drawn = (text: string) => (text.match(/\b([bdfgklmnprstvz][aeiou]){2}\b/g) ?? []).filter(word => word !== 'line')
 const textOf = ({ instruction, files, command }: TinyTask) => JSON.stringify([instruction, files, command])
 
 test('no word or file name of a held-out task occurs in training or a demonstration, under any seed', () => {

@@ -74,7 +74,7 @@ export function brokenCall(breakage: Breakage, command: string): readonly ChatMe
     case 'unknown-program': {
       // The last program of a pipe, whose exit code is the command's.
       const [, before, program, rest] = /^(.*\| )?(\w+)(.*)$/.exec(command)!
-      const wrong = `${program}${program!.at(-1)}`
+      const wrong = `${program}${program}`
       return exchange(
         call(`${before ?? ''}${wrong}${rest}`),
         failure(127, `bash: line 1: ${wrong}: command not found\n`),

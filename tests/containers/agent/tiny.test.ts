@@ -62,7 +62,11 @@ inEnvironment('every response in a demonstration is what the tools answer to tha
     const { messages, task } = demonstration(at, 1)
     const harbor = loadTask(writeTask(directory, { ...task, name: `demonstrated-${at}` }))
     const image = await imageOf(driver, harbor, harbor.image)
-    const environment = await driver.start({ image, network: 'no-network', limits: { memoryMb: 256, processes: 64 } })
+    const environment = await driver.start({
+      image: image!,
+      network: 'no-network',
+      limits: { memoryMb: 256, processes: 64 },
+    })
     const exchanges = [...breakages.flatMap(one => brokenCall(one, task.command)), ...messages.slice(1, -1)]
     for (let turn = 0; turn < exchanges.length; turn += 2) {
       const { content } = exchanges[turn]!
