@@ -6,11 +6,12 @@
  * Invariant: the brokers end when this process ends, also by SIGKILL: the parent of each is a shell that kills it when
  * the shell's stdin closes.
  */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sharedClasses } from './kafkaClasses'
+import { formatStorage } from './kafkaStorage'
 import { freePorts, listens } from './ports'
 import { until } from './until'
 
@@ -117,8 +118,8 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
       }
       writeFileSync(file, Object.entries(properties).map(([name, value]) => `${name}=${value}\n`).join('')) // biome-ignore format: one line a property
       const format = ['kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', file, ...(options.format ?? [])]
-      const made = spawnSync('java', [...shared, ...java(...format)], { encoding: 'utf8' })
-      if (made.status !== 0) throw new Error(`Kafka's storage could not be formatted: ${made.stdout}${made.stderr}`)
+      const storage = { id: i + 1, data: properties['log.dirs'], libs, command: [...shared, ...java(...format)] }
+      formatStorage(storage, options.format !== undefined)
       let pid = 0
       const log = join(directory, 'broker.log')
       const begin = async (): Promise<void> => {
