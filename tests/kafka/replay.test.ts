@@ -14,10 +14,10 @@ import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
 import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 import { firstPart, rest } from '../dashboard/grownHistory'
-import { troupe } from '../support/cli'
 import { streamed } from '../support/dashboard/streamed'
 import { quickstartHistory, recordsOf, saveHistory, writeHistory } from '../support/histories'
 import { type KafkaServers, startKafka } from '../support/kafka'
+import { troupeHere } from '../support/troupeHere'
 import { until } from '../support/until'
 
 jest.setTimeout(240_000)
@@ -39,7 +39,7 @@ afterAll(async () => {
 })
 
 const replay = (...args: readonly string[]) =>
-  troupe(['replay', ...args, '--bus', kafka.address], { TROUPE_HOME: join(directory, 'home') }, directory).done
+  troupeHere(['replay', ...args, '--bus', kafka.address], { TROUPE_HOME: join(directory, 'home') }, directory)
 
 /** Every topic with where its partitions end. */
 async function ends(): Promise<Record<string, number[]>> {
@@ -88,7 +88,7 @@ test('a run of which a record cannot be read is simulated without it, and nothin
   const before = await ends()
   const model = join(directory, 'model.json')
   const args = ['simulate', '--calibrate', 'torn', '--engine-model', model, '--bus', kafka.address]
-  const { code, stderr } = await troupe(args, {}, directory).done
+  const { code, stderr } = await troupeHere(args, {}, directory)
   expect({ code, stderr }).toMatchObject({
     code: 0,
     stderr: expect.stringMatching(/skipped the unreadable record troupe\.torn\.traj/),
