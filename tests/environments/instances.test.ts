@@ -19,7 +19,7 @@ type Options = Record<string, unknown>
 
 const askAll = (
   package_: Package,
-  families: readonly (readonly [name: string, options?: Options])[],
+  families: readonly (readonly [name: string, options?: Options | undefined])[],
   { seed = 5, deadlineMs }: { readonly seed?: number; readonly deadlineMs?: number } = {},
 ) => {
   const named = families.map(([name, options = {}]) => ({ name, options }))
