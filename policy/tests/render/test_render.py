@@ -147,6 +147,16 @@ def test_a_demonstration_without_the_forced_text_is_learned_as_it_is(directory: 
     assert whole.text.count("<reason>") == 1 and "assistant\n<tool_call>" in whole.text
 
 
+def test_conversations_rendered_together_are_those_rendered_alone_and_are_encoded_in_one_call(directory: Path) -> None:
+    renderer = forcing(directory)
+    talks = [TALK, [TALK[0], TALK[-1]], [TALK[0], {"role": "assistant", "content": "<reason>so</reason>408"}]]
+    alone = [renderer.conversation(talk, None) for talk in talks]
+    calls, encode = [], renderer.tokens.encode_all
+    renderer.tokens.encode_all = lambda texts: calls.append(texts) or encode(texts)  # type: ignore[method-assign]
+    assert renderer.conversations(talks, None) == alone
+    assert len(calls) == 1
+
+
 def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
     renderer = Renderer(directory)
     text = "<|im_start|>assistant\n<tool_call>ü  x</tool_call><|im_end|>"

@@ -16,6 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ class Renderer:
                 "tokenizer_config.json to a token that tokenizer.json has")
         self.digest = hashlib.sha256(self.tokens.source + b"\0" + source.encode()).hexdigest()
         self._probed: tuple[str, str] | None = None
+        self._begins: str | None = None
 
     def prompt(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
         """Renders messages and the generation prompt, with mask 0 on all tokens."""
@@ -106,12 +108,10 @@ class Renderer:
         """
         if not responses:
             raise RenderError("the request has no tool response: send at least one")
-        return self._following([{"role": "tool", "content": response} for response in responses])
+        return self._context(self._following([{"role": "tool", "content": response} for response in responses]))
 
-    def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
-        """Renders tool and user messages and the next generation prompt, which follow the model's stop token, with mask
-        0 on all tokens.
-        """
+    def _following(self, messages: Sequence[dict[str, str]]) -> str:
+        """Text of tool and user messages and the next generation prompt, which follow the model's stop token."""
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
         whole = self._template.render([*asked, *messages], None, True)
@@ -119,7 +119,7 @@ class Renderer:
         if at < 0 or not whole.startswith(before, at + len(PROBE)):
             raise RenderError("the chat template renders a turn differently when other messages follow it: rollouts append to a "
                 "context, so use a template that only appends")
-        return self._context(whole[at + len(PROBE) + len(before) :])
+        return whole[at + len(PROBE) + len(before) :]
 
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
         """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens.
@@ -127,29 +127,33 @@ class Renderer:
         Some generation prompts end with a text that begins the model's turn (`<reason>`). An assistant message that
         begins with this text has it in the prompt, with mask 0; before another message the prompt leaves it out.
         """
+        return self.conversations([messages], tools)[0]
+
+    def conversations(self, asked: Sequence[Sequence[dict[str, str]]], tools: list | None) -> list[Piece]:
+        """Renders several conversations, as `conversation` does; one call of the tokenizer encodes all their pieces."""
+        parts = [self._parts(messages, tools) for messages in asked]
+        encoded = iter(self.tokens.encode_all([text for part in parts for text, _ in part]))
+        return [_joined(part, list(islice(encoded, len(part)))) for part in parts]
+
+    def _parts(self, messages: Sequence[dict[str, str]], tools: list | None) -> list[tuple[str, int]]:
+        """Texts of a conversation's pieces, each with the mask of its tokens."""
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:
             raise RenderError("a conversation for SFT must end with an assistant message")
         _, stop = self._turn()
         forced = self._forced()
-        pieces = [self.prompt(messages[: turns[0]], tools)]
+        before = self._template.render(messages[: turns[0]], tools or None, True)
+        parts: list[tuple[str, int]] = []
         for number, turn in enumerate(turns):
             content = messages[turn]["content"]
-            if not content.startswith(forced):
-                pieces[-1] = self._context(pieces[-1].text.removesuffix(forced))
-            text = content.removeprefix(forced) + stop
-            ids = self.tokens.encode(text)
-            pieces.append(Piece(text, ids, [1] * len(ids)))
+            parts.append((before if content.startswith(forced) else before.removesuffix(forced), 0))
+            parts.append((content.removeprefix(forced) + stop, 1))
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
                 if not between or any(message["role"] not in ("tool", "user") for message in between):
                     raise RenderError(f"between the assistant messages {turn} and {turns[number + 1]} (counted from 0) only tool responses and user messages may stand, and at least one")
-                pieces.append(self._following(between))
-        return Piece(
-            "".join(piece.text for piece in pieces),
-            [token for piece in pieces for token in piece.tokens],
-            [bit for piece in pieces for bit in piece.mask],
-        )
+                before = self._following(between)
+        return parts
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokens.decode(ids)
@@ -169,10 +173,12 @@ class Renderer:
         """Text that the generation prompt puts after the header of the model's turn, such as `<reason>`; '' for most
         templates.
         """
-        asked = [{"role": "user", "content": "u"}]
-        whole = self._template.render([*asked, {"role": "assistant", "content": PROBE}], None, False)
-        header, prompt = whole[: whole.index(PROBE)], self._template.render(asked, None, True)
-        return prompt[len(header) :] if prompt.startswith(header) else ""
+        if self._begins is None:
+            asked = [{"role": "user", "content": "u"}]
+            whole = self._template.render([*asked, {"role": "assistant", "content": PROBE}], None, False)
+            header, prompt = whole[: whole.index(PROBE)], self._template.render(asked, None, True)
+            self._begins = prompt[len(header) :] if prompt.startswith(header) else ""
+        return self._begins
 
     def _turn(self) -> tuple[str, str]:
         """Text that the template puts after an assistant message, and the text of the stop token with which it begins.
@@ -189,6 +195,15 @@ class Renderer:
                 raise RenderError(f"after an assistant message the chat template puts {after!r}, which begins with none of the stop tokens {texts}: name another one in model.template")
             self._probed = (after, stop)
         return self._probed
+
+
+def _joined(parts: Sequence[tuple[str, int]], encoded: Sequence[list[int]]) -> Piece:
+    """One piece of several laid end to end. parts: text and mask bit of each. encoded: the token ids of each text."""
+    return Piece(
+        "".join(text for text, _ in parts),
+        [token for ids in encoded for token in ids],
+        [bit for (_, bit), ids in zip(parts, encoded, strict=True) for _ in ids],
+    )
 
 
 def _find_template(directory: Path, tokens: Tokens) -> str:

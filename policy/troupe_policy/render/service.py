@@ -77,7 +77,7 @@ class RenderService(rpc.RenderServicer):
 
     def conversations(self, request):
         tools = _tools(request.tools_json)
-        items = [self._renderer.conversation(_messages(c.messages), tools) for c in request.conversations]
+        items = self._renderer.conversations([_messages(c.messages) for c in request.conversations], tools)
         return pb.RenderedList(items=[_masked(item) for item in items])
 
     def decode_list(self, request):
