@@ -3,8 +3,8 @@
  * report to the dispatcher.
  *
  * in   answers, one a call      out  for the first call of a batch all of the batch's messages, for the others nothing
- * Invariant: an answer that comes `windowMs` or more after the end of the latest batch is not delayed; any other waits
- * until that time has passed.
+ * Invariant: an answer that comes the window's time or more after the end of the latest batch is not delayed; any other
+ * waits until that time has passed. The window is asked for at the first answer of each batch.
  */
 
 import type { Command } from '../../messages/commands'
@@ -20,10 +20,11 @@ interface Batch {
 /**
  * Makes a function that takes a call's answer and its key. It resolves with the messages of the whole batch for the
  * first call of a batch, and with undefined for the others.
+ * @param windowMs returns the time in ms that the answers of a batch may be apart
  * @param ended builds the report to the dispatcher that the calls with these keys have ended
  */
 export function batchAnswers(
-  windowMs: number,
+  windowMs: () => number,
   ended: (keys: readonly string[]) => Command,
 ): (answer: Decision, key: string) => Promise<Decision | undefined> {
   let open: Batch | undefined
@@ -37,7 +38,7 @@ export function batchAnswers(
     batch.commands.push(...commands)
     batch.keys.push(key)
     if (!isFirst) return undefined
-    const waitMs = flushedAt + windowMs - performance.now()
+    const waitMs = flushedAt + windowMs() - performance.now()
     if (waitMs > 0) await new Promise(resolve => setTimeout(resolve, waitMs))
     open = undefined
     flushedAt = performance.now()

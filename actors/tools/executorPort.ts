@@ -35,9 +35,9 @@ export interface ExecutorPortOptions {
   /** Run whose id becomes part of idempotency keys. */
   readonly run?: RunId
   /**
-   * Expected time in ms from the end of a call to the arrival of the worker's next call: the way to the dispatcher and
-   * back. Besides one slot per worker, the executor offers one for each call that its workers end in that time on
-   * average, up to 64, so that the next calls already wait here. Default: 5.
+   * Expected time in ms from the report of a call's end to the arrival of the next call: the way to the dispatcher and
+   * back. Besides one slot per worker, the executor offers one for each call that its workers end on average in that
+   * time and the longest window of answers (50 ms), up to 64, so that the next calls already wait here. Default: 20.
    */
   readonly turnaroundMs?: number
 }
@@ -64,8 +64,12 @@ function unanswered(thrown: unknown): undefined {
   throw thrown
 }
 
-/** Time in ms within which the ends of calls are recorded together; workers do not wait for it. */
-const windowMs = 10
+/**
+ * Bounds on the time in ms within which the ends of calls are recorded together; workers do not wait for it. An append
+ * costs more than a call's result does, so the time is longer while the workers have calls that wait here.
+ */
+const minWindowMs = 10
+const maxWindowMs = 50
 
 /** EWMA weight of the latest call's duration in `meanMs`. */
 const newest = 0.1
@@ -90,7 +94,7 @@ const otherEnvironment = (reason: string) =>
   })
 
 export function executorPort(options: ExecutorPortOptions): ExecutorPort {
-  const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
+  const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 20 } = options
   const run = 'perform' in tools ? tools.perform : toolPort(tools, executor, fx, options.run)
   const names = 'perform' in tools ? tools.names : [...tools.keys()]
   /** Aborts running calls, by key. */
@@ -105,11 +109,14 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   let meanMs: number | undefined
   let leaving = false
 
+  /** Mean time in ms between two ends of calls while all workers are busy. */
+  const callMs = () => Math.max(meanMs ?? 0, 0.1) / lanes
+  /** The workers must have calls until those arrive that the next report asks for. */
+  const windowMs = () => Math.min(maxWindowMs, Math.max(minWindowMs, waiting.size * callMs() - turnaroundMs))
   const slots = () => {
     if (leaving) return 0
-    // Little's law: mean number of calls that the workers end within `turnaroundMs`, the time in which a new call
-    // arrives.
-    const ahead = meanMs === undefined ? 0 : Math.round((lanes * turnaroundMs) / Math.max(meanMs, 0.1))
+    // Little's law: mean number of calls that the workers end until a new call arrives.
+    const ahead = meanMs === undefined ? 0 : Math.round((turnaroundMs + maxWindowMs) / callMs())
     return lanes + Math.min(ahead, maxAhead)
   }
   const offer = (): OfferSlots => ({

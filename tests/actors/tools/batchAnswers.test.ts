@@ -11,7 +11,7 @@ const answer = (at: number) => ({ facts: [{ type: 'engine.slept', at, engine: 'e
 test('an answer alone is appended at once; those that follow within the window come in one append with one report', async () => {
   jest.useFakeTimers()
   try {
-    const batched = batchAnswers(10, ended)
+    const batched = batchAnswers(() => 10, ended)
     const first = await batched(answer(0), 'a')
     expect(first).toEqual({ facts: answer(0).facts, commands: [ended(['a'])] })
     const later = [batched(answer(1), 'b'), batched(answer(2), 'c')]

@@ -168,10 +168,11 @@ test('a call that the machine has no memory for is not answered: it is made agai
 
 test.each([
   [0, 64],
-  [1, 40],
-  [10, 4],
+  [1, 64],
+  [10, 14],
+  [100, 1],
   [400, 0],
-])('calls of %d ms are asked for ahead of two lanes: %d, at a turnaround of 20 ms', async (tookMs, ahead) => {
+])('calls of %d ms are asked for ahead of two lanes: %d, at a turnaround of 20 ms and a window of 50', async (tookMs, ahead) => {
   const fx = manualEffects()
   const tool: Tool = async () => {
     fx.advance(tookMs)
@@ -185,6 +186,35 @@ test.each([
   for (let member = 0; member < 3; member++) await port.perform({ kind: 'run', ask: call(member) }, never)
   const offered = await port.perform({ kind: 'offer' }, never)
   expect(offered?.commands).toMatchObject([{ type: 'executor.slots', slots: 2 + ahead, held: [] }])
+})
+
+test('while calls wait for a worker, answers are recorded in fewer appends; the last ones do not wait as long', async () => {
+  jest.useFakeTimers()
+  try {
+    const fx = { ...manualEffects(), elapsed: () => performance.now() }
+    const tool: Tool = async () => {
+      await new Promise(resolve => setTimeout(resolve, 5))
+      return ran
+    }
+    const port = executorPort({
+      ...{ id: executorId('x'), incarnation: '1', lanes: 1, turnaroundMs: 20, fx },
+      tools: new Map([['wait', tool]]),
+    })
+    const appends: { readonly at: number; readonly answers: number }[] = []
+    const begun = performance.now()
+    const calls = Array.from({ length: 40 }, async (_, member) => {
+      const answer = await port.perform({ kind: 'run', ask: call(member) }, new AbortController().signal)
+      if (answer !== undefined) appends.push({ at: performance.now() - begun, answers: answer.facts.length })
+    })
+    await jest.advanceTimersByTimeAsync(1000)
+    await Promise.all(calls)
+    expect(appends.reduce((sum, { answers }) => sum + answers, 0)).toBe(40)
+    expect(Math.max(...appends.map(({ answers }) => answers))).toBe(10)
+    expect(appends.length).toBeLessThanOrEqual(8)
+    expect(appends.at(-1)!.at).toBeLessThanOrEqual(40 * 5 + 10)
+  } finally {
+    jest.useRealTimers()
+  }
 })
 
 test('an executor refuses to join where the calls stand in several partitions', async () => {
