@@ -242,8 +242,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       )
     }
     const { rejections } = state
-    if (rejections.length >= plan.maxRejectedSteps) {
-      return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
+    // A run that ended here and was resumed has as many tries again.
+    const rejected = Math.min(rejections.length, state.done - state.endedAfter)
+    if (rejected >= plan.maxRejectedSteps) {
+      return ended('failed', `${rejected} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
     }
     // A run with zero steps ends only when its cold start (supervised fine-tuning) has published weights.
     const end = state.version === null ? undefined : overBecause(state)
@@ -286,7 +288,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         case 'evaluation.completed':
           return { ...state, evaluations: new Map(state.evaluations).set(fact.step, 'completed') }
         case 'run.finished':
-          return { ...state, finished: true }
+          return { ...state, finished: true, endedAfter: fact.steps }
         case 'run.resumed':
           return { ...state, finished: false, ends: null }
         case 'control.obeyed':

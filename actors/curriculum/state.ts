@@ -64,6 +64,8 @@ export interface CurriculumState {
   readonly done: number
   /** Reasons of the latest rejected steps in a row; empty after a step that was not rejected. */
   readonly rejections: readonly string[]
+  /** Steps that were done when the run ended before it was resumed; 0 if it never ended. */
+  readonly endedAfter: number
   readonly drawn: ReadonlyMap<number, Drawn>
   /** Progress of each evaluation, by the step after which it is made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
@@ -86,6 +88,7 @@ export const emptyCurriculum: CurriculumState = {
   version: null,
   done: 0,
   rejections: [],
+  endedAfter: 0,
   drawn: new Map(),
   evaluations: new Map(),
   finished: false,
