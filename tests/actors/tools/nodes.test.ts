@@ -172,21 +172,24 @@ test.each([
   [10, 14],
   [100, 1],
   [400, 0],
-])('calls of %d ms are asked for ahead of two lanes: %d, at a turnaround of 20 ms and a window of 50', async (tookMs, ahead) => {
-  const fx = manualEffects()
-  const tool: Tool = async () => {
-    fx.advance(tookMs)
-    return ran
-  }
-  const port = executorPort({
-    ...{ id: executorId('x'), incarnation: '1', lanes: 2, turnaroundMs: 20, fx },
-    tools: new Map([['wait', tool]]),
-  })
-  const never = new AbortController().signal
-  for (let member = 0; member < 3; member++) await port.perform({ kind: 'run', ask: call(member) }, never)
-  const offered = await port.perform({ kind: 'offer' }, never)
-  expect(offered?.commands).toMatchObject([{ type: 'executor.slots', slots: 2 + ahead, held: [] }])
-})
+])(
+  'calls of %d ms are asked for ahead of two lanes: %d, at a turnaround of 20 ms and a window of 50',
+  async (tookMs, ahead) => {
+    const fx = manualEffects()
+    const tool: Tool = async () => {
+      fx.advance(tookMs)
+      return ran
+    }
+    const port = executorPort({
+      ...{ id: executorId('x'), incarnation: '1', lanes: 2, turnaroundMs: 20, fx },
+      tools: new Map([['wait', tool]]),
+    })
+    const never = new AbortController().signal
+    for (let member = 0; member < 3; member++) await port.perform({ kind: 'run', ask: call(member) }, never)
+    const offered = await port.perform({ kind: 'offer' }, never)
+    expect(offered?.commands).toMatchObject([{ type: 'executor.slots', slots: 2 + ahead, held: [] }])
+  },
+)
 
 test('while calls wait for a worker, answers are recorded in fewer appends; the last ones do not wait as long', async () => {
   jest.useFakeTimers()
