@@ -40,6 +40,7 @@ import {
   over,
   type PartDraw,
   partDraw,
+  rejectedInARow,
 } from './state'
 import { nextTally, tally } from './tally'
 
@@ -241,12 +242,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
       )
     }
-    const { rejections } = state
-    // A run that ended here and was resumed has as many tries again.
-    const rejected = Math.min(rejections.length, state.done - state.endedAfter)
-    if (rejected >= plan.maxRejectedSteps) {
-      return ended('failed', `${rejected} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
-    }
+    const rejected = rejectedInARow(state)
+    if (rejected.length >= plan.maxRejectedSteps)
+      return ended('failed', `${rejected.length} steps in a row were rejected, the last one: ${rejected.at(-1)}`)
     // A run with zero steps ends only when its cold start (supervised fine-tuning) has published weights.
     const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done

@@ -177,6 +177,10 @@ export function over(state: CurriculumState, step: number, rejections: readonly 
   return { ...state, done: step, rejections, drawn }
 }
 
+/** Reasons of the latest rejected steps in a row since the run last ended: resumed, it has as many tries again. */
+export const rejectedInARow = ({ rejections, done, endedAfter }: CurriculumState): readonly string[] =>
+  rejections.slice(Math.max(0, rejections.length - (done - endedAfter)))
+
 /** Applies an order of a person. */
 export function obey(state: CurriculumState, { order, reason }: ControlObeyed): CurriculumState {
   const paused = pausedAfter(state.paused, order)
