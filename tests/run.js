@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite but those on request (sglang, trackers, compose). lint and unit keep both cores busy and run
- * alone; the others wait half of their time for brokers, servers and deadlines, so two of them run at once. What suites
- * install is fetched meanwhile.
+ * `npm test`: every suite but those on request (sglang, trackers, compose). unit keeps both cores busy, and only lint runs
+ * beside it, which has no deadline; the others wait for brokers, servers and deadlines too, so two of them run at once.
+ * What suites install is fetched meanwhile.
  * Usage: node tests/run.js [SUITE …]
  *
  * in   test files by suite (runner/files.js), the runners' reports     out  a table, and last the line "N passed, N failed, N skipped"
@@ -94,7 +94,10 @@ const suites = {
  * Stages run one after the other. Of a stage two suites run at once, begun in the order of the list: the longest
  * first, so that both end at about the same time. A suite that no stage names runs alone at the end.
  */
-const stages = [['lint'], ['unit'], ['slice', 'vllm', 'kafka', 'environments', 'sandbox', 'pytest', 'containers']]
+const stages = [
+  ['lint', 'unit'],
+  ['slice', 'vllm', 'kafka', 'environments', 'sandbox', 'pytest', 'containers'],
+]
 const atOnce = 2
 
 /** Begins the set-ups of the suites, one after the other, since each takes the lock of the set-up. */

@@ -10,7 +10,7 @@ const { readDurations } = require('./durations')
 
 const root = path.join(__dirname, '../..')
 
-/** Files that take a minute and more on two busy cores, the longest first: what a fresh checkout goes by. */
+/** Files that take most of a minute and more on two busy cores, the longest first: what a fresh checkout goes by. */
 const longFiles = [
   'tests/slice/chaos.test.ts',
   'tests/slice/train.test.ts',
@@ -20,8 +20,12 @@ const longFiles = [
   'tests/cli/rehearse/rehearse.test.ts',
   'tests/cli/setup/setup.test.ts',
   'tests/package.test.ts',
+  'tests/cli/dryRun.test.ts',
   'tests/docs/commands.test.ts',
-  'tests/examples.test.ts',
+  'tests/backends/engines/recorded/run.test.ts',
+  'tests/actors/curriculum/stagesRun.test.ts',
+  'tests/actors/run/tree.test.ts',
+  'tests/config/estimate/measured.test.ts',
 ]
 
 /** By seconds where they are known, else by the list; other files keep their order, behind the long ones. */
