@@ -1,4 +1,4 @@
-"""Packing and activation checkpointing do not change loss and gradient."""
+"""Packing, activation checkpointing and a last MLP on chosen tokens do not change loss and gradient."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from test_trainer import OPTIONS, gradients_of
 from tiny_models import random_sequences, tiny_model, tiny_model_dir
 from trainer_support import Trainer
+from transformers.modeling_layers import GradientCheckpointingLayer
+from troupe_policy.trainer.batch.last_mlp import LastMlp
 from troupe_policy.trainer.batch.packed_attention import layout_of
 from troupe_policy.trainer.policy import can_pack
 
@@ -121,3 +123,42 @@ def test_bfloat16_products_leave_float32_weights_moments_and_gradients(tmp_path:
     assert {g.dtype for g in gradient.values()} == {torch.float32}
     assert {p.dtype for p in trainer.parameters.values()} == {torch.float32}
     assert {value.dtype for _, value in trainer.optimizer.named_state()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_last_mlp_computes_only_tokens_that_predict_a_trained_one_with_the_same_loss_and_gradient(
+    name: str, tmp_path: Path
+) -> None:
+    directory = tiny_model_dir(tmp_path / "m", seed=5, **MODELS[name])
+    sequences = random_sequences(13, seed=4)
+    whole = Trainer(directory)
+    whole.policy.last_mlp.remove()
+    want, plain = gradients_of(whole, sequences, OPTIONS)
+    trainer = Trainer(directory)
+    layers = [module for module in trainer.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    seen: list[int] = []
+    layers[-1].mlp.register_forward_hook(lambda _, given, __: seen.append(given[0].shape[:-1].numel()))
+    got, metrics = gradients_of(trainer, sequences, OPTIONS)
+    assert sum(seen) == metrics["trainedTokens"] < sum(len(s.tokens) for s in sequences)
+    assert metrics["loss"] == pytest.approx(plain["loss"], abs=1e-5)
+    alike(want, got)
+
+
+def test_a_model_that_mixes_tokens_after_its_last_mlp_keeps_it_whole() -> None:
+    class Mixed(torch.nn.Module):
+        """Gives each token the sum of the normalised states up to it."""
+
+        def __init__(self, norm: torch.nn.Module) -> None:
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, states: torch.Tensor) -> torch.Tensor:
+            return self.norm(states).cumsum(-2)
+
+    model = tiny_model()
+    assert LastMlp(model).is_on
+    mixed = tiny_model()
+    mixed.base_model.norm = Mixed(mixed.base_model.norm)
+    last = LastMlp(mixed)
+    assert not last.is_on
+    assert not mixed.base_model.layers[-1].mlp._forward_hooks

@@ -17,6 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..model.logprobs import Head, check_head, chunked_logprobs, head_of, hidden_states_of
 from .batch.micro_batch import MicroBatch
+from .batch.last_mlp import LastMlp
 from .batch.attention_kernels import ATTENTIONS, kernel_works
 from .batch.packed_attention import UnsupportedAttention, layout_of
 
@@ -36,12 +37,12 @@ class Policy(nn.Module):
         attention: str = "sdpa",
         named: bool = False,
         device: torch.device | None = None,
-        decided: str | None = None,
+        decided: tuple[str, bool] | None = None,
     ) -> None:
         """checked: compare the log-probabilities with the model's own logits. attention: the kernel to try with this
         model; if it does not work, sdpa or padding takes its place. named: the recipe names the kernel: varlen or flex
         that does not work then raises ValueError. device: where the trainer will compute; the model may still be on the
-        host. decided: the `attention` that another rank chose; no kernel is tried.
+        host. decided: the `decisions` of another rank; nothing is tried.
         """
         super().__init__()
         self.model = model
@@ -49,10 +50,17 @@ class Policy(nn.Module):
         self.head = head_of(model)
         if checked:
             check_head(model, self.head, hidden_states)
-        self.attention = decided or _working_kernel(model, attention, named, device)
+        kernel, chooses = decided or (None, None)
+        self.last_mlp = LastMlp(model, chooses)
+        self.attention = kernel or _working_kernel(model, attention, named, device)
         self.packed = self.attention != "padded"
         if self.packed:
             model.set_attn_implementation(ATTENTIONS[self.attention])  # type: ignore[operator]
+
+    @property
+    def decisions(self) -> tuple[str, bool]:
+        """What every rank decides alike: the kernel, and whether the last MLP runs only on chosen tokens."""
+        return self.attention, self.last_mlp.is_on
 
     def forward(
         self, micro: MicroBatch, temperature: float, with_entropy: bool, half: bool
@@ -65,7 +73,7 @@ class Policy(nn.Module):
         if micro.layout is not None:
             micro.layout.activate()
         base = self.model.base_model
-        with torch.autocast(micro.ids.device.type, dtype=torch.bfloat16, enabled=half):
+        with self.last_mlp.only(micro.predictors), torch.autocast(micro.ids.device.type, dtype=torch.bfloat16, enabled=half):
             states = base(input_ids=micro.ids, position_ids=micro.position_ids, use_cache=False).last_hidden_state
         picked = states.reshape(-1, states.shape[-1]).index_select(0, micro.predictors)
         if half:
@@ -81,6 +89,7 @@ class Policy(nn.Module):
 
         Raises ValueError if the architecture has no layer that supports it.
         """
+        self.last_mlp.remove()
         self.model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
@@ -98,6 +107,7 @@ class Policy(nn.Module):
         layers = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
         if not layers:
             raise ValueError(f"no layer of {type(self.model).__name__} is known to be one that can be compiled: remove the option")
+        self.last_mlp.remove()
         for layer in layers:
             # In place: parameters keep their names. Activation checkpointing stays outside of the compiled part.
             layer.compile(dynamic=True)

@@ -124,8 +124,8 @@ class TrainingState:
         with _refused("attention"):
             kernel = chosen_kernel(attention, self.device, self.dtype == "bfloat16")
             policy = Policy(self.model, attention=kernel, named=attention != "auto", device=self.device) if self.ranks.is_leader else None
-        decided = self.ranks.broadcast(policy.attention if policy is not None else None)
-        policy = policy or Policy(self.model, checked=False, decided=str(decided))
+        decided = self.ranks.broadcast(policy.decisions if policy is not None else None)
+        policy = policy or Policy(self.model, checked=False, decided=decided)  # type: ignore[arg-type]
         if checkpointing:
             with _refused("checkpointing"):
                 policy.checkpoint_layers()
