@@ -42,9 +42,10 @@ const entries = [
   'entries/runtime',
 ]
 
+/** Types are not checked here, which would double the time: `npm run lint` checks them. */
 function compile() {
   const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
-  const { status, signal, error } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], {
+  const { status, signal, error } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json', '--noCheck'], {
     cwd: root,
     stdio: ['ignore', 2, 2],
   })
