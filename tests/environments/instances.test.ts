@@ -25,7 +25,7 @@ const askAll = (
   const named = families.map(([name, options = {}]) => ({ name, options }))
   return instancesOf({ package: package_, families: named, split: 'train', seed, count: 6 }, deadlineMs)
 }
-const ask = async (package_: Package, name: string, options?: Options, how?: { readonly deadlineMs?: number }) =>
+const ask = async (package_: Package, name: string, options: Options = {}, how?: { readonly deadlineMs?: number }) =>
   (await askAll(package_, [[name, options]], how))[0]!
 
 const rewards = (timeoutMs: number, processes: number) =>
