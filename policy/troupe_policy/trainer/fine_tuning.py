@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 
 import numpy as np
+from torch import Tensor
 
 from .batch.batching import epoch_batches
 from .batch.example_files import ExampleFiles, Lazy, SftExample
-from .batch.micro_batch import Batch
+from .batch.micro_batch import Batch, MicroBatch
 from .meter import Meter
 from .options import Metrics, SftOptions, TrainerError, learning_rate_at
 from .partial_checkpoints import OnSaved, PartialCheckpoints, PartialWriter
@@ -152,13 +153,25 @@ def _batch(
 
 def _accumulate(state: TrainingState, batch: Batch, should_stop: Callable[[], bool]) -> float:
     """Runs forward and backward passes of a batch; returns its loss, the same number on every rank."""
+    parallel = state.parallel
+    if parallel is not None:
+
+        def loss_of(part: Sequence[int]) -> Tensor:
+            state.check_stop(should_stop)
+            return _loss(state, state.micro_batch(batch, part))
+
+        return parallel.backward(state.cut_for_threads(batch, MICRO_BATCH_TOKENS, parallel.threads), loss_of)
     loss = 0.0
     micros = state.micro_batches(batch, MICRO_BATCH_TOKENS)
     for micro in micros:
         state.check_stop(should_stop)
         state.reduce_after(micro is micros[-1])
-        logp, _ = state.logprobs(micro, 1.0, False)
-        part = -(logp * micro.mask / micro.denominator).sum()
+        part = _loss(state, micro)
         part.backward()
         loss += part.item()
     return state.ranks.sum([loss])[0]
+
+
+def _loss(state: TrainingState, micro: MicroBatch) -> Tensor:
+    logp, _ = state.logprobs(micro, 1.0, False)
+    return -(logp * micro.mask / micro.denominator).sum()

@@ -23,6 +23,7 @@ from ..model.precision import allow_tf32, resolved_dtype
 from .batch.attention_kernels import chosen_kernel
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
+from .batch.parallel_gradients import ParallelGradients, parallel_gradients
 from .checkpoint_writer import CheckpointWriter
 from .lora import add_adapters
 from .optimizer import Optimizer
@@ -94,6 +95,9 @@ class TrainingState:
         self.policy = self._make_policy(checkpointing, attention, compiled)
         allow_tf32(self.device)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        # A layer that is compiled or computed again keeps state that belongs to one pass at a time.
+        many = self.ranks.size == 1 and not checkpointing and not compiled
+        self.parallel: ParallelGradients | None = parallel_gradients(self.model, self.device) if many else None
         self.optimizer = Optimizer(self.parameters)
         self.reference = Reference(self.parameters)
         self.parked = Parked()
@@ -167,28 +171,37 @@ class TrainingState:
         """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the
         rank with the most.
         """
-        # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
-        bound = min(max_tokens, self.max_micro_tokens or max_tokens)
-        lengths = batch.lengths if batch.lengths is not None else [len(row) for row in batch.tokens]
-        packed, device = self.policy.packed, self.device
-        cuts = [
-            [[share[at] for at in part] for part in micro_batches([lengths[at] for at in share], bound, packed=packed)]
-            for share in self.shares(lengths)
-        ]
-        micros = [
-            micro_batch(
-                [batch.tokens[at] for at in part],
-                [batch.masks[at] for at in part],
-                [batch.advantages[at] for at in part],
-                None if batch.engine_logp is None else [batch.engine_logp[at] for at in part],
-                [batch.denominators[at] for at in part],
-                packed=packed,
-                device=device,
-            )
-            for part in cuts[self.ranks.rank]
-        ]
+        lengths = _lengths(batch)
+        cuts = [self._cut(lengths, share, self._bound(max_tokens)) for share in self.shares(lengths)]
+        micros = [self.micro_batch(batch, part) for part in cuts[self.ranks.rank]]
         missing = max(len(cut) for cut in cuts) - len(micros)
-        return micros + [idle_micro_batch(packed=packed, device=device) for _ in range(missing)]
+        return micros + [idle_micro_batch(packed=self.policy.packed, device=self.device) for _ in range(missing)]
+
+    def cut_for_threads(self, batch: Batch, max_tokens: int, threads: int) -> list[list[list[int]]]:
+        """Micro-batches for each thread, as indices into the batch; together the threads hold at most max_tokens."""
+        lengths, bound = _lengths(batch), max(1, self._bound(max_tokens) // threads)
+        shares = balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, threads)
+        return [self._cut(lengths, share, bound) for share in shares]
+
+    def micro_batch(self, batch: Batch, part: Sequence[int]) -> MicroBatch:
+        """The sequences of the batch with these indices as tensors."""
+        return micro_batch(
+            [batch.tokens[at] for at in part],
+            [batch.masks[at] for at in part],
+            [batch.advantages[at] for at in part],
+            None if batch.engine_logp is None else [batch.engine_logp[at] for at in part],
+            [batch.denominators[at] for at in part],
+            packed=self.policy.packed,
+            device=self.device,
+        )
+
+    def _bound(self, max_tokens: int) -> int:
+        # A smaller bound than the requested one is always allowed: the cut of a batch does not change its gradient.
+        return min(max_tokens, self.max_micro_tokens or max_tokens)
+
+    def _cut(self, lengths: Sequence[int], share: Sequence[int], bound: int) -> list[list[int]]:
+        parts = micro_batches([lengths[at] for at in share], bound, packed=self.policy.packed)
+        return [[share[at] for at in part] for part in parts]
 
     def shares(self, lengths: Sequence[int]) -> list[list[int]]:
         """Indices of the sequences of each rank, balanced by their cost."""
@@ -216,6 +229,10 @@ def _refused(field: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise TrainerError("trainer.bad_option", f"train.{field}: {error}") from error
+
+
+def _lengths(batch: Batch) -> Sequence[int]:
+    return batch.lengths if batch.lengths is not None else [len(row) for row in batch.tokens]
 
 
 def _resolved(device: str) -> str:

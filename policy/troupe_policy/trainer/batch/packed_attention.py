@@ -8,6 +8,7 @@ rows in a layer with a sliding window.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,14 +73,22 @@ class Layout:
         return self._kept[key]
 
     def activate(self) -> None:
-        """Makes this the layout of every attention call until another is activated. It must still be active in a
-        backward pass that computes a layer again.
+        """Makes this the layout of this thread's attention calls until it activates another. It must still be active in
+        a backward pass that computes a layer again.
         """
-        global _active
-        _active = self
+        global _latest
+        _active.layout = _latest = self
 
 
-_active: Layout | None = None
+class _Active(threading.local):
+    """The layout that this thread activated last."""
+
+    layout: Layout | None = None
+
+
+_active = _Active()
+# The layout that any thread activated last: a GPU's backward pass runs in a thread of autograd's own.
+_latest: Layout | None = None
 
 
 def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
@@ -109,11 +118,12 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
 def active_layout(options: Mapping[str, Any], attention_mask: Tensor | None) -> Layout:
     """The layout of this attention call. Raises UnsupportedAttention if no layout is active, or if the layer asks for
     soft capping, sinks or a mask of its own."""
-    if _active is None:
+    layout = _active.layout or _latest
+    if layout is None:
         raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:
         raise UnsupportedAttention("packing does not support attention with soft capping, sinks or a mask of its own")
-    return _active
+    return layout
 
 
 @torch.compiler.disable  # every pack has another layout, and each would be compiled anew
