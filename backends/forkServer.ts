@@ -53,6 +53,12 @@ const servers = new Map<string, Promise<ForkServer | undefined>>()
  * `startMs`. After it has ended, the next call starts another.
  */
 export function openForkServer(python: string): Promise<ForkServer | undefined> {
+  const waiting = setInterval(() => {}, startMs) // a start that nobody waits for does not keep this process alive
+  return prepareForkServer(python).finally(() => clearInterval(waiting))
+}
+
+/** Starts the fork server of an interpreter, as `openForkServer` does, before it is needed. */
+export function prepareForkServer(python: string): Promise<ForkServer | undefined> {
   let found = servers.get(python)
   if (found === undefined) {
     found = startServer(python, () => servers.delete(python))
@@ -82,17 +88,20 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
     forget()
     child.stdin.end()
   }
-  // While it has no forked process, the fork server does not keep this process alive; after `idleMs` it ends.
-  const use = (change: 1 | -1) => {
-    users += change
-    clearTimeout(idle)
+  const keepAlive = (isNeeded: boolean) => {
     for (const part of [child, child.stdin, child.stdout] as unknown as ChildProcess[]) {
-      if (users > 0) part.ref()
+      if (isNeeded) part.ref()
       else part.unref()
     }
+  }
+  keepAlive(false)
+  // While it has no forked process, the fork server does not keep this process alive; after `idleMs` it ends.
+  const use = (change: 1 | 0 | -1) => {
+    users += change
+    clearTimeout(idle)
+    keepAlive(users > 0)
     if (users === 0) idle = setTimeout(end, idleMs).unref()
   }
-  use(1)
   const gone = new Promise<void>(resolve => {
     child.once('error', () => resolve())
     child.once('exit', () => resolve())
@@ -114,7 +123,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
     await rm(directory, { recursive: true, force: true })
   })
   const isReady = await ready
-  use(-1)
+  use(0)
   if (!isReady) {
     child.kill('SIGKILL')
     return undefined

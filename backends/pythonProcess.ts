@@ -10,7 +10,7 @@
 import { spawn } from 'node:child_process'
 import { endedHow } from '../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../runtime/python'
-import { openForkServer, type PythonProcess } from './forkServer'
+import { openForkServer, type PythonProcess, prepareForkServer } from './forkServer'
 import { hasGpuDriver } from './visibleDevices'
 
 export interface PythonProgram {
@@ -27,6 +27,12 @@ export interface PythonProgram {
 
 const stderrTailChars = 4000
 const canFork = process.platform === 'linux' && !hasGpuDriver()
+
+/** Begins to import torch where processes are forked. An error is ignored: the first process that needs torch meets it. */
+export function prepareForks(): void {
+  const start = async () => prepareForkServer(torchPythonPath())
+  if (canFork) start().catch(() => {})
+}
 
 /** Starts a process. @throws TroupeError process.no_python if no Python is found, process.no_torch if it lacks torch */
 export async function startPython(program: PythonProgram): Promise<PythonProcess> {

@@ -5,6 +5,7 @@
 
 import { type Command, Option } from 'commander'
 import { roles } from '../../actors/run/run'
+import { prepareForks } from '../../backends/pythonProcess'
 import { knownAlarms, refuseAtStart } from '../../config'
 import { engineOverrides } from '../../config/engineAddress'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
@@ -172,6 +173,8 @@ export async function train(name: string, options: TrainOptions): Promise<number
     const { dryRun } = require('../dryRun') as typeof import('../dryRun')
     return dryRun(loaded, options.json === true, doubts)
   }
+  const { ranks } = loaded.config.value.train
+  if (role === 'all' && options.learns !== false && ranks === 1) prepareForks()
   const { trainRun } = require('./trainRun') as typeof import('./trainRun')
   const whole = steps.length === 0 ? undefined : loadRecipe(name, isNew ? set : []).config.value
   return trainRun(name, loaded, options, { overrides, begun, recipeSteps: whole?.train.steps })
