@@ -135,10 +135,11 @@ async function install(name, python, args, pipArgs, tool, compiles = { folders: 
   await compile(name, python, tool, compiles)
 }
 
+/** folders: compiled on all cores. imported: lists of modules, each imported by a process of its own. */
 async function compile(name, python, tool, { folders = [], imported = [] }) {
-  const run = (script, words) => words.length > 0 && runTool(`${name} bytecode`, python, ['-c', script, ...words], tool)
-  await run(compileFolders, folders)
-  await run(compileImported, imported)
+  const run = (what, script, words) => runTool(`${name} ${what}`, python, ['-c', script, ...words], tool)
+  if (folders.length > 0) await run('bytecode', compileFolders, folders)
+  await Promise.all(imported.map((words, at) => run(`bytecode ${at + 1}`, compileImported, words)))
 }
 
 module.exports = { install, uvFolder, uvSettings }

@@ -94,7 +94,7 @@ test('pip installs where uv cannot be fetched', () => {
 
 test.each([
   ['the folder of another package', { folders: ['second'] }, false],
-  ['what a module imports', { imported: ['no_such_module', 'first'] }, true],
+  ['what modules import', { imported: [['no_such_module', 'first'], ['first']] }, true],
   ['nothing', {}, false],
 ])('compiles %s', (_, compiles, compiled) => {
   expect(installFirst(() => {}, compiles)).toMatchObject({ code: 0, compiled })
