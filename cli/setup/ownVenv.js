@@ -49,10 +49,11 @@ function pythonFor({ part }) {
 
 /**
  * Set-up step that installs a part. files: the files whose digest the stamp holds, requirements first.
+ * compiles: what to compile to bytecode at once; default: every package. Python compiles the rest when it is imported.
  * afterwards(python, pip): work to do after the requirements are installed.
  */
 function ownVenvStep(where, part) {
-  const { part: name, says, files, variable, checkMachine, afterwards } = part
+  const { part: name, says, files, variable, compiles, checkMachine, afterwards } = part
   const venv = ownVenvOf(where, part)
   const python = path.join(venv, 'bin/python')
   const stamp = path.join(venv, '.troupe-setup.json')
@@ -79,7 +80,7 @@ function ownVenvStep(where, part) {
       }
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
       const tool = { cwd: where.root, where }
-      const pip = (what, ...args) => install(what, python, args, extra, tool)
+      const pip = (what, ...args) => install(what, python, args, extra, tool, compiles)
       await runTool(`${name} venv`, base, ['-m', 'venv', venv], tool)
       if (linkTorch(where.venv, venv, files[0]) > 0) say(`${name}: torch is shared with ${where.venv}`)
       await pip(`${name} packages`, '-r', files[0])

@@ -20,6 +20,7 @@ function harnesses(where = places()) {
     neededMb: 1_500,
     variable: 'TROUPE_HARNESSES_VENV',
     folder: 'venv-harnesses',
+    compiles: { imported: ['litellm', 'minisweagent.models.litellm_model', 'pydantic_ai', 'smolagents'] },
     async afterwards() {
       const node = path.join(step.venv, 'node')
       fs.mkdirSync(node, { recursive: true })
