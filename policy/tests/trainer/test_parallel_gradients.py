@@ -58,8 +58,9 @@ def test_two_threads_learn_what_one_learns_and_the_same_bits_each_time(
     seen: set[int] = set()
     count = one.logprobs
     one.logprobs = lambda micro, *rest: seen.add(torch.get_num_threads()) or count(micro, *rest)  # type: ignore[method-assign]
-    got = one.sft(examples(23), SFT)
-    assert seen == {1} and torch.get_num_threads() == 2
+    beside: set[int] = set()
+    got = one.sft(examples(23), SFT, lambda *_: beside.add(torch.get_num_threads()))
+    assert seen == beside == {1} and torch.get_num_threads() == 2
     assert got["loss"] == pytest.approx(want["loss"], rel=1e-3) and got["trainedTokens"] == want["trainedTokens"]
     assert without_clock(other.sft(examples(23), SFT)) == without_clock(got)
     assert same(weights(other), weights(one))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 
 from ..model.unsupported import UnsupportedModel
@@ -54,7 +55,8 @@ class Trainer(TrainingState):
         imitation. on_progress(share of optimizer steps done, 0 to 1; loss of the newest batch). on_saved(directory,
         updates done, checkpoint) is called from another thread when a checkpoint is complete on disk.
         """
-        return fine_tune(self, examples, options, on_progress, should_stop, checkpoints, on_saved)
+        with self.parallel.alone() if self.parallel is not None else nullcontext():
+            return fine_tune(self, examples, options, on_progress, should_stop, checkpoints, on_saved)
 
     def sft_files(
         self, directory: str, digest: str, options: SftOptions, checkpoints: PartialCheckpoints, **callbacks: Callable

@@ -10,8 +10,9 @@ Invariant: gradients are summed in the order of the lists, so the same lists giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from threading import Barrier
 from typing import TypeVar
 
@@ -45,6 +46,18 @@ class ParallelGradients:
             self._pool.submit(int)
         met.wait()
         torch.set_num_threads(own)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """The caller's operations run in its own thread alone: the threads that share them otherwise wait for the next one
+        on the cores that `backward` needs.
+        """
+        own = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(own)
 
     def backward(self, shares: Sequence[Sequence[T]], loss_of: Callable[[T], Tensor]) -> float:
         """Adds to `.grad` the gradients of all losses; returns their sum. Raises the first error of a thread when all
