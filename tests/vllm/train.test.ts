@@ -101,11 +101,13 @@ test('each step is sampled under the weights of the one before, on both servers,
 
 test('an engine that does not answer, or does not fit, ends the run at its start with the reason', async () => {
   const [, other] = servers
-  const absent = await troupe(['train', 'quickstart', ...common('absent', 'http://127.0.0.1:9')]).done
+  const long = ['--set', 'limits.contextTokens=4096']
+  const [absent, unfit] = await Promise.all([
+    troupe(['train', 'quickstart', ...common('absent', 'http://127.0.0.1:9')]).done,
+    troupe(['train', 'quickstart', ...common('unfit', other!.url), ...long]).done,
+  ])
   expect(absent.code).toBe(1)
   expect(absent.stderr).toMatch(/no answer from http:\/\/127\.0\.0\.1:9[\s\S]*docs\/engines\.md/)
-  const long = ['--set', 'limits.contextTokens=4096']
-  const unfit = await troupe(['train', 'quickstart', ...common('unfit', other!.url), ...long]).done
   expect(unfit.code).toBe(1)
   expect(unfit.stderr).toMatch(/does not fit this run: its contexts have at most 320 tokens[\s\S]*--max-model-len/)
 })
