@@ -4,7 +4,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lifeline } from '../../actors/run/lifeline'
+import { type Lifeline, lifeline } from '../../actors/run/lifeline'
 import type { TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import { systemEffects } from '../../runtime/effects'
@@ -46,15 +46,33 @@ async function untilGone(pids: readonly number[]): Promise<void> {
   throw new Error(`of ${pids.join(', ')} some live on`)
 }
 
-beforeAll(() => makeTinyModel(modelDirectory), 180_000)
+/** A trainer of two ranks, which is started again when it dies. */
+let trainers: Lifeline<TrainerProcess>
 
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
+beforeAll(async () => {
+  await makeTinyModel(modelDirectory)
+  trainers = lifeline<TrainerProcess>({
+    name: 'trainer',
+    start,
+    onFailed: error => {
+      throw error
+    },
+    fx: systemEffects,
+  })
+}, 180_000)
+
+afterAll(async () => {
+  await trainers?.close()
+  rmSync(folder, { recursive: true, force: true })
+}, 60_000)
 
 test('two ranks answer as one: the same loss, refusals that leave both in step, a checkpoint that one goes on from', async () => {
-  const two = await start()
-  const one = await startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
-  const pids = [two.pid, ...ranksOf(two)]
+  const [two, one] = await Promise.all([
+    trainers.current(),
+    startTrainer({ modelDirectory, ...trainerOptions, seed: 1 }),
+  ])
   try {
+    const pids = [two.pid, ...ranksOf(two)]
     expect(two.info).toMatchObject({ ranks: 2, device: 'cpu' })
     expect(pids).toHaveLength(3)
     for (const count of [7, 1]) {
@@ -71,12 +89,12 @@ test('two ranks answer as one: the same loss, refusals that leave both in step, 
     const [alone, both] = [await one.step(sequences(4), grpo), await two.step(sequences(4), grpo)]
     expect(both.loss).toBeCloseTo(alone.loss!, 5)
   } finally {
-    await Promise.all([one.close(), two.close()])
+    await one.close()
   }
-  await untilGone(pids)
 }, 300_000)
 
 test('a rank that is killed while it starts is a failure that a new start may mend', async () => {
+  const others = ranksOf(await trainers.current())
   const refusedStart = refused(start())
   const isRank1 = (pid: number) => {
     try {
@@ -85,51 +103,45 @@ test('a rank that is killed while it starts is a failure that a new start may me
       return false // it has ended
     }
   }
-  const rank = () => descendantsOf(process.pid).find(isRank1)
+  const rank = () => descendantsOf(process.pid).find(pid => !others.includes(pid) && isRank1(pid))
   await until(() => rank() !== undefined, 120_000, 20)
   process.kill(rank()!, 'SIGKILL')
   expect(await refusedStart).toMatchObject({ code: 'process.start_failed', retriable: true })
 }, 300_000)
 
-test('a rank that dies is said by a code, ends the others, and the step is done by those that come after it', async () => {
-  const trainers = lifeline<TrainerProcess>({
-    name: 'trainer',
-    start,
-    onFailed: error => {
-      throw error
-    },
-    fx: systemEffects,
-  })
-  try {
-    const first = await trainers.current()
-    const ranks = ranksOf(first)
-    await first.step(sequences(4), grpo)
-    await first.save(join(folder, 'before'), true)
-    process.kill(ranks[1]!, 'SIGKILL')
-    const error = await refused(first.step(sequences(4), { ...grpo, innerSteps: 200 }))
-    expect(['trainer.rank_lost', 'trainer.lost']).toContain(error.code)
-    expect(error).toMatchObject({ boundary: 'trainer', retriable: true })
-    expect((await first.lost).message).toMatch(/trainer process/)
-    await untilGone([first.pid, ...ranks])
-    let second = await trainers.current()
-    while (second === first) {
-      await new Promise(resolve => setTimeout(resolve, 100))
-      second = await trainers.current()
-    }
-    await second.load(join(folder, 'before'))
-    expect(await second.step(sequences(4), grpo)).toMatchObject({ sequences: 4 })
-  } finally {
-    await trainers.close()
+test('a rank that dies is said by a code, ends the others, and the step is done by those that come after it, which end with their trainer', async () => {
+  const first = await trainers.current()
+  const ranks = ranksOf(first)
+  await first.step(sequences(4), grpo)
+  await first.save(join(folder, 'before'), true)
+  process.kill(ranks[1]!, 'SIGKILL')
+  const error = await refused(first.step(sequences(4), { ...grpo, innerSteps: 200 }))
+  expect(['trainer.rank_lost', 'trainer.lost']).toContain(error.code)
+  expect(error).toMatchObject({ boundary: 'trainer', retriable: true })
+  expect((await first.lost).message).toMatch(/trainer process/)
+  await untilGone([first.pid, ...ranks])
+  let second = await trainers.current()
+  while (second === first) {
+    await new Promise(resolve => setTimeout(resolve, 100))
+    second = await trainers.current()
   }
+  await second.load(join(folder, 'before'))
+  expect(await second.step(sequences(4), grpo)).toMatchObject({ sequences: 4 })
+  const pids = [second.pid, ...ranksOf(second)]
+  await trainers.close()
+  await untilGone(pids)
 }, 300_000)
 
 test('more ranks than a machine has GPUs, and adapters on layers that are not there, are refused at the start', async () => {
   const lora = { rank: 4, alpha: 8, targets: ['query'] }
-  const error = await refused(startTrainer({ modelDirectory, ...trainerOptions, lora }))
+  const hasGpu = existsSync('/dev/nvidia0')
+  const [error, none] = await Promise.all([
+    refused(startTrainer({ modelDirectory, ...trainerOptions, lora })),
+    hasGpu ? undefined : refused(startTrainer({ modelDirectory, ...trainerOptions, device: 'cuda', ranks: 2 })),
+  ])
   expect(error.code).toBe('process.start_failed')
   expect(error.message).toMatch(/train\.lora\.targets: query matches no linear layer.*q_proj/)
-  if (!existsSync('/dev/nvidia0')) {
-    const none = await refused(startTrainer({ modelDirectory, ...trainerOptions, device: 'cuda', ranks: 2 }))
+  if (none !== undefined) {
     expect(none.code).toBe('process.start_failed')
     expect(none.message).toMatch(/train\.ranks: rank \d of this machine has no GPU: 0 are visible/)
   }
