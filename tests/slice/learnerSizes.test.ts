@@ -28,10 +28,11 @@ test('adapters on two ranks with a KL are published merged, go on after a stop, 
     'train.steps=2',
     'train.innerSteps=2',
     'train.learningRate=0.001',
+    'evaluation.problems=0',
   ].flatMap(text => ['--set', text])
   const bus = ['--bus', `lmdb:${directory}`]
   const run = (...which: string[]) =>
-    troupe(['train', 'quickstart', ...which, ...bus, ...smallRun(200), ...settings]).done
+    troupe(['train', 'quickstart', ...which, ...bus, ...smallRun(50), ...settings]).done
   const first = await run('--run', 'r', '--steps', '1')
   expect(first).toMatchObject({ code: 0 })
   const second = await run('--resume', 'r', '--steps', '2')
