@@ -36,9 +36,10 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
   writeFileSync(data, `${rows.map(row => JSON.stringify(row)).join('\n')}\nnot a row\n`)
   const bus = join(directory, 'bus')
   const args = ['eval', 'gsm8k', '--json', '--bus', `lmdb:${bus}`]
-  const limits = ['--samples', '64', '--max-tokens', '160', '--turns', '4']
+  const limits = ['--samples', '8', '--max-tokens', '160', '--turns', '4']
   const how = ['--model', model.directory, '--data', data, ...limits, ...oneThread]
-  const first = troupe([...args, ...how, '--run', 'r'])
+  // One answer at a time, so that it is killed long before it would end.
+  const first = troupe([...args, ...how, '--run', 'r', '--set', 'engine.maxSequences=1'])
   let before: Message[] = []
   await until(
     async () => {
@@ -52,9 +53,9 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
   first.process.kill('SIGKILL')
   expect((await first.done).stderr).toContain('1 rows dropped: not JSON')
   before = await messagesOf(bus, 'r', 'trajectories')
-  expect(before.filter(f => f.type === 'rollout.finished').length).toBeLessThan(384) // it did not end by itself
+  expect(before.filter(f => f.type === 'rollout.finished').length).toBeLessThan(48) // it did not end by itself
 
-  const { code, stdout, stderr } = await troupe([...args, '--resume', 'r']).done
+  const { code, stdout, stderr } = await troupe([...args, '--resume', 'r', '--set', 'engine.maxSequences=16']).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
   const lines = stdout
     .trim()
@@ -80,23 +81,32 @@ test('eval all that is killed goes on: what was done is read, what was cut off g
   const bus = join(directory, 'bus-some')
   const report = join(directory, 'some.md')
   const args = ['eval', 'all', '--json', '--bus', `lmdb:${bus}`, '--model', model.directory, '--data', data]
-  const how = ['--samples', '160', '--max-tokens', '160', '--turns', '4', '--report', report, ...oneThread]
-  const first = troupe([...args, ...how, '--run', 'r'])
+  const limits = ['--samples', '16', '--max-tokens', '160', '--turns', '4']
+  // While the file `pace` exists a reward takes 2 s, so that the second evaluation is killed long before it would end.
+  const pace = join(directory, 'pace')
+  const reward = `reward.file=${join(__dirname, '../support/pacedParity.py')}`
+  const paced = ['--set', 'reward.name=python', '--set', reward, '--set', 'reward.processes=1']
+  const how = [...limits, '--report', report, ...oneThread, ...paced]
+  const pacedTroupe = (args: readonly string[]) => troupe(args, { TROUPE_TEST_PACE: pace })
+  const first = pacedTroupe([...args, ...how, '--run', 'r'])
   const turns = async (name: string) => turnsOf(await messagesOf(bus, `r-${name}`, 'trajectories').catch(() => []))
   await until(
     async () => {
       if (first.process.exitCode !== null) throw new Error((await first.done).stderr)
-      return existsSync(join(bus, 'runs/r-aime25/log')) && (await turns('aime25')).length >= 3
+      if (!existsSync(join(bus, 'runs/r-aime25/log'))) return false
+      writeFileSync(pace, '')
+      return (await turns('aime25')).length >= 3
     },
     120_000,
     10,
   )
   first.process.kill('SIGKILL')
   await first.done
+  rmSync(pace)
   const [done, cut] = [await turns('aime24'), await turns('aime25')]
   expect(existsSync(join(bus, 'runs/r-gsm8k'))).toBe(false) // it did not end by itself
 
-  const { code, stdout, stderr } = await troupe([...args, ...how, '--resume', 'r']).done
+  const { code, stdout, stderr } = await pacedTroupe([...args, ...how, '--resume', 'r']).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
   const lines = stdout
     .trim()
