@@ -47,12 +47,6 @@ const lineOf = (directory: string, continued: readonly Continued[]): string => {
 }
 const answerOf = (line: string) => (JSON.parse(line) as number[][]).map(each => Float32Array.from(each))
 
-/** One answer of a process of its own. */
-export function forwardLogprobs(directory: string, continued: readonly Continued[]): readonly Float32Array[] {
-  const input = lineOf(directory, continued)
-  return answerOf(execFileSync(pythonPath(), ['-c', forward], { input, encoding: 'utf8', timeout: 240_000 }))
-}
-
 export type Forward = (
   directory: string,
   continued: readonly Continued[],

@@ -18,7 +18,7 @@ import { smollm2Directory } from '../../cli/setupCommand'
 import { engineId, policyVersion } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
 import { requestOn } from '../backends/engines/contract'
-import { farthest, forwardLogprobs, perturbModel } from './forward'
+import { type Forward, farthest, forwardReference, perturbModel } from './forward'
 import type { FigureLine } from './gpuReport'
 import { startVllm, vllmIsInstalled } from './vllm'
 
@@ -42,6 +42,7 @@ export async function* vllmFigures(device: SmokeDevice): AsyncGenerator<FigureLi
     return
   }
   const folder = mkdtempSync(join(tmpdir(), 'troupe-vllm-smoke-'))
+  const reference = forwardReference()
   try {
     const other = join(folder, 'other')
     perturbModel(model, other, 0.1)
@@ -57,7 +58,7 @@ export async function* vllmFigures(device: SmokeDevice): AsyncGenerator<FigureLi
       const { vocabulary } = await renderer.describe()
       const expected = { tiedHead: true, vocabulary, contextTokens, trained: true, decode, maxSequences: sequences }
       const engine = await startVllmEngine({ id: engineId('vllm'), url: server.url, expected, sleepLevel: 2 })
-      yield* figuresOf(engine, renderer, { device, model, other })
+      yield* figuresOf(engine, renderer, { device, model, other, forward: reference.forward })
       await engine.close()
     } finally {
       await renderer.close()
@@ -66,20 +67,29 @@ export async function* vllmFigures(device: SmokeDevice): AsyncGenerator<FigureLi
   } catch (thrown) {
     yield { check, figure: 'ran to its end', ok: false, why: asError(thrown).message }
   } finally {
+    await reference.close()
     rmSync(folder, { recursive: true, force: true })
   }
+}
+
+interface Measured {
+  readonly device: SmokeDevice
+  readonly model: string
+  readonly other: string
+  readonly forward: Forward
 }
 
 async function* figuresOf(
   engine: Engine,
   renderer: Renderer,
-  { device, model, other }: { readonly device: SmokeDevice; readonly model: string; readonly other: string },
+  { device, model, other, forward }: Measured,
 ): AsyncGenerator<FigureLine> {
   const { tokens: context } = await renderer.prompt([{ role: 'user', content: question }], [])
   const generate = (): Promise<Generation> => engine.generate(requestOn(context, { maxTokens: 64 }))
   const distance = async (weights: string, figure: string): Promise<FigureLine> => {
     const { tokens, logprobs } = await generate()
-    const value = farthest(logprobs, forwardLogprobs(weights, [{ context, tokens, temperature: 1 }])[0]!)
+    const [expected] = await forward(weights, [{ context, tokens, temperature: 1 }])
+    const value = farthest(logprobs, expected!)
     const bound = tolerance[device]
     return { check, figure, value, unit: 'nats', bound: `≤ ${bound}`, ok: tokens.length > 0 && value <= bound }
   }

@@ -1,39 +1,45 @@
-/** The vLLM engine over a real server on this machine's CPU, with SmolLM2-135M in float32. */
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+/** The vLLM engine over a real server on this machine's CPU, with a random Llama in float32; smoke.test.ts has SmolLM2. */
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { startVllmEngine } from '../../backends/engines/vllm/vllm'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
-import { smollm2Directory } from '../../cli/setupCommand'
 import { engineId } from '../../messages/ids'
 import { engineContract } from '../backends/engines/contract'
 import { perturbModel } from '../support/forward'
+import { makeTinyModel } from '../support/tinyModel'
 import { startVllm } from '../support/vllm'
 
-const model = process.env.TROUPE_TEST_MODEL ?? resolve(__dirname, '../..', smollm2Directory)
-const question = 'Write down the first ten prime numbers, and say of each why it is one. '.repeat(8)
+const contextTokens = 1024
+const config = {
+  // vLLM's attention on CPUs wants heads of at least 32.
+  ...{ hidden_size: 128, intermediate_size: 256, num_hidden_layers: 4, num_attention_heads: 4 },
+  ...{ max_position_embeddings: 2048, tie_word_embeddings: true },
+  // Weights of this size make distributions that differ clearly between the two models.
+  initializer_range: 0.2,
+}
+const chatTemplate = '{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}'
 
 engineContract({
   name: 'vllm',
   tolerance: 2e-3,
   timeoutMs: 240_000,
   async start() {
-    if (!existsSync(join(model, 'config.json'))) throw new Error(`${model} holds no model: npx troupe setup smollm2`)
     const folder = mkdtempSync(join(tmpdir(), 'troupe-vllm-test-'))
-    const otherWeights = join(folder, 'other')
-    perturbModel(model, otherWeights, 0.1)
-    const server = await startVllm({ modelDirectory: model, contextTokens: 1024 })
-    const renderer = await startRenderer({ modelDirectory: model })
+    const [weights, otherWeights] = [join(folder, 'model'), join(folder, 'other')]
+    await makeTinyModel(weights, { config, chatTemplate })
+    perturbModel(weights, otherWeights, 0.3)
+    const server = await startVllm({ modelDirectory: weights, contextTokens })
+    const renderer = await startRenderer({ modelDirectory: weights })
     const decode = (tokens: Int32Array) => renderer.decode(tokens)
     const { vocabulary } = await renderer.describe()
-    const expected = { tiedHead: true, vocabulary, contextTokens: 1024, trained: true, decode, maxSequences: 64 }
+    const expected = { tiedHead: true, vocabulary, contextTokens, trained: true, decode, maxSequences: 64 }
     const engine = await startVllmEngine({ id: engineId('vllm-0'), url: server.url, expected })
-    const { tokens } = await renderer.prompt([{ role: 'user', content: question }], [])
     return {
       engine,
-      weights: model,
+      weights,
       otherWeights,
-      context: tokens,
+      context: Int32Array.from({ length: 150 }, (_, i) => 10 + ((i * 37) % 250)),
       decode,
       async stop() {
         await engine.close()
