@@ -28,7 +28,8 @@ export interface LearnedStep {
   /** True when the new weights have the recorded digest; null when the record has no digest. */
   readonly sameWeights: boolean | null
   /**
-   * True when both have a loss, every decisive metric that both have is within the tolerance, and `members` is empty.
+   * True when both have a loss, every decisive metric that both have is within the tolerance (for the loss, its relative
+   * or its absolute one), and `members` is empty.
    */
   readonly agrees: boolean
 }
@@ -63,13 +64,20 @@ export function reselected(
   return wrong
 }
 
+export interface Tolerance {
+  /** Upper bound on the relative difference of a decisive metric. */
+  readonly relative: number
+  /** A loss that differs by no more than this, absolutely, agrees too: its terms of size 1 may cancel to almost 0. */
+  readonly loss: number
+}
+
 export function compare(
   { started, metrics, digest }: RecordedStep,
   checkpoint: string,
   recomputed: Metrics,
   newDigest: string,
   members: readonly string[],
-  check: number,
+  within: Tolerance,
 ): LearnedStep {
   const recorded = metrics ?? {}
   const differences: Record<string, number> = {}
@@ -79,9 +87,12 @@ export function compare(
     if (then === undefined || now === undefined) continue
     differences[name] = then === now ? 0 : Math.abs(now - then) / Math.max(Math.abs(then), Math.abs(now), 1e-12)
   }
+  const isNear = (name: string) =>
+    differences[name]! <= within.relative ||
+    (name === 'loss' && Math.abs(recomputed.loss! - recorded.loss!) <= within.loss)
   const agrees =
     members.length === 0 &&
-    Object.entries(differences).every(([name, d]) => !decisive.has(name) || d <= check) &&
+    Object.keys(differences).every(name => !decisive.has(name) || isNear(name)) &&
     differences.loss !== undefined
   const pick = (all: Metrics) => Object.fromEntries(Object.entries(all).filter(([name]) => compared.includes(name)))
   return {
