@@ -24,3 +24,7 @@ interface Details {
 
 export const environmentError = (code: EnvironmentErrorCode, message: string, details: Details = {}): TroupeError =>
   new TroupeError(code, { boundary: 'environment', retriable: false, message, ...details })
+
+/** True if the error says that the environment is no longer there. */
+export const isEnded = (thrown: unknown): boolean =>
+  thrown instanceof TroupeError && thrown.code === 'environment.ended'

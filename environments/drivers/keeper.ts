@@ -43,6 +43,9 @@ export interface KeeperProcess {
   readonly stop: () => void
 }
 
+/** What a socket says when its other end is closed, or was never there. */
+const connectionErrors: ReadonlySet<string> = new Set(['EPIPE', 'ECONNRESET', 'ECONNREFUSED', 'ENOENT'])
+
 export class Keeper {
   private isEnded = false
 
@@ -83,7 +86,7 @@ export class Keeper {
       return { header: JSON.parse(answer.subarray(4, 4 + size).toString()), body: answer.subarray(4 + size) }
     } catch (thrown) {
       options.signal?.throwIfAborted()
-      throw thrown
+      throw connectionErrors.has((thrown as NodeJS.ErrnoException).code ?? '') ? this.lost(thrown) : thrown
     } finally {
       options.signal?.removeEventListener('abort', abort)
       socket.destroy()
@@ -102,10 +105,11 @@ export class Keeper {
     return socket
   }
 
-  lost() {
+  lost(cause?: unknown) {
     return environmentError(
       'environment.ended',
       `environment ${this.config.name} has ended, or its keeper, the process that holds it, closed the connection without an answer`,
+      { retriable: true, cause },
     )
   }
 

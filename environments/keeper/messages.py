@@ -9,7 +9,7 @@ import select
 import struct
 import time
 
-SECONDS = 5  # for a request to arrive
+SECONDS = 60  # for a request to arrive: a requester whose event loop is busy connects long before it writes
 
 
 class Request:

@@ -15,6 +15,7 @@ import type { Effects } from '../../runtime/effects'
 import type { Log } from '../../runtime/log'
 import { dockerDriver } from '../docker/dockerDriver'
 import type { Environment } from '../drivers/driver'
+import { isEnded } from '../drivers/errors'
 import { localDriver } from '../drivers/local'
 import { ociDriver } from '../drivers/oci'
 import { SnapshotBound, touchSnapshot } from '../snapshots/bound'
@@ -90,7 +91,10 @@ export class RolloutEnvironments {
       live.dirty = true
       const prepared = await this.prepare(at.task)
       const { allowed = {} } = this.options
-      const outcome = await runCall(prepared, at.calls, live.environment, call, allowed, signal)
+      const outcome = await runCall(prepared, at.calls, live.environment, call, allowed, signal).catch(thrown => {
+        if (!isEnded(thrown) || signal?.aborted) throw thrown
+        return toolOutcome({ status: 'killed' })
+      })
       const files = await this.filesAfter(live, prepared, from).catch(thrown => {
         if (outcome.status !== 'killed' || signal?.aborted) throw thrown
         return 'ended' as const

@@ -3,6 +3,7 @@
  * environment, and one environment's fault must stay its own. Drivers `oci` and `local`, as root.
  */
 import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -107,6 +108,27 @@ for (const { name, open, missing } of kinds) {
       expect((await late).status).toBe('timeout')
       expect(performance.now() - began).toBeLessThan(4000)
       silent.destroy()
+    })
+
+    test('a request that comes long after its connection is served, since its requester may be busy', async () => {
+      const socket = connect({ path: `/proc/${keeperOf(one)}/cwd/s` })
+      await new Promise(resolve => setTimeout(resolve, 6000))
+      const header = {
+        op: 'exec',
+        command: ['true'],
+        cwd: '/',
+        env: {},
+        stdinBytes: 0,
+        timeoutMs: 5000,
+        maxOutputBytes: 9,
+      }
+      const text = JSON.stringify(header)
+      const length = Buffer.alloc(4)
+      length.writeUInt32LE(text.length)
+      socket.write(Buffer.concat([length, Buffer.from(text)]))
+      const [answer] = (await once(socket, 'data')) as [Buffer]
+      expect(answer.toString()).toContain('"status": "ok"')
+      socket.destroy()
     })
 
     test('deep directories are stored; those deeper than a path can say are refused, and all are removed', async () => {

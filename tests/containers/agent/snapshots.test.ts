@@ -107,6 +107,15 @@ inEnvironment('files of a rollout', () => {
     expect(outcome.stdout).toBe('1\n')
   })
 
+  test('a call whose environment was killed is no error of the run; the next call finds the files that were there', async () => {
+    const { past } = await bash('killed', [], 'echo kept > kept')
+    for (const id of readdirSync(join(store.live, 'r/0')))
+      process.kill(Number(readFileSync(join(store.live, 'r/0', id, 'keeper.pid'), 'utf8').split(' ')[0]), 'SIGKILL')
+    const { outcome } = await bash('killed', [past], 'echo lost > lost')
+    expect(outcome).toMatchObject({ status: 'killed', reason: expect.stringContaining('the environment ended') })
+    expect((await bash('killed', [past], 'cat kept; ls lost')).outcome.stdout).toBe('kept\n')
+  })
+
   test('another process goes on with the files and the shell, and says that it made the environment again', async () => {
     const { past } = await bash('moved', [], 'cd /app/src; word=kept; echo 1 > made')
     const options = { run: 'r', epoch: 1, fx: systemEffects, directory: store.root, live: 1, idleMs: 60_000 }
