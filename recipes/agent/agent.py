@@ -59,9 +59,12 @@ def solve(messages):
         answer = client.chat.completions.create(model="any", messages=messages, tools=[TOOL])
         message = answer.choices[0].message
         messages.append(message.model_dump(exclude_none=True))
-        if not message.tool_calls:
+        if not message.tool_calls and "<tool_call>" in (message.content or ""):
+            # The server could not parse the call and returned it as text.
+            messages.append({"role": "user", "content": "Tool call failure\nreason: the call is not valid JSON"})
+        elif not message.tool_calls:
             return message.content
-        for call in message.tool_calls:
+        for call in message.tool_calls or ():
             result = calculate(call.function.name, call.function.arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
     return None
