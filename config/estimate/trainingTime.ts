@@ -35,7 +35,7 @@ export function trainingTime(
     ...{ checkpointing: train.checkpointing, loraRank: train.lora?.rank },
   }
   const { miniBatches, innerSteps } = train
-  const one = forwardFlops(shape, { lengths: [meanTokens], trained: meanTokens }, device)
+  const one = forwardFlops(how, { lengths: [meanTokens], trained: meanTokens })
   const passes = updatePasses(how)
   const scoresOld = miniBatches > 1 && correctionOf(train)?.kind !== 'engine-logprobs'
   const scored = (train.klCoef > 0 ? 1 : 0) + (scoresOld ? 1 - 1 / miniBatches : 0)

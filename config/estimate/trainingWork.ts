@@ -56,11 +56,18 @@ const similarLength = 0.75
  */
 const keyBlock = { cpu: 512, cuda: 1 } as const
 
-/** One forward pass: 2 FLOPs a weight and token; 4 a computed pair of tokens for each head and dimension. */
-export function forwardFlops(s: ModelShape, { lengths, trained }: Sequences, device: 'cpu' | 'cuda'): Passes {
+/**
+ * One forward pass: 2 FLOPs a weight and token; 4 a computed pair of tokens for each head and dimension. Without
+ * checkpointing the last layer's MLP computes only the tokens that the head needs (trainer/batch/last_mlp.py).
+ */
+export function forwardFlops(
+  { shape: s, device, checkpointing }: Pick<TrainedHow, 'shape' | 'device' | 'checkpointing'>,
+  { lengths, trained }: Sequences,
+): Passes {
   const tokens = lengths.reduce((sum, length) => sum + length, 0)
+  const leftOut = checkpointing ? 0 : 3 * s.hidden * s.intermediate * (tokens - trained)
   return {
-    matrices: 2 * layerMatrices(s) * s.layers * tokens,
+    matrices: 2 * (layerMatrices(s) * s.layers * tokens - leftOut),
     attention: 4 * s.layers * s.heads * s.headDim * computedPairs(lengths, keyBlock[device]),
     head: 2 * s.vocabulary * s.hidden * trained,
   }
@@ -78,8 +85,8 @@ export function updatePasses({ shape, checkpointing, loraRank }: TrainedHow): Pa
 }
 
 export function microBatchWork(how: TrainedHow, sequences: Sequences): MicroBatchWork {
-  const { shape, device, loraRank, checkpointing } = how
-  const forward = forwardFlops(shape, sequences, device)
+  const { shape, loraRank, checkpointing } = how
+  const forward = forwardFlops(how, sequences)
   const passes = updatePasses(how)
   const tokens = sequences.lengths.reduce((sum, length) => sum + length, 0)
   const adapters = loraRank === undefined ? 0 : 2 * loraParameters(shape, loraRank) * tokens * (checkpointing ? 4 : 3)
