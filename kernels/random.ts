@@ -1,7 +1,7 @@
 /**
  * Generates random numbers by a published specification, so that a recorded seed gives the same draws anywhere.
  *
- * in   a uint32 seed            out  uniform numbers, samples without replacement
+ * in   a uint32 seed            out  uniform numbers, draws by share, samples without replacement
  * The generator is PCG32 (XSH-RR 64/32; M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good
  * Algorithms for Random Number Generation", 2014), seeded by its `srandom(seed, 54)`. Facts name it by `generatorName`.
  */
@@ -109,6 +109,17 @@ export function sampleUniform<T>(random: Random, items: readonly T[], count: num
     left[i] = chosen
   }
   return left.slice(0, count)
+}
+
+/** Draws a key with a probability in proportion to its share, by one `uniform`; shares need not add up to 1. */
+export function drawByShare<K extends string>(random: Random, shares: Readonly<Record<K, number>>): K {
+  const keys = Object.keys(shares) as K[]
+  let remaining = random.uniform() * keys.reduce((sum, key) => sum + shares[key], 0)
+  for (const key of keys) {
+    remaining -= shares[key]
+    if (remaining < 0) return key
+  }
+  return keys[keys.length - 1]!
 }
 
 function checkCount(items: readonly unknown[], count: number): void {

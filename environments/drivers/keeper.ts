@@ -43,7 +43,7 @@ export interface KeeperProcess {
   readonly stop: () => void
 }
 
-/** What a socket says when its other end is closed, or was never there. */
+/** Error codes of a connection whose other end is closed, or was never there. */
 const connectionErrors: ReadonlySet<string> = new Set(['EPIPE', 'ECONNRESET', 'ECONNREFUSED', 'ENOENT'])
 
 export class Keeper {

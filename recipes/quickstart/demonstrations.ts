@@ -7,7 +7,7 @@
  * often guesses. Reinforcement learning has to repair that. Invariant: pure; the responses are those that the real tool
  * gives to these calls.
  */
-import { pcg32, type Random } from '../../kernels/random'
+import { drawByShare, pcg32 } from '../../kernels/random'
 import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls/toolCalls'
 import { toolResultText, unknownToolText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage } from '../../messages/facts'
@@ -53,7 +53,7 @@ export function demonstration(
 ): Demonstration {
   const task = quickstartTask(index, deriveSeed('quickstart/demonstrations', seed), 'train')
   const random = pcg32(deriveSeed('quickstart/demonstration', seed, index))
-  const kind = drawKind(random, shares)
+  const kind = drawByShare(random, shares)
   const brokenCalls = kind === 'stumbles' ? 2 : kind === 'recovers' || kind === 'gives-up' ? 1 : 0
   const broken = Array.from({ length: brokenCalls }, () => breakages[random.below(breakages.length)]!)
   const calls = broken.flatMap(breakage => brokenCall(breakage, task.expression))
@@ -142,13 +142,3 @@ function slipped(expression: string): { readonly expression: string; readonly va
 /** Guesses an answer without a calculation: the first number of the question that is not the right answer. */
 const guess = ({ question, answer }: QuickstartTask): string =>
   question.match(/\d+/g)!.find(number => number !== answer)!
-
-function drawKind(random: Random, shares: Readonly<Record<DemonstrationKind, number>>): DemonstrationKind {
-  const kinds = Object.keys(shares) as DemonstrationKind[]
-  let remaining = random.uniform() * kinds.reduce((sum, kind) => sum + shares[kind], 0)
-  for (const kind of kinds) {
-    remaining -= shares[kind]
-    if (remaining < 0) return kind
-  }
-  return kinds[kinds.length - 1]!
-}

@@ -129,7 +129,7 @@ test('entropies come with the tokens where they are asked for, and do not change
   expect(plain.entropies).toBeUndefined()
   expect(tokens).toEqual(plain.tokens)
   expect(entropies).toHaveLength(12)
-  // Of an unschooled model: near the logarithm of its vocabulary.
+  // An untrained model's entropies are near the logarithm of its vocabulary.
   const most = Math.log(mortal.capabilities.vocabulary)
   expect([...entropies!].every(value => value > most / 2 && value <= most + 1e-4)).toBe(true)
 }, 60_000)

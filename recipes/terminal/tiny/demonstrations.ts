@@ -8,7 +8,7 @@
  * give to these calls, and only training words occur.
  */
 import { bashTool, submitTool } from '../../../environments/tools/schemas'
-import { pcg32, type Random } from '../../../kernels/random'
+import { drawByShare, pcg32 } from '../../../kernels/random'
 import { parseToolCalls, printToolCall, resolveCalls } from '../../../kernels/toolCalls/toolCalls'
 import { toolResultText, unknownToolText } from '../../../kernels/toolCalls/toolText'
 import type { ChatMessage } from '../../../messages/facts'
@@ -48,7 +48,7 @@ export function demonstration(index: number, seed: number): Demonstration {
   const task = tinyTask(index, deriveSeed('terminal-tiny/demonstrations', seed), 'train')
   const random = pcg32(deriveSeed('terminal-tiny/demonstration', seed, index))
   const pick = <T>(of: readonly T[]): T => of[random.below(of.length)]!
-  const kind = drawKind(random)
+  const kind = drawByShare(random, demonstrationShares)
   const brokenCalls = kind === 'stumbles' ? 2 : kind === 'recovers' || kind === 'gives-up' ? 1 : 0
   const broken = Array.from({ length: brokenCalls }, () => brokenCall(pick(breakages), task.command)).flat()
   const command = kind === 'slips' ? pick(task.wrong) : task.command
@@ -112,13 +112,3 @@ export function brokenCall(breakage: Breakage, command: string): readonly ChatMe
 }
 
 const failure = (exitCode: number, stderr: string) => toolResultText({ status: 'error', exitCode, ...quiet, stderr })
-
-function drawKind(random: Random): DemonstrationKind {
-  const kinds = Object.keys(demonstrationShares) as DemonstrationKind[]
-  let remaining = random.uniform()
-  for (const kind of kinds) {
-    remaining -= demonstrationShares[kind]
-    if (remaining < 0) return kind
-  }
-  return kinds[kinds.length - 1]!
-}

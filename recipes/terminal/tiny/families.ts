@@ -5,7 +5,7 @@
  * in   words and a source of random numbers        out  a task, its command, and commands that do something else
  * Invariant: pure. Each command of `wrong` succeeds and prints nothing, but the check of the task refuses its files.
  */
-import type { Random } from '../../../kernels/random'
+import { type Random, sampleUniform } from '../../../kernels/random'
 import type { SuiteTask } from '../suite/task'
 
 export interface Draw {
@@ -32,15 +32,9 @@ const holds = (file: string, lines: readonly (string | number)[]) =>
 const times = <T>(count: number, make: (index: number) => T): readonly T[] =>
   Array.from({ length: count }, (_, index) => make(index))
 
-/** Numbers whose order as text is another than their order as numbers, the largest in neither place of the file. */
-function numbers({ random, between }: Draw): readonly number[] {
-  const drawn = [between(2, 9), between(10, 19), between(100, 199), between(20, 99)]
-  for (let at = drawn.length - 1; at > 0; at--) {
-    const other = random.below(at + 1)
-    ;[drawn[at], drawn[other]] = [drawn[other]!, drawn[at]!]
-  }
-  return drawn
-}
+/** Numbers in random order, whose order as text is another than their order as numbers. */
+const numbers = ({ random, between }: Draw): readonly number[] =>
+  sampleUniform(random, [between(2, 9), between(10, 19), between(100, 199), between(20, 99)], 4)
 
 const byValue = (all: readonly number[]) => [...all].sort((a, b) => a - b)
 
