@@ -46,7 +46,7 @@ export interface ExecutorPort {
   readonly perform: Port<ExecutorRequest>
   /**
    * Ends the executor's work: no further call is accepted or begun. Returns the final report: no free slots, and the
-   * calls that still run.
+   * calls that still run or whose answers are not yet in the log.
    */
   leave(): OfferSlots
 }
@@ -99,6 +99,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const names = 'perform' in tools ? tools.names : [...tools.keys()]
   /** Aborts running calls, by key. */
   const aborters = new Map<string, AbortController>()
+  /** Calls that wait for a worker, run, or have ended but are not yet reported: their answers are not in the log. */
   const held = new Set<string>()
   /**
    * Calls that wait for a worker, by key, oldest first. The function is called with true when the call may begin, with
@@ -130,7 +131,10 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   })
   const ended = (calls: readonly string[]) =>
     ({ type: 'tools.ended', executor, incarnation, slots: slots(), calls }) as const
-  const batched = batchAnswers(windowMs, ended)
+  const batched = batchAnswers(windowMs, keys => {
+    for (const key of keys) held.delete(key)
+    return ended(keys)
+  })
 
   /** Waits for a free worker; resolves with false if the executor leaves before one is free. */
   async function lane(key: string): Promise<boolean> {
@@ -202,13 +206,13 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
       const key = toolKey(request.ask)
       if (leaving || held.has(key) || held.size >= lanes + maxAhead + maxOverlap) return undefined
       held.add(key)
-      try {
-        const answer = await inLane(request.ask, key, signal)
+      const answer = await inLane(request.ask, key, signal).catch(thrown => {
         held.delete(key)
-        return answer && (await batched(answer, key))
-      } finally {
-        held.delete(key)
-      }
+        throw thrown
+      })
+      if (answer !== undefined) return batched(answer, key)
+      held.delete(key)
+      return undefined
     },
     leave() {
       leaving = true

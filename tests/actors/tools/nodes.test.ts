@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { dispatcher, joinExecutor } from '../../../actors'
 import { executorPort } from '../../../actors/tools/executorPort'
-import type { Tool } from '../../../actors/tools/toolPort'
+import { type Tool, toolKey } from '../../../actors/tools/toolPort'
 import type { ExecuteTool } from '../../../messages/commands'
 import type { ToolCompleted } from '../../../messages/facts'
 import { epoch, executorId, groupId, trajectoryId } from '../../../messages/ids'
@@ -215,6 +215,26 @@ test('while calls wait for a worker, answers are recorded in fewer appends; the 
     expect(Math.max(...appends.map(({ answers }) => answers))).toBe(10)
     expect(appends.length).toBeLessThanOrEqual(8)
     expect(appends.at(-1)!.at).toBeLessThanOrEqual(40 * 5 + 10)
+  } finally {
+    jest.useRealTimers()
+  }
+})
+
+test('an executor that leaves still holds the calls whose answers wait to be recorded, so no other runs them', async () => {
+  jest.useFakeTimers()
+  try {
+    const port = executorPort({
+      ...{ id: executorId('x'), incarnation: '1', lanes: 2, fx: manualEffects() },
+      tools: new Map<string, Tool>([['wait', async () => ran]]),
+    })
+    const never = new AbortController().signal
+    await port.perform({ kind: 'run', ask: call(0) }, never)
+    const waiting = [1, 2].map(member => port.perform({ kind: 'run', ask: call(member) }, never))
+    await jest.advanceTimersByTimeAsync(1)
+    expect(port.leave().held).toEqual([1, 2].map(member => toolKey(call(member))))
+    await jest.advanceTimersByTimeAsync(50)
+    expect((await Promise.all(waiting)).flatMap(answer => answer?.facts ?? [])).toHaveLength(2)
+    expect(port.leave().held).toEqual([])
   } finally {
     jest.useRealTimers()
   }
