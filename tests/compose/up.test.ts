@@ -1,6 +1,7 @@
 /**
  * `docker compose up` under a real engine: builds the image and runs a small quickstart to its end, through the death of every
- * process and a `down` and `up` in the middle. Without an engine it is skipped with the reason.
+ * process and a `down` and `up` in the middle. Without an engine, or before the image's first build, it is skipped
+ * with the reason.
  *
  * What differs from the file as it stands: the project's name, the ports on the host, and the size of the run, by a second
  * compose file. Base images and the package index are those of the environment (NODE_IMAGE, TORCH_INDEX of .env.example).
@@ -16,13 +17,13 @@ import { smallRun } from '../support/smallRun'
 
 jest.setTimeout(3_600_000)
 
-const missing = dockerMissing()
 const directory = mkdtempSync(join(tmpdir(), 'troupe-compose-'))
 const small = join(directory, 'small.yml')
 const project = `troupe-test-${process.pid}`
 const ours = Object.entries(composeFile().services).filter(([, { image }]) => image.startsWith('troupe:'))
 const roles = ours.map(([name]) => name).filter(name => name !== 'image')
 const image = ours[0]![1].image
+const missing = dockerMissing(image)
 let variables: Record<string, string> = {}
 
 const compose = (...words: string[]) =>

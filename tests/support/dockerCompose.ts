@@ -13,8 +13,12 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { composeRoot } from './composeFile'
 
-/** False with TROUPE_TEST_BUILD=no: the image is taken as it is. */
-export const buildsImage = process.env.TROUPE_TEST_BUILD !== 'no'
+/**
+ * TROUPE_TEST_BUILD: `no` takes the image as it is; `first` also makes an image's first build, which fetches torch and can
+ * take longer than the rest of all tests.
+ */
+const build = process.env.TROUPE_TEST_BUILD
+export const buildsImage = build !== 'no'
 
 let started: ChildProcess | undefined
 const env: NodeJS.ProcessEnv = { ...process.env }
@@ -22,10 +26,10 @@ const env: NodeJS.ProcessEnv = { ...process.env }
 const answers = () => spawnSync('docker', ['info'], { env, stdio: 'ignore', timeout: 20_000 }).status === 0
 
 /**
- * Returns the reason why this machine has no engine or no Compose 2; undefined if it has both. Starts an engine if
- * TROUPE_TEST_DOCKERD is set.
+ * Returns the reason why this machine has no engine, no Compose 2 or no earlier build of the image; undefined if it has
+ * all. Starts an engine if TROUPE_TEST_DOCKERD is set.
  */
-export function dockerMissing(): string | undefined {
+export function dockerMissing(image: string): string | undefined {
   if (spawnSync('docker', ['--version'], { stdio: 'ignore' }).status !== 0) return 'no docker command on the path'
   if (!answers()) {
     const directory = process.env.TROUPE_TEST_DOCKERD
@@ -46,7 +50,11 @@ export function dockerMissing(): string | undefined {
     if (!answers()) return `dockerd in ${directory} does not answer`
   }
   const compose = spawnSync('docker', ['compose', 'version', '--short'], { env, encoding: 'utf8' })
-  return /^v?2\./.test(compose.stdout) ? undefined : "no Compose 2: 'docker compose version' does not answer"
+  if (!/^v?2\./.test(compose.stdout)) return "no Compose 2: 'docker compose version' does not answer"
+  const isBuilt = spawnSync('docker', ['image', 'inspect', image], { env, stdio: 'ignore' }).status === 0
+  return isBuilt || build === 'first'
+    ? undefined
+    : `no image ${image} yet, and its first build fetches torch: npm run test:compose`
 }
 
 export async function endEngine(): Promise<void> {
