@@ -4,16 +4,14 @@
  * in   a module of troupe_policy, its arguments      out  a process with the streams and events of a child process
  * Invariant: the fork server ends with this process, or 10 s after its last fork has ended. Its forks end with it.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
 import { EventEmitter } from 'node:events'
 import { rm } from 'node:fs/promises'
-import { createConnection, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { join } from 'node:path'
-import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
-import { pythonEnvironment } from '../runtime/python'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
+import { connected, startForkServerProcess, startMs } from './forkServerProcess'
 
 /** Interface that spawned and forked processes share. 'close' comes after the last byte of both outputs. */
 export interface PythonProcess extends EventEmitter {
@@ -25,15 +23,8 @@ export interface PythonProcess extends EventEmitter {
   kill(signal: NodeJS.Signals): boolean
 }
 
-/** Upper bound on the start of a fork server, in ms. If it takes longer, processes are spawned instead of forked. */
-const startMs = 120_000
 /** Milliseconds without a forked process after which a fork server ends. */
 export const idleMs = 10_000
-/**
- * Number of bytes that the fork server's command line reserves: each fork writes its own command line there, for `ps`.
- */
-const titleBytes = 4096
-
 export interface ForkServer {
   /** Forks a process. Rejects if the fork server ends first, or its socket refuses the connection. */
   fork(program: Forked): Promise<PythonProcess>
@@ -67,18 +58,19 @@ export function prepareForkServer(python: string): Promise<ForkServer | undefine
   return found
 }
 
-type Report = { ready?: true; id?: number; pid?: number; status?: number }
+type Report = { readonly id?: number; readonly pid: number; readonly status?: number }
 
 async function startServer(python: string, forget: () => void): Promise<ForkServer | undefined> {
   const directory = temporaryDirectory('')
   const path = join(directory, 'fork')
-  const words = ['-m', 'troupe_policy.fork_server', path, '--parent', String(process.pid)]
-  const child = spawn(python, [...words, '--title', '.'.repeat(titleBytes)], {
-    stdio: ['pipe', 'pipe', 'ignore'],
-    detached: true,
-    env: pythonEnvironment(),
-  })
-  child.stdin.on('error', () => {}) // an error is ignored: 'close' reports the end
+  const removed = () => rm(directory, { recursive: true, force: true })
+  const server = await startForkServerProcess(python, path)
+  if (server === undefined) {
+    forget()
+    await removed()
+    return undefined
+  }
+  const { pid: parent, stdin, lines, gone, keepAlive } = server
   const forks = new Map<number, Fork>()
   const starting = new Map<number, (pid: number) => void>()
   let next = 0
@@ -86,15 +78,8 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
   let idle: NodeJS.Timeout | undefined
   const end = () => {
     forget()
-    child.stdin.end()
+    stdin.end()
   }
-  const keepAlive = (isNeeded: boolean) => {
-    for (const part of [child, child.stdin, child.stdout] as unknown as ChildProcess[]) {
-      if (isNeeded) part.ref()
-      else part.unref()
-    }
-  }
-  keepAlive(false)
   // While it has no forked process, the fork server does not keep this process alive; after `idleMs` it ends.
   const use = (change: 1 | 0 | -1) => {
     users += change
@@ -102,32 +87,18 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
     keepAlive(users > 0)
     if (users === 0) idle = setTimeout(end, idleMs).unref()
   }
-  const gone = new Promise<void>(resolve => {
-    child.once('error', () => resolve())
-    child.once('exit', () => resolve())
-  })
-  const ready = new Promise<boolean>(resolve => {
-    createInterface({ input: child.stdout }).on('line', line => {
-      const report = JSON.parse(line) as Report
-      if (report.ready) resolve(true)
-      else if (report.id !== undefined) starting.get(report.id)?.(report.pid!)
-      else forks.get(report.pid!)?.ended(report.status!)
-    })
-    setTimeout(resolve, startMs, false).unref()
-    void gone.then(() => resolve(false))
+  lines.on('line', line => {
+    const report = JSON.parse(line) as Report
+    if (report.id !== undefined) starting.get(report.id)?.(report.pid)
+    else forks.get(report.pid)?.ended(report.status!)
   })
   void gone.then(async () => {
     forget()
     clearTimeout(idle)
     for (const fork of forks.values()) fork.ended(-constants.signals.SIGKILL)
-    await rm(directory, { recursive: true, force: true })
+    await removed()
   })
-  const isReady = await ready
   use(0)
-  if (!isReady) {
-    child.kill('SIGKILL')
-    return undefined
-  }
   return {
     async fork({ module, args, env }) {
       const id = next++
@@ -144,7 +115,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
           })
           void gone.then(() => reject(new Error('the fork server has ended')))
         })
-        const argv = [module, ...args(child.pid!)]
+        const argv = [module, ...args(parent)]
         stdio.write(`${JSON.stringify({ id, stream: 'stdio', argv, env, cwd: process.cwd() })}\n`)
         stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
         const fork = await forked
@@ -161,13 +132,6 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
       }
     },
   }
-}
-
-function connected(path: string): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = createConnection({ path, allowHalfOpen: true }, () => resolve(socket))
-    socket.once('error', reject)
-  })
 }
 
 const signalNames = new Map(Object.entries(constants.signals).map(([name, number]) => [number, name as NodeJS.Signals]))

@@ -23,6 +23,7 @@ const {
   types,
 } = require('./runner/commands')
 const { suiteFolders, testFilesOf } = require('./runner/files')
+const { shareForkServer } = require('./runner/forkServer')
 
 const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), workers)
 
@@ -158,6 +159,7 @@ async function main(names) {
     return 2
   }
   cleanUpAtExit()
+  shareForkServer()
   const asked = names.length > 0 ? names : present.filter(name => !suites[name].onRequest)
   const began = performance.now()
   const results = await runInStages(asked)

@@ -3,10 +3,10 @@ time), and forks the processes that need them.
 
 In: connections to the unix socket SOCKET, two for each process: the first line of both is JSON, {"id": …, "stream":
 "stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
-stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true},
-{"id": …, "pid": …}, {"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and
-has started nothing on a GPU, so a fork is safe. It ends with its parent, and on Linux its
-processes end with it.
+stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true, "pid":
+…, "python": sys.executable, "package": folder of troupe_policy}, {"id": …, "pid": …}, {"pid": …, "status": exit code,
+or minus the signal}. Invariants: this process has one thread and has started nothing on a GPU, so a fork is safe, also
+of a fork that is a fork server itself. It ends with its parent, and on Linux its processes end with it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from .library_settings import set_library_variables
 
 # Modules that are imported before the first fork: those of every service that needs torch.
 PRELOADED = ("torch", "troupe_policy.model.init_model", "troupe_policy.engine.service", "troupe_policy.trainer.service", "troupe_policy.server")
+# Folder that holds the package troupe_policy.
+PACKAGE_PATH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Upper bound on the first line of a connection, in bytes: environment variables can be long.
 MAX_LINE_BYTES = 4 * 1024 * 1024
 # Length that --title gives this process's command line, so that a forked process has room to write its own over it.
@@ -73,7 +75,7 @@ class ForkServer:
             signal.signal(number, signal.SIG_DFL)
         for source in (0, woken, self.listener):
             self.selector.register(source, selectors.EVENT_READ)
-        self.report(ready=True)
+        self.report(ready=True, pid=os.getpid(), python=sys.executable, package=PACKAGE_PATH)
         while True:
             for key, _ in self.selector.select():
                 if key.fileobj == 0:
@@ -193,7 +195,7 @@ def show_command_line(words: list[str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.fork_server")
     parser.add_argument("socket", help="path of the unix socket to listen on")
-    parser.add_argument("--parent", type=int, required=True, help="pid of the parent, whose death ends this process")
+    parser.add_argument("--parent", type=int, help="pid of the parent, whose death ends this process; not needed in a fork")
     parser.add_argument("--title", default="", help=f"padding of {TITLE_BYTES} bytes, over which forked processes write their own command lines")
     given = parser.parse_args()
     end_with_parent(given.parent)

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { idleMs, type PythonProcess } from '../../backends/forkServer'
 import { runPython, startPython } from '../../backends/pythonProcess'
 import { processStat } from '../../cli/io/processes'
+import '../support/ownForkServers'
 import { until } from '../support/until'
 
 jest.setTimeout(120_000)

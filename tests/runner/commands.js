@@ -11,7 +11,8 @@ const path = require('node:path')
 const { keepDurations } = require('./durations')
 
 const root = path.join(__dirname, '../..')
-const reports = fs.mkdtempSync(path.join(os.tmpdir(), 'troupe-tests-'))
+/** Folder of this run's reports and sockets, removed at its end. */
+const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'troupe-tests-'))
 const bin = name => path.join(root, 'node_modules/.bin', name)
 const venv = process.env.TROUPE_VENV || path.join(root, '.venv')
 
@@ -33,7 +34,7 @@ const types = () => check('types', 'sh', ['-c', '"$0" --noEmit && "$0" --noEmit 
 
 /** Runs exactly `files`. Without any file jest would run every test, so none is a failure here. */
 function jest(title, files, ...options) {
-  const report = path.join(reports, `${title}.json`)
+  const report = path.join(directory, `${title}.json`)
   const readReport = () => JSON.parse(fs.readFileSync(report, 'utf8'))
   return {
     title,
@@ -66,7 +67,7 @@ function jestDurations(report) {
 }
 
 function pytest(title, files) {
-  const report = path.join(reports, `${title}.xml`)
+  const report = path.join(directory, `${title}.xml`)
   return {
     title,
     command: path.join(venv, 'bin/python'),
@@ -81,6 +82,9 @@ function countJunit(xml) {
   const failed = read('failures') + read('errors')
   return { passed: read('tests') - failed - read('skipped'), failed, skipped: read('skipped') }
 }
+
+/** Several processes share two cores here: a thread that spins takes the time of the one that it waits for. */
+const threads = { OMP_NUM_THREADS: '2', GOMP_SPINCOUNT: '0' }
 
 const running = new Set()
 
@@ -99,8 +103,7 @@ function runCommand({ command, args }, deadlineMs) {
       cwd: root,
       stdio: ['ignore', 2, 2], // stdout is kept for the closing table
       detached: true,
-      // Several processes share two cores here: a thread that spins takes the time of the one that it waits for.
-      env: { OMP_NUM_THREADS: '2', GOMP_SPINCOUNT: '0', ...process.env },
+      env: { ...threads, ...process.env },
     })
     running.add(child)
     let late = false
@@ -142,7 +145,7 @@ async function runAndCount(command, deadlineMs) {
   return { ...counts, notes, seconds: (performance.now() - began) / 1000 }
 }
 
-/** Ends every runner when this process is ended, and removes the reports. */
+/** Ends every runner when this process is ended, and removes its folder. */
 function cleanUpAtExit() {
   for (const signal of ['SIGINT', 'SIGTERM']) {
     process.once(signal, () => {
@@ -150,7 +153,7 @@ function cleanUpAtExit() {
       process.exit(signal === 'SIGINT' ? 130 : 143)
     })
   }
-  process.once('exit', () => fs.rmSync(reports, { recursive: true, force: true }))
+  process.once('exit', () => fs.rmSync(directory, { recursive: true, force: true }))
 }
 
 /** Adds counts of several commands up. */
@@ -161,4 +164,20 @@ function total(results) {
 
 const closingLine = ({ passed, failed, skipped }) => `${passed} passed, ${failed} failed, ${skipped} skipped`
 
-module.exports = { biome, check, cleanUpAtExit, closingLine, jest, pytest, root, runAndCount, total, types }
+module.exports = {
+  ...{
+    biome,
+    check,
+    cleanUpAtExit,
+    closingLine,
+    directory,
+    jest,
+    pytest,
+    root,
+    runAndCount,
+    threads,
+    total,
+    types,
+    venv,
+  },
+}

@@ -1,6 +1,6 @@
 /** Runs the `troupe` command of this checkout in a process, as a user does, and reads the logs of its runs. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Message, TopicName } from '../../messages'
 import { runId } from '../../messages/ids'
@@ -89,23 +89,6 @@ export async function messagesOf(directory: string, run: string, topic: TopicNam
   } finally {
     await bus.close()
   }
-}
-
-/** Pids of all descendants of a living process. */
-export function descendantsOf(pid: number): number[] {
-  const parents = new Map<number, number>()
-  for (const name of readdirSync('/proc')) {
-    if (!/^\d+$/.test(name)) continue
-    try {
-      const stat = readFileSync(`/proc/${name}/stat`, 'utf8')
-      parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]))
-    } catch {
-      // The process ended between the listing and the reading.
-    }
-  }
-  const found = [pid]
-  for (const parent of found) for (const [child, of] of parents) if (of === parent) found.push(child)
-  return found.slice(1)
 }
 
 export const isAlive = (pid: number): boolean => {

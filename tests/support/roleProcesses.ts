@@ -12,7 +12,8 @@ import { memoryBlobs } from '../../runtime/bus/blobs'
 import { asError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
 import { openJournal } from '../../runtime/journal/openJournal'
-import { descendantsOf, type Finished, isAlive, type Running, troupe } from './cli'
+import { type Finished, isAlive, type Running, troupe } from './cli'
+import { descendantsOf } from './descendants'
 import { until } from './until'
 
 /** Session timeout of consumers in a chaos run, ms. */

@@ -5,7 +5,7 @@ import { type GraderSandbox, graderSandbox } from '../../../actors/verification/
 import { mathGrader } from '../../../actors/verification/mathGrader'
 import { pythonPath } from '../../../runtime/python'
 import { openSandbox, type RunRequest, type RunResult } from '../../../sandbox'
-import { descendantsOf } from '../../support/cli'
+import { descendantsOf } from '../../support/descendants'
 import { until } from '../../support/until'
 
 jest.setTimeout(180_000)

@@ -6,6 +6,7 @@
  * the fork server's parent; forks of a zygote, and helpers that a child starts, are not listed.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import '../ownForkServers'
 
 export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
 /** `forkServer` is not in `childKinds`, whose members are killed independently: its forks die with it. */

@@ -1,0 +1,124 @@
+/**
+ * Starts the process of a fork server: spawned, which imports torch, or forked from a fork server that several processes
+ * share, which has imported it.
+ *
+ * in   an interpreter, a socket path, TROUPE_FORK_SERVER (socket of the shared fork server)     out  the process, ready
+ * Invariant: either process ends when its stdin ends, so with this process, even after kill -9. A shared fork server of
+ * another interpreter or checkout is not used.
+ */
+import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { createConnection, type Socket } from 'node:net'
+import { createInterface, type Interface } from 'node:readline'
+import type { Writable } from 'node:stream'
+import { policyDirectory, pythonEnvironment } from '../runtime/python'
+
+export interface ForkServerProcess {
+  readonly pid: number
+  readonly stdin: Writable
+  /** The lines of its stdout after the first, which said that it is ready. */
+  readonly lines: Interface
+  /** Resolves when the process has ended. */
+  readonly gone: Promise<void>
+  /** Says whether the process keeps this one alive. */
+  keepAlive(isNeeded: boolean): void
+}
+
+/** Upper bound on the start of a fork server, in ms. If it takes longer, processes are spawned instead of forked. */
+export const startMs = 120_000
+/**
+ * Number of bytes that the fork server's command line reserves: each fork writes its own command line there, for `ps`.
+ */
+const titleBytes = 4096
+
+type Ready = { readonly ready?: true; readonly pid?: number; readonly python?: string; readonly package?: string }
+
+interface Starting extends Omit<ForkServerProcess, 'pid'> {
+  kill(): void
+}
+
+/** Starts the process, which will listen on the socket `path`; undefined if it is not ready within `startMs`. */
+export async function startForkServerProcess(python: string, path: string): Promise<ForkServerProcess | undefined> {
+  const shared = process.env.TROUPE_FORK_SERVER
+  if (shared) {
+    const forked = await forkedFrom(shared, path).catch(() => undefined) // a shared server that is gone is not needed
+    const ready = forked && (await readyLine(forked))
+    if (forked && ready?.python === python && ready.package === policyDirectory()) return { ...forked, pid: ready.pid! }
+    forked?.kill()
+  }
+  const spawned = spawnedFor(python, path)
+  const ready = await readyLine(spawned)
+  if (ready !== undefined) return { ...spawned, pid: ready.pid! }
+  spawned.kill()
+  return undefined
+}
+
+function spawnedFor(python: string, path: string): Starting {
+  const words = ['-m', 'troupe_policy.fork_server', path, '--parent', String(process.pid)]
+  const child = spawn(python, [...words, '--title', '.'.repeat(titleBytes)], {
+    stdio: ['pipe', 'pipe', 'ignore'],
+    detached: true,
+    env: pythonEnvironment(),
+  })
+  child.stdin.on('error', () => {}) // an error is ignored: `gone` reports the end
+  const parts = [child, child.stdin, child.stdout] as unknown as Socket[]
+  return {
+    stdin: child.stdin,
+    lines: createInterface({ input: child.stdout }),
+    gone: new Promise(resolve => {
+      child.once('error', () => resolve())
+      child.once('exit', () => resolve())
+    }),
+    keepAlive: isNeeded => keep(parts, isNeeded),
+    kill: () => child.kill('SIGKILL'),
+  }
+}
+
+/** Asks the shared fork server for a process that is a fork server, too. */
+async function forkedFrom(shared: string, path: string): Promise<Starting> {
+  const sockets = await Promise.all([connected(shared), connected(shared)])
+  const [stdio, stderr] = sockets
+  for (const socket of sockets) {
+    socket.on('error', () => {}) // an error is ignored: `gone` reports the end
+    socket.once('end', () => socket.end())
+  }
+  const asked = { argv: ['troupe_policy.fork_server', path], env: pythonEnvironment(), cwd: process.cwd() }
+  const id = randomUUID()
+  stdio.write(`${JSON.stringify({ id, stream: 'stdio', ...asked })}\n`)
+  stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
+  stderr.resume()
+  return {
+    stdin: stdio,
+    lines: createInterface({ input: stdio }),
+    gone: new Promise(resolve => stdio.once('close', () => resolve())),
+    keepAlive: isNeeded => keep(sockets, isNeeded),
+    kill() {
+      for (const socket of sockets) socket.destroy()
+    },
+  }
+}
+
+/** Resolves with the first line; undefined if the process ends first, or after `startMs`. */
+function readyLine({ lines, gone, keepAlive }: Starting): Promise<Ready | undefined> {
+  keepAlive(false)
+  return new Promise(resolve => {
+    lines.once('line', line => resolve(JSON.parse(line) as Ready))
+    setTimeout(resolve, startMs, undefined).unref()
+    void gone.then(() => resolve(undefined))
+  })
+}
+
+function keep(parts: readonly Socket[], isNeeded: boolean): void {
+  for (const part of parts) {
+    if (isNeeded) part.ref()
+    else part.unref()
+  }
+}
+
+/** Connects to a fork server. */
+export function connected(path: string): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = createConnection({ path, allowHalfOpen: true }, () => resolve(socket))
+    socket.once('error', reject)
+  })
+}
