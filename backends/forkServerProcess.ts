@@ -4,10 +4,11 @@
  *
  * in   an interpreter, a socket path, TROUPE_FORK_SERVER (socket of the shared fork server)     out  the process, ready
  * Invariant: either process ends when its stdin ends, so with this process, even after kill -9. A shared fork server of
- * another interpreter or checkout is not used.
+ * another interpreter, checkout or container (namespaces) is not used.
  */
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
+import { readlinkSync } from 'node:fs'
 import { createConnection, type Socket } from 'node:net'
 import { createInterface, type Interface } from 'node:readline'
 import type { Writable } from 'node:stream'
@@ -31,7 +32,12 @@ export const startMs = 120_000
  */
 const titleBytes = 4096
 
-type Ready = { readonly ready?: true; readonly pid?: number; readonly python?: string; readonly package?: string }
+interface Ready {
+  readonly pid: number
+  readonly python: string
+  readonly package: string
+  readonly namespaces: readonly string[]
+}
 
 interface Starting extends Omit<ForkServerProcess, 'pid'> {
   kill(): void
@@ -43,14 +49,24 @@ export async function startForkServerProcess(python: string, path: string): Prom
   if (shared) {
     const forked = await forkedFrom(shared, path).catch(() => undefined) // a shared server that is gone is not needed
     const ready = forked && (await readyLine(forked))
-    if (forked && ready?.python === python && ready.package === policyDirectory()) return { ...forked, pid: ready.pid! }
+    if (forked && ready && isUsable(ready, python)) return { ...forked, pid: ready.pid }
     forked?.kill()
   }
   const spawned = spawnedFor(python, path)
   const ready = await readyLine(spawned)
-  if (ready !== undefined) return { ...spawned, pid: ready.pid! }
+  if (ready !== undefined) return { ...spawned, pid: ready.pid }
   spawned.kill()
   return undefined
+}
+
+/** Whether the forks of a shared fork server are what this process would spawn. */
+function isUsable(ready: Ready, python: string): boolean {
+  const own = ['mnt', 'net', 'pid'].map(kind => readlinkSync(`/proc/self/ns/${kind}`))
+  return (
+    ready.python === python &&
+    ready.package === policyDirectory() &&
+    own.every((name, k) => ready.namespaces[k] === name)
+  )
 }
 
 function spawnedFor(python: string, path: string): Starting {

@@ -4,8 +4,8 @@ time), and forks the processes that need them.
 In: connections to the unix socket SOCKET, two for each process: the first line of both is JSON, {"id": …, "stream":
 "stdio", "argv": [module, argument …], "env": {…}, "cwd": …} and {"id": …, "stream": "stderr"}. Out: a process whose
 stdin and stdout are the first connection and whose stderr is the second; JSON lines on stdout: {"ready": true, "pid":
-…, "python": sys.executable, "package": folder of troupe_policy}, {"id": …, "pid": …}, {"pid": …, "status": exit code,
-or minus the signal}. Invariants: this process has one thread and has started nothing on a GPU, so a fork is safe, also
+…, "python": sys.executable, "package": folder of troupe_policy, "namespaces": as Linux names them}, {"id": …, "pid": …},
+{"pid": …, "status": exit code, or minus the signal}. Invariants: this process has one thread and has started nothing on a GPU, so a fork is safe, also
 of a fork that is a fork server itself. It ends with its parent, and on Linux its processes end with it.
 """
 
@@ -75,7 +75,7 @@ class ForkServer:
             signal.signal(number, signal.SIG_DFL)
         for source in (0, woken, self.listener):
             self.selector.register(source, selectors.EVENT_READ)
-        self.report(ready=True, pid=os.getpid(), python=sys.executable, package=PACKAGE_PATH)
+        self.report(ready=True, pid=os.getpid(), python=sys.executable, package=PACKAGE_PATH, namespaces=namespaces())
         while True:
             for key, _ in self.selector.select():
                 if key.fileobj == 0:
@@ -176,6 +176,14 @@ def run(stdio: Request, stderr: Request, parent: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def namespaces() -> list[str]:
+    """Names the namespaces of this process that a fork would share; empty where there is no /proc."""
+    try:
+        return [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid")]
+    except OSError:
+        return []
 
 
 def show_command_line(words: list[str]) -> None:
