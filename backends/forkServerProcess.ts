@@ -7,7 +7,6 @@
  * another interpreter, checkout or container (namespaces) is not used.
  */
 import { spawn } from 'node:child_process'
-import { randomUUID } from 'node:crypto'
 import { readlinkSync } from 'node:fs'
 import { createConnection, type Socket } from 'node:net'
 import { createInterface, type Interface } from 'node:readline'
@@ -99,7 +98,7 @@ async function forkedFrom(shared: string, path: string): Promise<Starting> {
     socket.once('end', () => socket.end())
   }
   const asked = { argv: ['troupe_policy.fork_server', path], env: pythonEnvironment(), cwd: process.cwd() }
-  const id = randomUUID()
+  const id = path // no other process listens there
   stdio.write(`${JSON.stringify({ id, stream: 'stdio', ...asked })}\n`)
   stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
   stderr.resume()

@@ -27,7 +27,7 @@ PEAK_TFLOPS = {"H100": 989.0, "H200": 989.0, "A100": 312.0, "RTX 4090": 165.0, "
 def head(model: Path, device: torch.device) -> Iterator[Figure]:
     """Time of the chunked head's log-probabilities as a multiple of one dense matrix product of the same size."""
     vocabulary, width = vocabulary_of(model), 896
-    rows = 16_384 if device.type == "cuda" else 512
+    rows = 16_384 if device.type == "cuda" else 64
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     hidden = torch.randn(rows, width, device=device, dtype=kind)
     weight = torch.randn(max(vocabulary, 49_152), width, device=device, dtype=kind)

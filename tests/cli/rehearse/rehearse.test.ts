@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { endAll, type Running, troupe } from '../../support/cli'
+import '../../support/ownForkServers' // the report counts the memory of the run's processes
 
 jest.setTimeout(600_000)
 
