@@ -2,8 +2,8 @@
  * Renders the conversations of a cold start in batches of `perCall`.
  *
  * in   conversations, the renderer        out  examples (token ids and mask), one after another
- * Invariant: only the examples of one call of the renderer are in memory at once. Conversations longer than the context
- * are left out; a warning says how many.
+ * Invariant: at most the examples of two calls of the renderer are in memory: while those of one are written, it renders
+ * the next. Conversations longer than the context are left out; a warning says how many.
  */
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { SftExample } from '../../backends/trainer/trainer'
@@ -27,8 +27,16 @@ const perCall = 256
 export async function* renderedDemonstrations(options: DemonstrationsOptions): AsyncGenerator<SftExample> {
   const { renderer, conversations, tools, contextTokens, log } = options
   let kept = 0
-  for (let at = 0; at < conversations.length; at += perCall) {
-    for (const example of await renderer.conversations(conversations.slice(at, at + perCall), tools)) {
+  const ask = (at: number) => {
+    const asked = renderer.conversations(conversations.slice(at, at + perCall), tools)
+    asked.catch(() => {}) // prevents an unhandled rejection: the loop handles it, unless the caller has stopped reading
+    return asked
+  }
+  let next = conversations.length > 0 ? ask(0) : undefined
+  for (let at = perCall; next !== undefined; at += perCall) {
+    const examples = await next
+    next = at < conversations.length ? ask(at) : undefined
+    for (const example of examples) {
       if (example.tokens.length > contextTokens) continue
       kept++
       yield example
