@@ -181,8 +181,8 @@ const ofExecutors = (name: string) =>
   new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `with --bus the executors run the code: --${name.replace(/[A-Z]/g, c => `-${c.toLowerCase()}`)} is an option of theirs`,
-    hint: 'give it to troupe execute',
+    message: `--${name.replace(/[A-Z]/g, c => `-${c.toLowerCase()}`)} cannot be used with --bus, because the executors run the code`,
+    hint: 'give the option to troupe execute',
   })
 
 function sandboxOptions({ lanes, requireLevel, math, ...options }: Options): SandboxOptions {

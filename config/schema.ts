@@ -53,7 +53,7 @@ const fields = z.strictObject({
 
 type Fields = z.output<typeof fields>
 
-/** Checks conditions that involve several sections. */
+/** Checks what the schema of a single field cannot: conditions between fields, and values that are not supported. */
 function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void {
   const refuse = (path: (string | number)[], message: string) => ctx.addIssue({ code: 'custom', path, message })
   const { rollout, selection, limits, engine, model } = recipe

@@ -2,7 +2,8 @@
  * Puts a deadline on work that cannot be cancelled.
  *
  * in   a promise, ms, the error to reject with      out  the promise's outcome, or that error
- * Invariant: one block of the event loop, however long, uses up at most a tenth of the deadline (awakeTimer.ts).
+ * Invariant: if synchronous code blocks the event loop, however long, at most a tenth of the deadline passes meanwhile
+ * (awakeTimer.ts).
  */
 import { afterAwake } from './awakeTimer'
 

@@ -45,7 +45,10 @@ const TMP_MB_PROCESSES = 64
  */
 const RUNNABLE = 2
 const LONG = 3
-/** If this process is root, the code of each zygote runs under a user id of its own; this is the first of these ids. */
+/**
+ * First of the 1000 user ids that this process, if it is root, assigns to its zygotes in turn. Level `none` uses none of
+ * them.
+ */
 const FIRST_UID = 210_000
 
 /** For each level, a program that tries to escape from the sandbox: every attempt must fail with OSError. */

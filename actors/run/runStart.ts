@@ -60,7 +60,7 @@ export async function recordRunStart(journal: Journal, options: RunStartOptions)
       boundary: 'bus',
       retriable: false,
       message: `cannot resume run '${run}': its log on this bus has no readable run.started`,
-      hint: '`troupe replay runs` lists the runs of the bus; a run without run.started is started again with --run',
+      hint: '`troupe replay runs` lists the runs of the bus; a run without run.started cannot be resumed: start it with --run NAME',
     })
   }
   checkTokenizer(started, tokenizerDigest)

@@ -1,10 +1,11 @@
 /**
- * Makes a Renderer whose process is a child in the supervision tree: a call whose process dies is repeated with the
- * next process.
+ * Makes a Renderer whose process is a child in the supervision tree: if the process dies during a call, the call is
+ * repeated with the next process.
  *
  * in   the process actor of a renderer        out  the Renderer's calls
- * Invariant: a call rejects if the template refuses it, if time runs out, or if the process actor gave up or was
- * stopped; not if one process died. Rendering has no side effect, so a call may be repeated.
+ * Invariant: a call rejects if the renderer refuses its input, if its deadline passes, if 50 processes in a row died under
+ * it, or if the process actor (which owns the process) gave up or was stopped. The death of one process does not reject
+ * it. Rendering has no side effect, so a call may be repeated.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -93,7 +93,8 @@ export interface Graded {
 
 /**
  * Grades lines until the input ends or is destroyed.
- * @param abort aborts the open answers as well; it also fires when the reader closes the output
+ * @param abort aborts the answers that are not decided yet; this function fires it when the output cannot be written, for
+ * example because its reader has gone
  */
 export async function gradeLines(
   grade: AnswerGrader,

@@ -44,7 +44,10 @@ const meanShareOfBudget = 0.5
 const oddsSpread = 2.5
 
 export interface ScriptOptions {
-  /** Upper bound on a training rollout's response tokens. An evaluation's longer budget changes no length. */
+  /**
+   * Upper bound on a training rollout's response tokens. Lengths are drawn around half of it, or of the request's budget
+   * where that is smaller; an evaluation with a larger budget draws from the same lengths.
+   */
   readonly responseTokens: number
   /** Upper bound on a training rollout's turns. */
   readonly turns: number

@@ -1,6 +1,6 @@
 /**
- * `troupe replay roc G`: prints what each selection variant would keep of a group. Exit code 1 when today's code, with
- * the run's own variant, selects otherwise than the log says.
+ * `troupe replay roc GROUP`: prints which rollouts of a group the selections paper, release, none and dynamic would
+ * keep. Exit code 1 when today's code, with the run's own `selection.variant`, selects otherwise than the log says.
  */
 import type { Command } from 'commander'
 import {

@@ -2,10 +2,11 @@
 
 in   a connection with a request, after which the command's standard input comes
 out  on the connection a result (JSON), standard output and error
-Invariant: the status never comes from what the command writes. The caller's process is outside the environment's PID
-namespace, so nothing inside can see or signal it. At the deadline, or when the requester hangs up, the command's
-process group and its descendants are killed, except those whose parent had ended before, and which the first process
-had adopted. Processes that a command left in the background when it ended by itself live on.
+Invariant: the status never comes from what the command writes. The process that runs this module is outside the
+environment's PID namespace, so nothing inside can see or signal it. At the deadline, or when the requester closes the
+connection, the command's process group and all its descendants are killed. One kind of process survives: it is in
+another process group and its parent ended earlier, so that the environment's first process became its parent. If the
+command ends by itself, processes that it left in the background keep running.
 """
 
 import json

@@ -29,7 +29,8 @@ def start(inside):
         os.close(write)
         said = pipe.read_all(read, kill=pid)
         if said != b"ready":
-            raise RuntimeError(f"the forwarder to the allowlist's proxy: {said.decode(errors='replace')}")
+            why = said.decode(errors="replace") or "it ended without a message"
+            raise RuntimeError(f"cannot start the forwarder to the allowlist's proxy: {why}")
         return pid
     try:
         signal.set_wakeup_fd(-1)

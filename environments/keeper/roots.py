@@ -1,10 +1,10 @@
 """Builds the root directory of an environment, in the mount namespace of its first process.
 
 in   the directory where the environment's files are mounted        out  the process's root; the machine's is unmounted
-Invariant: files of an image or a snapshot may be hostile. Over those of an image, everything is mounted after the root
-has changed, so that no link of theirs leads out, and from nothing but the kernel. Over those of `local`, which needs the
-machine's files, everything is mounted before, on directories and files to which no link leads. The parts of /proc and /sys that tell about the
-machine, or act on it, are hidden or read-only.
+Invariant: the files of an image or a snapshot may be hostile. For an image, all mounts are made after the root has
+changed, so no symbolic link in it can lead outside, and only kernel file systems and files made here are mounted. For
+`local`, which needs the machine's files, all mounts are made before the root changes, and only at paths without a
+symbolic link. The parts of /proc and /sys that describe the machine or change it are hidden or read-only.
 """
 
 import os

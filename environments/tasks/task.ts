@@ -92,7 +92,7 @@ function readConfig(root: string): { readonly document: unknown; readonly config
         boundary: 'config',
         retriable: false,
         message: `${file}: line ${thrown.line}, column ${thrown.column}: ${thrown.message.split('\n')[0]}`,
-        hint: 'TOML 1.0 is expected: https://toml.io',
+        hint: 'see https://toml.io for the format',
       })
     throw new TroupeError('task.unreadable', {
       boundary: 'config',

@@ -2,9 +2,9 @@
  * The state of one captured session: its tree of calls, where a new request continues it, its reward and its end.
  *
  * in   facts of the session, in the log's order        out  the state
- * Invariant: the facts and the option `strippedThinking` determine the state, so a gateway that starts again has the
- * state of the one before. Only `told` and `exhausted` are in no fact: a run alone reads them, and its agent does not
- * outlive this process.
+ * Invariant: the facts and the option `strippedThinking` determine the state, so a restarted gateway has the same state
+ * as before. Exceptions: `told`, `exhausted` and the number of the next call, which `Sessions.adopt` sets. They matter
+ * only inside a run, whose agents end with this process.
  */
 import { countAnswerTags, type GrowingTree, growingTree, pathTo } from '../../kernels'
 import type {

@@ -1,6 +1,6 @@
 /**
- * Opens the experiment tracker that an address names, for a run. An address of OpenTelemetry (otlp) gets traces
- * instead: see otlp/exportTraces.ts.
+ * Opens the experiment tracker that an address names, for a run. Addresses of the kind otlp are not handled here:
+ * otlp/exportTraces.ts sends traces to them.
  */
 import type { TrackerAddress } from '../../config/trackerAddress'
 import { mlflowTracker } from './mlflow/mlflow'

@@ -97,7 +97,7 @@ test('a token file guards it', async () => {
 test('with --bus, options of the executors and a bus that others cannot join are refused', async () => {
   const own = start(['--bus', 'kafka://127.0.0.1:1', '--lanes', '2'])
   expect(await own.ended).toBe(2)
-  expect(own.said.stderr).toContain('--lanes is an option of theirs')
+  expect(own.said.stderr).toContain('--lanes cannot be used with --bus')
   const embedded = start(['--bus', 'lmdb:nowhere'])
   expect(await embedded.ended).toBe(2)
   expect(embedded.said.stderr).toContain('needs kafka://')

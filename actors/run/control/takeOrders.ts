@@ -32,7 +32,7 @@ export interface TakeOrdersOptions {
   readonly onError: (error: Error) => void
 }
 
-/** Begins to follow orders; resolves with a function that stops it. */
+/** Starts to record orders, one control.obeyed for each. Resolves with a function that stops this. */
 export async function takeOrders(options: TakeOrdersOptions): Promise<() => Promise<void>> {
   const { journal, fx, log, learnerEpoch, said, directory, mayAct, onError } = options
   const obeyed = said.flatMap(fact => (fact.type === 'control.obeyed' ? [fact] : []))

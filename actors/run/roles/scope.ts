@@ -4,9 +4,11 @@
  *
  * in   a run's options, an open embedding (runtime/embed.ts)
  * out  hosted behaviours with consumer groups of their own; `close`, which ends them
- * Invariant: `close` ends what was started last first, each part within the deadline of its supervisor, and supervisors
- * after their children. A host reads every partition of its feeds, whatever other processes run the same behaviour,
- * unless its spec divides the partitions among the processes: by `shared`, or by `owner`, which also claims each.
+ * Invariant: `close` ends what was started last first, and supervisors after their children. It waits for each part as
+ * long as the part's supervisor allows, after an abort at most 2 s; then it logs a warning and goes on. A host (a running
+ * behaviour) reads every partition of its feeds (the topics that it reads), also if other processes run the same
+ * behaviour. With `shared` or `owner` in its spec the processes divide the partitions among them; with `owner`, a host
+ * also writes a claim to each partition that it gets.
  */
 import { timeoutsOf } from '../../../config/estimate/timeouts'
 import type { Message } from '../../../messages'
