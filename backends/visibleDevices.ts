@@ -13,7 +13,7 @@ import { TroupeError } from '../runtime/errors'
 import { failedHow, torchPythonPath } from '../runtime/python'
 import { retryKilled } from '../sandbox/retryKilled'
 
-/** Device files of NVIDIA's driver, of NVIDIA's driver below WSL, and of AMD's. */
+/** Device files of NVIDIA's driver, of the GPU driver in WSL (Windows Subsystem for Linux), and of AMD's driver. */
 const driverFiles = ['/dev/nvidiactl', '/dev/dxg', '/dev/kfd']
 
 /** True where a GPU's driver is installed; whether torch can use it is another question. */

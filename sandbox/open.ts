@@ -112,7 +112,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
   throw new SandboxError('sandbox.level_unmet', {
     retriable: false,
     message: `${unmet} (${because})`,
-    hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require a lower level',
+    hint: '`troupe doctor` says why a level is not reached. In Docker, use the seccomp profile of the package (sandbox/seccomp.json). Or run this process in a virtual machine or container of its own, and accept a lower level (--require-level, requireLevel)',
   })
 }
 

@@ -251,8 +251,8 @@ const outOfMemory = () =>
   new TroupeError('sandbox.out_of_memory', {
     boundary: 'sandbox',
     retriable: true,
-    message: 'the machine had no memory left for math-verify, which says nothing about the answer',
-    hint: 'give the machine or its cgroup more memory, or the grader fewer worker processes',
+    message: 'the machine had no memory left for math-verify, so the answer was not judged',
+    hint: 'give the machine or its cgroup more memory; with `troupe grade`, lower --lanes',
   })
 
 function failed(result: RunResult): TroupeError {

@@ -31,7 +31,10 @@ export function grpoOptionsOf({ train, rollout, limits, seed }: RecipeConfig) {
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
-    /** Upper bound on a response, in tokens, by which lossNorm `constant` divides; 0 for other norms. */
+    /**
+     * Upper bound on a response, in tokens: lossNorm `constant` divides by it times the number of sequences. 0 for other
+     * norms.
+     */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,

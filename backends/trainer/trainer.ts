@@ -14,7 +14,10 @@ import type { GrpoOptions, SftOptions } from './recipeOptions'
 export interface TrainSequence {
   readonly trajectory: string
   readonly tokens: Int32Array
-  /** [n], 1 where the model sampled the token, 0 for prompt, template and tool tokens. */
+  /**
+   * [n], 1 for the tokens to train on, all of which the model sampled. 0 for prompt, template and tool tokens, and for
+   * sampled tokens of an agent's calls that this sequence does not train.
+   */
   readonly mask: Uint8Array
   /** [n], natural log of each token's probability under the engine's sampling distribution; 0 where the mask is 0. */
   readonly engineLogprobs: Float32Array

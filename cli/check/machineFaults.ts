@@ -11,6 +11,7 @@ import type { RecipeConfig } from '../../config'
 import { architectureOf } from '../../config/estimate/architecture'
 import { diskNeed } from '../../config/estimate/disk'
 import { gib } from '../../config/estimate/figure'
+import { innerCheckpointEveryOf } from '../../config/estimate/innerCheckpoints'
 import { loraParameters, parametersOf, shapeOf } from '../../config/estimate/modelShape'
 import { asError } from '../../runtime/errors'
 import { torchPythonPath, vllmPythonPath } from '../../runtime/python'
@@ -79,7 +80,7 @@ function placeFaults(directory: string, config: RecipeConfig, learns: boolean): 
 function diskFaults(place: string, config: RecipeConfig): readonly Fault[] {
   const sizes = sizesOf(config)
   if (sizes === undefined) return []
-  const { figures, bytes } = diskNeed(sizes, config.train)
+  const { figures, bytes } = diskNeed(sizes, { ...config.train, innerCheckpointEvery: innerCheckpointEveryOf(config) })
   const { bavail, bsize } = statfsSync(place)
   const room = bavail * bsize
   if (bytes <= room) return []

@@ -21,7 +21,7 @@ export interface EvaluationDetails {
   readonly instructionAccuracy: number | null
   /** Number of answers whose reward failed, by reason. */
   readonly unjudged: Readonly<Record<string, number>>
-  /** Number of answers with a reward by the way in which they were judged, for example `no-answer: 3`. */
+  /** Number of answers with a reward, by the rule that decided the reward, for example `no-answer: 3`. */
   readonly how: Readonly<Record<string, number>>
   /**
    * Problems with three or more judged samples, of which at least two thirds give the same wrong answer. The expected

@@ -1,10 +1,12 @@
 /**
  * Disk that a run's checkpoints and published weights take.
  *
- * in   the numbers of parameters, the recipe's `train` section        out  figures in GiB, their sum in bytes
- * Beside the `keepCheckpoints` newest checkpoints the sum counts an older one that a step began from, and one that is
- * being written. A checkpoint also holds its version's published weights. The caller gives the resolved
- * `train.innerCheckpointEvery`; undefined counts as 0 (none).
+ * in   the numbers of all and of trained parameters, the recipe's `train` section
+ * out  one figure in GiB for each kind of file; their sum in bytes
+ * Checkpoints counted: the `keepCheckpoints` newest, an older one that is kept because a step began from it, and one
+ * that is being written; with `all`, every checkpoint of the run. A checkpoint includes its version's published weights.
+ * Checkpoints in the middle of a step are counted only if `train.innerCheckpointEvery` is given, so a caller resolves
+ * its default first.
  */
 import type { RecipeConfig } from '../schema'
 import { billions, type Figure, figure, gib } from './figure'

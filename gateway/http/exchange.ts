@@ -52,7 +52,7 @@ const tooLarge = (bytes: number, maxBytes: number) =>
   new GatewayError({
     kind: 'too-large',
     code: 'request_too_large',
-    message: `the body has ${bytes} bytes or more; the gateway takes at most ${maxBytes}`,
+    message: `the request body is too large: it has at least ${bytes} bytes, and the gateway accepts at most ${maxBytes}`,
   })
 
 /** Returns the key of a request: a bearer token, or Anthropic's header. */

@@ -77,8 +77,8 @@ export class LengthModel {
     this.rollouts.delete(trajectory)
     const group = this.groups.get(seen.group)!
     group.members--
-    // The budget, not the rollout itself, ended a rollout that used it up. Its exposure in every stretch has been
-    // counted.
+    // A rollout that used up its budget was stopped by the budget, so it does not count as an end. `observe` has counted
+    // it in every stretch that it passed.
     if (counts && seen.passed < 1) {
       this.ends[Math.floor(seen.passed * stretches)]!++
       group.ends++

@@ -93,7 +93,7 @@ export async function instancesOf(
       boundary: 'config',
       retriable: false,
       message: `${request.package}: ${family}: ${why}`,
-      hint: `name families of ${request.package} and options that they take; fewer instances take less time and memory${said === '' ? '' : `; its stderr: ${said.trim()}`}`,
+      hint: `check that ${request.package} has these families and takes these options; if time or memory ran out, ask for fewer instances${said === '' ? '' : `; its stderr: ${said.trim()}`}`,
     })
   const lines = createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })
   let fault: (() => TroupeError) | undefined

@@ -1,10 +1,11 @@
 /**
- * Defaults of a YAML or Python recipe that follow from the size of its model and the number of its problems. Most of
- * the schema's own defaults are the paper's, for a model of 14e9 parameters.
+ * Defaults of a YAML or Python recipe that depend on the size of its model and the number of its problems. Most of the
+ * schema's own defaults are those of the rStar2-Agent paper, for a model of 14e9 parameters.
  *
  * in   the recipe's own data, with its paths resolved        out  a layer of config that lies below the recipe's own
- * Invariant: reads only the model's config.json and the file of problems. A model whose config cannot be read gets the
- * defaults of one with 1e9 parameters; a file that cannot be read gives no default.
+ * Invariant: the only files read are the model's config.json and the file of problems (`data.file`). If config.json
+ * cannot be read, the defaults are those of a model with 1e9 parameters; if the problems cannot, `evaluation.problems`
+ * gets no default.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -74,7 +74,7 @@ export interface Rerun {
    * them, so they are not compared.
    */
   readonly given: number
-  /** Decisions that today's code takes where the log or the replay stops, and the log does not have there. */
+  /** Decisions of today's code that the log does not hold up to where the replay stopped; if the run ended: `missing`. */
   readonly inFlight: readonly Fact[]
   readonly divergences: readonly Divergence[]
 }

@@ -144,7 +144,7 @@ function corrupt(path: string, found: string): TroupeError {
   return new TroupeError('blob.corrupt', {
     boundary: 'bus',
     retriable: false,
-    message: `the blob ${path} has bytes with the digest ${found}, expected the digest in its name`,
+    message: `the bytes of the blob ${path} have the digest ${found}, but its path (folder and file name) states another`,
     hint: 'the file was changed or truncated: restore it from a copy',
   })
 }

@@ -75,8 +75,8 @@ for line in {MATHEMATICS!r}.splitlines():
 FAILS = "def f():\n    return 1 / 0\nf()\n"
 
 
-# The interpreter rewrites a function for the types that it meets (PEP 659) when the function has run eight times. A
-# function that is rewritten here is neither rewritten nor copied by the children.
+# CPython 3.11 and newer rewrite a function's bytecode for the types that it meets, after a few runs (PEP 659; eight runs
+# in 3.11). If that happens here, before the fork, no child has to do it, or to copy the memory page of the bytecode.
 REHEARSALS = 12
 
 

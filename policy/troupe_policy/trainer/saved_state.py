@@ -2,12 +2,13 @@
 
 In: the training state (on any number of ranks) and a directory. Out: published weights, a checkpoint, or the state that
 a checkpoint holds.
-Invariants: a checkpoint is a directory of published weights (none in a checkpoint of an unfinished call, which no
-engine loads) with `training/`, the float32 parameters and the optimizer's state, and with `reference/` if there is a
-reference. Both are in shards that any number of ranks reads. A checkpoint of an unfinished RL step may have `partial/`,
-tensors that only as many ranks can read. Files that the manifest names are verified before the first weight changes; if
-a check fails, every rank raises its error. With adapters (LoRA) the weights are published merged; the adapters lie
-beside them in peft's format, for inference servers, and continue only on the base model that they were trained on.
+Invariants: a checkpoint is a directory with `training/` (the trained parameters in float32, the optimizer's state),
+with `reference/` if there is a reference, and with the published weights. A checkpoint in the middle of a call has no
+published weights, so engines cannot load it. `training/` and `reference/` are in shards, which any number of ranks can
+read. A checkpoint in the middle of an RL step may also have `partial/`, which only the same number of ranks can read.
+All files that the manifest names are verified before the first weight changes; if the check fails on one rank, every
+rank raises an error. With adapters (LoRA) the published weights are the merged ones. The adapters lie beside them in
+peft's format, for inference servers; training continues from them only with the base model that they were trained on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 /**
- * The writer of a log: group commit. A transaction takes up to 16 MiB of work; callers are answered once it is on disk.
+ * The writer of a log: group commit. A transaction takes up to 16 MiB, or one larger append; then callers are answered.
  *
  * in   appends, commits, new topics, trims (drops of expired records)       out  lmdb transactions, one after the other
  * Invariants: offsets are final only when the transaction that stores their records succeeds, so a failed one leaves no
  * gap. A transaction is conditional on this process's lease: a writer whose lease was taken over writes nothing. The
- * bytes of waiting appends are bounded.
+ * bytes of waiting appends are bounded: at most 256 MiB, or one larger append.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
