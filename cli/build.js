@@ -44,7 +44,7 @@ const entries = [
 
 /** Types are not checked here, which would double the time: `npm run lint` checks them. */
 function compile() {
-  const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
+  const tsc = path.join(root, 'node_modules/typescript7/bin/tsc')
   const { status, signal, error } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json', '--noCheck'], {
     cwd: root,
     stdio: ['ignore', 2, 2],

@@ -39,7 +39,7 @@ test('each example has at most 40 lines, imports nothing but the package, and ne
 })
 
 test('TypeScript: the tool executor compiles strictly and answers the calls of a topic of its own', () => {
-  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  const tsc = join(root, 'node_modules/typescript7/bin/tsc')
   const strict = ['--strict', '--exactOptionalPropertyTypes', '--noEmitOnError', '--types', 'node', '--skipLibCheck']
   const target = ['--target', 'es2023', '--module', 'node16', '--outDir', 'built']
   installed.run(process.execPath, [tsc, ...strict, ...target, 'toolExecutor.ts'])

@@ -65,7 +65,7 @@ test('every entry has types, for CommonJS and for ES modules', () => {
   const wrong = "import { noSuchName } from 'troupe/messages'\nvoid noSuchName"
   const files = ['cjs.ts', 'esm.mts', 'wrong-cjs.ts', 'wrong-esm.mts']
   for (const file of files) writeFileSync(join(project, file), file.startsWith('wrong') ? wrong : lines.join('\n'))
-  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  const tsc = join(root, 'node_modules/typescript7/bin/tsc')
   const target = ['--strict', '--target', 'es2023', '--module', 'node16', '--types', 'node']
   // One program for all four files, since each program parses the package's declarations anew.
   let reported = ''

@@ -9,7 +9,8 @@ let home: string
 
 beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-run-'))
-  for (const folder of ['tests', 'node_modules/.bin', '.venv/bin']) mkdirSync(join(home, folder), { recursive: true })
+  for (const folder of ['tests', 'node_modules/.bin', 'node_modules/typescript7/bin', '.venv/bin'])
+    mkdirSync(join(home, folder), { recursive: true })
   cpSync(join(root, 'tests/run.js'), join(home, 'tests/run.js'))
   cpSync(join(root, 'tests/runner'), join(home, 'tests/runner'), {
     recursive: true,
@@ -17,7 +18,7 @@ beforeEach(() => {
   })
   writeFileSync(join(home, 'tests/some.test.ts'), '')
   runner('node_modules/.bin/biome', 'exit 0')
-  runner('node_modules/.bin/tsc', 'exit 0')
+  typesEndWith(0)
   jestSays({ numPassedTests: 5, numFailedTests: 0, numPendingTests: 1, numTodoTests: 1, testResults: [] })
   pytestSays(
     '<testsuites><testsuite name="pytest" errors="0" failures="0" skipped="1" tests="4" time="1"></testsuite></testsuites>',
@@ -30,6 +31,8 @@ function runner(file: string, script: string) {
   writeFileSync(join(home, file), `#!/bin/sh\n${script}\n`)
   chmodSync(join(home, file), 0o755)
 }
+const typesEndWith = (code: number) =>
+  writeFileSync(join(home, 'node_modules/typescript7/bin/tsc'), `process.exitCode = ${code}`)
 const last = (option: string) => `for word in "$@"; do case "$word" in ${option}=*) out="\${word#*=}";; esac; done`
 const jestSays = (report: object, exit = 0, seconds = 0) =>
   runner(
@@ -55,7 +58,7 @@ test('the closing line is the sum of all suites, alone on the last line', () => 
 })
 
 test('a failed check, a failed test and an error in a fixture are failures', () => {
-  runner('node_modules/.bin/tsc', 'exit 2')
+  typesEndWith(2)
   jestSays({ numPassedTests: 4, numFailedTests: 1, numPendingTests: 0, numTodoTests: 0, testResults: [] }, 1)
   pytestSays('<testsuite errors="1" failures="2" skipped="0" tests="6"/>', 1)
   expect(run()).toMatchObject({ code: 1, closing: '8 passed, 5 failed, 0 skipped' })
