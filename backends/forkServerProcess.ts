@@ -97,7 +97,11 @@ async function forkedFrom(shared: string, path: string): Promise<Starting> {
     socket.on('error', () => {}) // an error is ignored: `gone` reports the end
     socket.once('end', () => socket.end())
   }
-  const asked = { argv: ['troupe_policy.fork_server', path], env: pythonEnvironment(), cwd: process.cwd() }
+  const asked = {
+    argv: ['troupe_policy.fork_server', path, '--for', String(process.pid)],
+    env: pythonEnvironment(),
+    cwd: process.cwd(),
+  }
   const id = path // no other process listens there
   stdio.write(`${JSON.stringify({ id, stream: 'stdio', ...asked })}\n`)
   stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)

@@ -204,6 +204,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="troupe_policy.fork_server")
     parser.add_argument("socket", help="path of the unix socket to listen on")
     parser.add_argument("--parent", type=int, help="pid of the parent, whose death ends this process; not needed in a fork")
+    parser.add_argument("--for", type=int, help="pid of the process that asked a shared fork server for this one; for `ps` alone")
     parser.add_argument("--title", default="", help=f"padding of {TITLE_BYTES} bytes, over which forked processes write their own command lines")
     given = parser.parse_args()
     end_with_parent(given.parent)

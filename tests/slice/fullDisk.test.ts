@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import type { StepReport } from '../../replay/learning/progress'
 import type { Verification } from '../../replay/verify/verification'
 import { spaceIn } from '../../runtime/disk/freeSpace'
+import { pythonEnvironment, pythonPath } from '../../runtime/python'
 import { isAlive, type Running, troupe } from '../support/cli'
 import { canMount, onSmallDisk, seeingDisksOf, seenFrom } from '../support/smallDisk'
 import { smallRun } from '../support/smallRun'
@@ -57,15 +58,17 @@ afterAll(() => shell?.kill('SIGKILL'))
 const within = join(disk, 'bus')
 const path = (name: string) => join(seenFrom(shell!.pid!, disk), name)
 const filler = () => path('filler')
-const onDisk = (...args: readonly string[]) => troupe(args, {}, undefined, undefined, seeingDisksOf(shell!.pid!))
+const forks = join(directory, 'forks')
+const onDisk = (...args: readonly string[]) =>
+  troupe(args, { TROUPE_FORK_SERVER: forks }, undefined, undefined, seeingDisksOf(shell!.pid!))
 const over = (run: Running) => !isAlive(run.process.pid!)
 
 whereMountable(
   'a run whose disk fills up pauses, goes on when there is room, and ends as one that had room',
   async () => {
-    // A process holds the disk, so that one run after another can have it.
-    const [program = '', ...holder] = onSmallDisk(disk, 96, 'sleep', '3600')
-    shell = spawn(program, holder, { stdio: 'ignore' })
+    // A process holds the disk, so that one run after another can have it: a fork server, which the runs share.
+    const [program = '', ...holder] = onSmallDisk(disk, 96, pythonPath(), '-m', 'troupe_policy.fork_server', forks)
+    shell = spawn(program, holder, { stdio: ['pipe', 'ignore', 'ignore'], env: pythonEnvironment() })
     await until(() => statSync(path('')).dev !== statSync(disk).dev)
 
     const undisturbed = await troupe([...train(join(directory, 'plain')), ...smallRun(100), ...settings]).done

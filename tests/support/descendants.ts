@@ -1,12 +1,10 @@
 /**
  * Lists the descendants of a process, from /proc.
  *
- * in   a process        out  the pids of its children, of their children, …
- * Invariant: a test file that imports this does not use the fork server that the test runner shares, whose forks would
- * be no descendants of the processes that ask for them.
+ * in   a process        out  the pids of its children, of their children, …; fork servers as sharedForks.ts says
  */
 import { readdirSync, readFileSync } from 'node:fs'
-import './ownForkServers'
+import { forkServersFor } from './sharedForks'
 
 /** Pids of all descendants of a living process. */
 export function descendantsOf(pid: number): number[] {
@@ -21,6 +19,9 @@ export function descendantsOf(pid: number): number[] {
     }
   }
   const found = [pid]
-  for (const parent of found) for (const [child, of] of parents) if (of === parent) found.push(child)
+  for (const parent of found) {
+    for (const [child, of] of parents) if (of === parent) found.push(child)
+    found.push(...forkServersFor(parent))
+  }
   return found.slice(1)
 }

@@ -6,7 +6,7 @@
  * the fork server's parent; forks of a zygote, and helpers that a child starts, are not listed.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import '../ownForkServers'
+import { forkServersFor } from '../sharedForks'
 
 export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
 /** `forkServer` is not in `childKinds`, whose members are killed independently: its forks die with it. */
@@ -26,8 +26,9 @@ const ticksPerSecond = 100
 
 export function childrenOf(parent: number): readonly Child[] {
   const upS = Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0])
-  const forked = pidsBelow(parent).filter(isForkServer).flatMap(pidsBelow)
-  return [...pidsBelow(parent), ...forked].flatMap(pid => {
+  const below = [...pidsBelow(parent), ...forkServersFor(parent)]
+  const forked = below.filter(isForkServer).flatMap(pidsBelow)
+  return [...below, ...forked].flatMap(pid => {
     try {
       const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
