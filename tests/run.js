@@ -97,7 +97,7 @@ const suites = {
  */
 const stages = [
   ['lint', 'unit'],
-  ['slice', 'vllm', 'kafka', 'environments', 'sandbox', 'pytest', 'containers'],
+  ['slice', 'vllm', 'kafka', 'environments', 'pytest', 'containers', 'sandbox'],
 ]
 const atOnce = 2
 
