@@ -5,6 +5,7 @@
  * and a live run can be read. `forkTrajectory` and `importRun` write new runs. `troupe replay` prints the results of
  * these functions.
  */
+export { type ExportedCall, type ExportedRow, exportedRows } from './exchange/exportedRows'
 export { type ExportedTrajectory, exportedTrajectory } from './exchange/exportedTrajectory'
 export { type Fixture, fixtureOf, packFixture } from './exchange/fixture'
 export { type Imported, type ImportOptions, importRun } from './exchange/importRun'

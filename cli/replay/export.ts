@@ -1,13 +1,15 @@
 /**
  * `troupe replay export`: writes trajectories for other programs: JSON lines (Troupe's own or ATIF), tables, HTML
  * pages, a fixture, or fine-tuning data. The output goes to stdout or to --out; pages of several trajectories go to a
- * directory, or as one page to FILE.html.
+ * directory, or as one page to FILE.html. A captured session is written as its training rows, as the dashboard's page
+ * or in a fixture; other formats refuse it.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { atifTrajectory } from '../../replay/exchange/atif'
-import { exportedTrajectory } from '../../replay/exchange/exportedTrajectory'
+import { exportedRows } from '../../replay/exchange/exportedRows'
+import { exportedTrajectory, refuseCapturedExport } from '../../replay/exchange/exportedTrajectory'
 import { fixtureOf, packFixture } from '../../replay/exchange/fixture'
 import { parquetOf } from '../../replay/exchange/parquet'
 import { sftConversations } from '../../replay/exchange/sftConversations'
@@ -18,7 +20,7 @@ import { configOf } from '../../replay/log/recordedConfig'
 import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
+import { isCaptured, readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { makeOut, writeOut } from '../io/writeOut'
 import { finiteNumber, wholeNumber } from '../options/readers'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
@@ -108,6 +110,7 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
         '`troupe replay ls` lists the trajectories of a run',
       )
     }
+    if (options.format !== 'jsonl' && !isOnePage(options)) refuseCapturedExport(all)
     if (options.format === 'html') await writePages(recorded, all, options.out)
     else if (options.format === 'sft') writeConversations(all, options)
     else if (options.format === 'jsonl' || options.format === 'atif')
@@ -116,9 +119,12 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
   })
 }
 
+/** True for the dashboard's page, which shows captured sessions as well. */
+const isOnePage = ({ format, out }: ExportOptions): boolean => format === 'html' && out?.endsWith('.html') === true
+
 async function writePages(recorded: RecordedRun, all: readonly Trajectory[], out: string | undefined): Promise<void> {
   const texts = tokenTexts(await modelDirectories(recorded))
-  if (all.length === 1) return writeOut(out, [trajectoryPage(recorded.run, all[0]!, texts)])
+  if (all.length === 1 && !isCaptured(all[0]!)) return writeOut(out, [trajectoryPage(recorded.run, all[0]!, texts)])
   if (out === undefined) {
     throw usageError(
       'no_out',
@@ -168,15 +174,45 @@ async function writeTrajectories(
   { format, out }: ExportOptions,
 ): Promise<void> {
   const config = await configOf(recorded)
-  const lines = jsonLines(all, one => {
-    const last = tried.get(one.id)
-    const trainedIn = last?.outcome === 'completed' ? { step: last.step, baseVersion: last.baseVersion } : null
-    const exported = exportedTrajectory(recorded.run, one, config, trainedIn)
-    return format === 'atif' ? atifTrajectory(exported) : exported
-  })
-  writeOut(out, lines)
-  reportWritten(all.length, 'trajectories', out)
+  const without: TrajectoryId[] = []
+  let written = 0
+  function* objects(): Generator<object> {
+    for (const one of all) {
+      const last = tried.get(one.id)
+      const trainedIn = last?.outcome === 'completed' ? { step: last.step, baseVersion: last.baseVersion } : null
+      if (isCaptured(one)) {
+        const rows = exportedRows(recorded.run, one, config, trainedIn)
+        if (rows.length === 0) without.push(one.id)
+        written += rows.length
+        yield* rows
+      } else {
+        const exported = exportedTrajectory(recorded.run, one, config, trainedIn)
+        written++
+        yield format === 'atif' ? atifTrajectory(exported) : exported
+      }
+    }
+    if (written === 0) throw noRow(without)
+  }
+  writeOut(
+    out,
+    jsonLines(objects(), one => one),
+  )
+  if (without.length > 0) process.stderr.write(`left out ${namesOf(without)}: ${whyNoRow}\n`)
+  reportWritten(written, all.some(isCaptured) ? 'rows' : 'trajectories', out)
 }
+
+const whyNoRow = 'no call that is trained on has an answer that its client received'
+
+const namesOf = ([first, ...others]: readonly TrajectoryId[]): string =>
+  others.length === 0 ? `session ${first}` : `session ${first} and ${others.length} more`
+
+/** Thrown inside the writing, so that no file is made or changed. */
+const noRow = (sessions: readonly TrajectoryId[]) =>
+  usageError(
+    'nothing_to_export',
+    `${namesOf(sessions)} cannot be exported as training rows: ${whyNoRow}`,
+    '`troupe replay show T` prints the calls of session T',
+  )
 
 async function writeTable(
   recorded: RecordedRun,
@@ -198,7 +234,7 @@ async function writeTable(
   reportWritten(rows.length, table, out)
 }
 
-function* jsonLines<T>(items: readonly T[], objectOf: (item: T) => object): Generator<string> {
+function* jsonLines<T>(items: Iterable<T>, objectOf: (item: T) => object): Generator<string> {
   for (const item of items) yield `${jsonText(objectOf(item))}\n`
 }
 

@@ -8,16 +8,17 @@
  */
 
 import { correctionOf, type RecipeConfig } from '../../config'
-import { assembleSequence, parseToolCalls } from '../../kernels'
+import { type AssembledSequence, assembleSequence, parseToolCalls } from '../../kernels'
 import type { RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import type { TrainedIn } from '../learning/learnerLog'
+import { replayError } from '../replayError'
 import { type ToolCallRecord, toolCallsOf } from '../trajectories/toolCalls'
-import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { factsIn, isCaptured, selectionOf, type Trajectory } from '../trajectories/trajectory'
 
 export const exportFormat = 'troupe-trajectory'
 
 /** A message in the shape of OpenAI's chat API. */
-interface OpenAiMessage {
+export interface OpenAiMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
   readonly tool_calls?: readonly {
@@ -28,7 +29,7 @@ interface OpenAiMessage {
   readonly tool_call_id?: string
 }
 
-interface ExportedTurn {
+export interface ExportedTurn {
   readonly turn: number
   /** Range of the turn's sampled tokens in the trajectory's `tokens`: from `start` up to, not including, `end`. */
   readonly start: number
@@ -86,18 +87,42 @@ export interface ExportedTrajectory {
   readonly loss: Readonly<Record<string, unknown>>
 }
 
+/** @throws TroupeError replay.captured for a captured session, whose rows `exportedRows` returns */
 export function exportedTrajectory(
   run: string,
   trajectory: Trajectory,
   config: RecipeConfig,
   trainedIn: TrainedIn | null,
 ): ExportedTrajectory {
-  const { request, finished, reward } = trajectory
-  const sequence = assembleSequence(factsIn(trajectory))
-  const { clipLow, clipHigh, lossNorm, innerSteps, miniBatches, tisCap, maxGradNorm, learningRate } = config.train
+  refuseCapturedExport([trajectory])
   return {
     format: exportFormat,
     version: 1,
+    ...rolloutFields(run, trajectory, config, trainedIn),
+    tools: trajectory.request.tools,
+    messages: messagesOf(trajectory),
+    turns: turnsOf(trajectory),
+    toolCalls: toolCallsOf(trajectory),
+    ...tokenFields(assembleSequence(factsIn(trajectory))),
+  }
+}
+
+/** @throws TroupeError replay.captured if one of them is a captured session: it has a tree of calls, and no turns */
+export function refuseCapturedExport(all: readonly Trajectory[]): void {
+  const captured = all.find(isCaptured)
+  if (captured === undefined) return
+  throw replayError(
+    'captured',
+    `${captured.id} is a session of an agent that called the gateway: it has a tree of calls, expected the turns of one conversation`,
+    '`troupe replay export T --format jsonl` writes its training rows with all tokens and messages, `--format html --out FILE.html` a page of its calls',
+  )
+}
+
+/** Fields about the rollout as a whole: its request, its end, its reward and selection, the settings of its loss. */
+export function rolloutFields(run: string, trajectory: Trajectory, config: RecipeConfig, trainedIn: TrainedIn | null) {
+  const { request, finished, reward } = trajectory
+  const { clipLow, clipHigh, lossNorm, innerSteps, miniBatches, tisCap, maxGradNorm, learningRate } = config.train
+  return {
     run,
     trajectory: request.trajectory,
     group: request.group,
@@ -107,19 +132,9 @@ export function exportedTrajectory(
     step: request.step,
     trainedIn,
     task: request.task,
-    tools: request.tools,
     limits: request.limits,
     sampling: request.sampling,
     seed: request.seed,
-    messages: messagesOf(trajectory),
-    turns: turnsOf(trajectory),
-    toolCalls: toolCallsOf(trajectory),
-    promptTokens: sequence.promptTokens,
-    trainedTokens: sequence.mask.lastIndexOf(1) + 1,
-    tokens: [...sequence.tokens],
-    mask: [...sequence.mask],
-    engineLogprobs: [...sequence.engineLogprobs],
-    policyVersions: [...sequence.versions],
     outcome: finished?.outcome ?? 'running',
     reason: finished?.reason ?? '',
     reward: reward?.reward ?? null,
@@ -135,6 +150,16 @@ export function exportedTrajectory(
     },
   }
 }
+
+/** Fields about the tokens: arrays of equal length, and how many of their first tokens are the prompt, and trained. */
+export const tokenFields = (sequence: AssembledSequence) => ({
+  promptTokens: sequence.promptTokens,
+  trainedTokens: sequence.mask.lastIndexOf(1) + 1,
+  tokens: [...sequence.tokens],
+  mask: [...sequence.mask],
+  engineLogprobs: [...sequence.engineLogprobs],
+  policyVersions: [...sequence.versions],
+})
 
 function turnsOf(trajectory: Trajectory): readonly ExportedTurn[] {
   const turns: ExportedTurn[] = []

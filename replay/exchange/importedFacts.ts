@@ -11,6 +11,8 @@ import { z } from 'zod'
 import type { Fact, KeptMember, RolloutRequested } from '../../messages/facts'
 import { engineId, epoch, executorId, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
+import { replayError } from '../replayError'
+import { rowFormat } from './exportedRows'
 import { exportFormat } from './exportedTrajectory'
 import { badImport } from './fixture'
 import { verlFacts, verlLine } from './verlFacts'
@@ -103,13 +105,20 @@ export interface ImportedLine {
 
 /**
  * Converts the lines to facts; `at` is every fact's time. @throws TroupeError replay.bad_import that names the line and
- * the field
+ * the field; replay.captured for training rows of captured sessions
  */
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines
   if (first === undefined)
     throw badImport('the file has no lines, or the directory only empty files; expected one trajectory on each line')
-  const isOurs = (first.value as { format?: unknown }).format === exportFormat
+  const { format } = first.value as { format?: unknown }
+  if (format === rowFormat)
+    throw replayError(
+      'captured',
+      `${first.where} is a training row of a captured session; an import needs all calls of the session`,
+      'export the session with --format fixture, and import that file',
+    )
+  const isOurs = format === exportFormat
   return isOurs
     ? ourFacts(
         lines.map(l => checkedLengths(checked(ours, l), l)),

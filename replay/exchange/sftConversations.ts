@@ -9,7 +9,7 @@
  */
 import { toolCallsOf } from '../trajectories/toolCalls'
 import type { Trajectory } from '../trajectories/trajectory'
-import { withoutEnd } from './exportedTrajectory'
+import { refuseCapturedExport, withoutEnd } from './exportedTrajectory'
 
 export interface SftSelection {
   readonly minReward: number
@@ -26,7 +26,9 @@ export interface SftConversation {
   readonly reward: number
 }
 
+/** @throws TroupeError replay.captured if one of the trajectories is a captured session */
 export function sftConversations(all: readonly Trajectory[], options: SftSelection): readonly SftConversation[] {
+  refuseCapturedExport(all)
   const byTask = new Map<string, Trajectory[]>()
   for (const one of all.filter(isGood(options))) {
     const { id } = one.request.task

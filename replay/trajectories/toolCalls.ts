@@ -4,7 +4,7 @@
  * in   a trajectory        out  a record for each finished call, in the log's order
  */
 
-import { answerTo, applyFact, messagesOf, newSession } from '../../gateway/session/session'
+import { answerTo, applyFact, messagesOf, newSession, type SessionState } from '../../gateway/session/session'
 import type { ToolAsked } from '../../messages/facts'
 import { callFactsIn, factsIn, type Trajectory } from './trajectory'
 
@@ -54,12 +54,18 @@ export function toolCallsOf(trajectory: Trajectory): readonly ToolCallRecord[] {
   return calls
 }
 
+/** Rebuilds the state of a captured session from the facts of its calls. */
+export function sessionOf(trajectory: Trajectory): SessionState {
+  const session = newSession(trajectory.request, {})
+  for (const fact of callFactsIn(trajectory)) applyFact(session, fact, {})
+  return session
+}
+
 /**
  * Tool calls of a captured session: those whose results its agent sent back. `turn` is the call that sent the result.
  */
 function capturedToolCalls(trajectory: Trajectory): readonly ToolCallRecord[] {
-  const session = newSession(trajectory.request, {})
-  for (const fact of callFactsIn(trajectory)) applyFact(session, fact, {})
+  const session = sessionOf(trajectory)
   const nodes = [...session.calls.tree.nodes.values()]
   const uses = new Map(
     nodes.flatMap(({ started }) => answerTo(session, started.call)?.toolUses ?? []).map(use => [use.id, use]),
