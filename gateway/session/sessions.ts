@@ -13,6 +13,7 @@ import type { Fact, RolloutRequested } from '../../messages/facts'
 import { type Epoch, type GroupId, groupId, type TrajectoryId } from '../../messages/ids'
 import { asError } from '../../runtime/errors'
 import { GatewayError, invalid } from '../gatewayError'
+import { rewardFact } from './reward'
 import { rolloutRequest } from './rolloutRequest'
 import {
   applyFact,
@@ -146,32 +147,16 @@ export class Sessions {
     return session
   }
 
-  /** Assigns the reward, once. The same reward again changes nothing; another one is a conflict. */
+  /**
+   * Assigns the reward, once. The same reward again changes nothing; another one, or one after the group was closed, is
+   * a conflict.
+   */
   async reward(session: SessionState, value: number, how: string, why: string): Promise<void> {
-    if (!Number.isFinite(value)) throw invalid(`the reward is ${value}, expected a finite number`, 'value')
-    if (this.options.run?.takesRewards === false) {
-      const message = "this run's rewards do not come from its agents: set agent.reward to 'agent' in the recipe"
-      throw new GatewayError({ kind: 'forbidden', code: 'no_own_reward', message })
-    }
-    const { reward } = session
-    if (reward !== null) {
-      if (reward.reward === value && reward.how === how) return
-      const message = `session ${session.id} has the reward ${reward.reward} (key '${reward.how}') already`
-      throw new GatewayError({ kind: 'conflict', code: 'rewarded', message })
-    }
-    const at = this.options.fx.now()
-    await this.write([
-      {
-        type: 'reward.assigned',
-        at,
-        trajectory: session.id,
-        attempt: 0,
-        reward: value,
-        answer: '',
-        how,
-        ...(why === '' ? {} : { why }),
-      },
-    ])
+    const { fx, run } = this.options
+    const isClosed = this.closed.has(session.request.group)
+    const given = { at: fx.now(), value, how, why, isTaken: run?.takesRewards !== false, isClosed }
+    const fact = rewardFact(session, given)
+    if (fact !== undefined) await this.write([fact])
   }
 
   /**
@@ -200,7 +185,14 @@ export class Sessions {
       .map(one => one.request.member)
     rewarded.sort((a, b) => a - b)
     const at = this.options.fx.now()
-    await this.write([{ type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded }])
+    // Marked before the fact is durable: a reward that comes in between is not in `rewarded`.
+    this.closed.add(group)
+    try {
+      await this.write([{ type: 'group.closed', at, group, epoch: this.epoch(), reason: 'complete', rewarded }])
+    } catch (thrown) {
+      this.closed.delete(group)
+      throw thrown
+    }
   }
 
   /** Forgets an ended session: its path and its keys are unknown from now on. */

@@ -12,6 +12,7 @@ import { openTroupe } from '../../runtime/embed'
 import { charRenderer, encodeChars } from '../support/gateway/charRenderer'
 import { eventsOf, type TestGateway, testGateways } from '../support/gateway/openTestGateway'
 import { refused } from '../support/refusal'
+import { until } from '../support/until'
 
 const opened = testGateways()
 
@@ -211,4 +212,42 @@ test('a group whose last session ended in the moment of a crash is closed by the
   expect(await closed(second)).toMatchObject([{ group: 'g', rewarded: [0] }])
   // The one after it finds the group closed.
   expect(await closed(await opened(() => 'ok', { over: log }))).toHaveLength(1)
+})
+
+test('a first reward is taken until the last session of its group has ended, and refused from then on', async () => {
+  const log = await openTroupe({ bus: 'memory:', run: 'r' })
+  let isClosing = false
+  let goOn = () => {}
+  const held = new Promise<void>(resolve => {
+    goOn = resolve
+  })
+  const journal = {
+    ...log.journal,
+    async append(facts: Parameters<typeof log.journal.append>[0]) {
+      if (facts[0]?.type === 'group.closed') {
+        isClosing = true
+        await held
+      }
+      return log.journal.append(facts)
+    },
+  }
+  const gateway = await opened(() => 'ok', { over: log, journal })
+  for (const slot of [0, 1, 2]) await gateway.post('/troupe/v1/sessions', { group: 'g', group_size: 3, slot })
+  const reward = async (slot: number, value: number) => {
+    const response = await gateway.post(`/troupe/v1/sessions/g%2F${slot}/reward`, { value })
+    return [response.status, ((await response.json()) as { error?: { code: string } }).error?.code]
+  }
+  const end = (slot: number) => gateway.post(`/troupe/v1/sessions/g%2F${slot}/end`, { outcome: 'done' })
+  await end(0)
+  await end(1)
+  expect(await reward(0, 1)).toEqual([200, undefined])
+  const last = end(2)
+  await until(() => isClosing)
+  // The members that count are chosen, though the fact is not durable yet.
+  expect(await reward(1, 1)).toEqual([409, 'group_closed'])
+  goOn()
+  await last
+  expect(await reward(2, 0)).toEqual([409, 'group_closed'])
+  expect(await reward(0, 1)).toEqual([200, undefined])
+  expect((await gateway.facts()).filter(fact => fact.type === 'group.closed')).toMatchObject([{ rewarded: [0] }])
 })
