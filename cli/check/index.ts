@@ -8,6 +8,7 @@ import { engineOverrides } from '../../config/engineAddress'
 import { ownRecipe } from '../../recipes/load/ownRecipe'
 import { systemEffects } from '../../runtime/effects'
 import { directoryOf } from '../../runtime/runDirectory'
+import { counted } from '../io/counted'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { withBus, withDirectory } from '../options/busOptions'
 import { repeatable } from '../options/repeatable'
@@ -56,8 +57,7 @@ async function check(name: string, { set, engine, bus, dir, json }: Options): Pr
         `${escapeForTerminal(faultText(fault)).replace(/^(warning: )?\S+/, place => paint(style, place))}\n`,
       )
     }
-    const count = (n: number, what: string) => `${n} ${what}${n === 1 ? '' : 's'}`
-    const found = `${errors === 0 ? 'no problems' : count(errors, 'problem')}${warnings === 0 ? '' : `, ${count(warnings, 'warning')}`}`
+    const found = `${errors === 0 ? 'no problems' : counted(errors, 'problem')}${warnings === 0 ? '' : `, ${counted(warnings, 'warning')}`}`
     process.stdout.write(`${[`${name}: ${found}`, ...said, `${seconds.toFixed(1)} s`].join('; ')}\n`)
   }
   return errors === 0 ? 0 : 1

@@ -4,6 +4,7 @@
 import type { Command } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type Lineage, type TracedLineage, traceLineage } from '../../replay/learning/lineage'
+import { counted } from '../io/counted'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
@@ -69,7 +70,7 @@ function lines(d: Lineage): string[] {
   ]
   if (d.forkOf !== null) {
     const of = `${d.forkOf.parent}${d.forkOf.run === null ? '' : ` of run ${d.forkOf.run}`}`
-    out.push(`│   forked from ${escapeForTerminal(of)} at turn ${d.forkOf.turn}`)
+    out.push(`│   forked from ${escapeForTerminal(of)} at ${d.isCaptured ? 'call' : 'turn'} ${d.forkOf.turn}`)
   }
   if (d.forks.length > 0) out.push(`│   forks: ${d.forks.map(escapeForTerminal).join(', ')}`)
   for (const call of d.calls) {
@@ -86,5 +87,6 @@ function total(found: readonly Lineage[]): string {
   const learned = found.filter(d => d.trainedIn !== null)
   const up = learned.filter(d => (d.advantage ?? 0) > 0).length
   const down = learned.filter(d => (d.advantage ?? 0) < 0).length
-  return `${found.length} trajectories of ${groups.size} groups, ${found.reduce((n, d) => n + d.calls.length, 0)} calls; ${learned.length} learned from: ${up} encouraged, ${down} discouraged`
+  const calls = found.reduce((n, d) => n + d.calls.length, 0)
+  return `${counted(found.length, 'trajectory', 'trajectories')} of ${counted(groups.size, 'group')}, ${counted(calls, 'call')}; ${learned.length} learned from: ${up} encouraged, ${down} discouraged`
 }

@@ -10,7 +10,8 @@ import { factsOf, type RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
 import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
 import { type ToolCallRecord, toolCallsOf } from '../trajectories/toolCalls'
-import { readTrajectories, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { callFactsIn, isCaptured, readTrajectories, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { indexOf } from '../trajectoryIndex/trajectoryIndex'
 import { type TriedIn, triedSteps } from './learnerLog'
 
 export interface Lineage {
@@ -29,9 +30,11 @@ export interface Lineage {
   readonly triedIn: { readonly step: number; readonly outcome: 'rejected' | 'open' } | null
   /** Policy version that the `trainedIn` step published; null when it published none. */
   readonly publishedAs: number | null
+  /** True for a captured session: what other trajectories have as turns are its agent's calls. */
+  readonly isCaptured: boolean
   /**
    * Origin of a fork; null for a trajectory that is not a fork. `run` is null when the parent is in the same run;
-   * `turn` is the first turn that is not shared.
+   * `turn` is the first turn that is not shared, or the first call of a captured session.
    */
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
   /** Ids of the trajectory's forks in the same run. */
@@ -71,7 +74,10 @@ export async function traceLineage(recorded: RecordedRun, { asked, text }: Linea
   const wants = await wanted(recorded, asked, step, tried)
   const learned = await factsOf(recorded, 'learner', ['step.completed', 'weights.published'])
   const versions = new Map(learned.flatMap(f => (f.type === 'step.completed' ? [[f.step, f.version] as const] : [])))
-  const forks = await factsOf(recorded, 'runs', ['trajectory.forked'])
+  const forks: readonly Fork[] = [
+    ...(await factsOf(recorded, 'runs', ['trajectory.forked'])).map(f => ({ ...f, parentRun: f.parentRun ?? null })),
+    ...(await sessionForks(recorded)),
+  ]
   const sought = text?.toLowerCase()
   const lineages = (await readTrajectories(recorded, wants)).map((one): Lineage => {
     const last = tried.get(one.id)
@@ -88,8 +94,9 @@ export async function traceLineage(recorded: RecordedRun, { asked, text }: Linea
       trainedIn,
       triedIn: last === undefined || last.outcome === 'completed' ? null : { step: last.step, outcome: last.outcome },
       publishedAs: trainedIn === null ? null : (versions.get(trainedIn) ?? null),
-      forkOf: fork === undefined ? null : { parent: fork.parent, run: fork.parentRun ?? null, turn: fork.turn },
-      forks: forks.filter(f => f.parent === one.id && f.parentRun === undefined).map(f => f.child),
+      isCaptured: isCaptured(one),
+      forkOf: fork === undefined ? null : { parent: fork.parent, run: fork.parentRun, turn: fork.turn },
+      forks: forks.filter(f => f.parent === one.id && f.parentRun === null).map(f => f.child),
       calls: toolCallsOf(one).filter(call => sought === undefined || holdsText(call, sought)),
     }
   })
@@ -99,6 +106,30 @@ export async function traceLineage(recorded: RecordedRun, { asked, text }: Linea
     published: learned.find((f): f is WeightsPublished => f.type === 'weights.published' && f.step === step) ?? null,
     lineages: lineages.filter(l => sought === undefined || l.calls.length > 0),
   }
+}
+
+interface Fork {
+  readonly child: string
+  readonly parent: string
+  readonly parentRun: string | null
+  readonly turn: number
+}
+
+/** Forks of captured sessions, which the gateway makes: `session.opened` names the parent, and copied calls follow. */
+async function sessionForks(recorded: RecordedRun): Promise<readonly Fork[]> {
+  const index = await indexOf(recorded)
+  const children = new Set<string>()
+  for (let i = 0; i < index.size; i++) {
+    const { id, purpose, opening } = index.row(i)
+    if (purpose === 'fork' && opening >= 0) children.add(id)
+  }
+  if (children.size === 0) return []
+  return (await readTrajectories(recorded, id => children.has(id))).flatMap((one): Fork[] => {
+    const facts = callFactsIn(one)
+    const parent = facts.find(fact => fact.type === 'session.opened')?.parent
+    const copied = facts.filter(fact => fact.type === 'call.started' && fact.copyOf !== undefined)
+    return parent === undefined ? [] : [{ child: one.id, parent, parentRun: null, turn: copied.length }]
+  })
 }
 
 const stepOf = (asked: string): number | undefined => {

@@ -16,9 +16,9 @@ export type Indented = (text: string, mark: string) => readonly string[]
 export function callLines(fact: CallFact, indented: Indented): readonly string[] {
   switch (fact.type) {
     case 'session.opened':
-      return fact.opening === 0
-        ? []
-        : ['', paint('yellow', `opened again (${fact.opening}): the calls before do not count`)]
+      if (fact.opening > 0)
+        return ['', paint('yellow', `opened again (${fact.opening}): the calls before do not count`)]
+      return fact.parent === undefined ? [] : [paint('dim', `parent: ${escapeForTerminal(fact.parent)}`)]
     case 'call.started':
       return [
         '',

@@ -92,8 +92,13 @@ export function trajectoryText(
           ),
         )
         for (const { role, content } of fact.task.messages) lines.push(...indented(content, paint('dim', `${role} │`)))
-        const truth = fact.task.truth === '' ? '' : `truth: ${escapeForTerminal(fact.task.truth)}   `
-        lines.push(paint('dim', `${truth}prompt: ${fact.tokens.length} tokens`))
+        const truth = fact.task.truth === '' ? [] : [`truth: ${escapeForTerminal(fact.task.truth)}`]
+        // The request of a captured session has no prompt of the agent: each call brings its own tokens.
+        const prompt = facts.some(({ type }) => type === 'session.opened')
+          ? []
+          : [`prompt: ${fact.tokens.length} tokens`]
+        const line = [...truth, ...prompt].join('   ')
+        if (line !== '') lines.push(paint('dim', line))
         break
       }
       case 'turn.interrupted':
