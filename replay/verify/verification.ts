@@ -54,8 +54,18 @@ export interface Verification {
   }
   /** Number of turn contexts that were rebuilt from the facts and compared with the digest in `turn.asked`. */
   readonly contexts: number
-  /** Share of the trajectories whose contexts were rebuilt, 0 to 1; 1 for a run without trajectories. */
+  /**
+   * Share of the trajectories whose contexts were rebuilt, 0 to 1; 1 for a run without trajectories. Captured sessions
+   * are trajectories whose contexts are not rebuilt.
+   */
   readonly sampledShare: number
+  /** Number of captured calls (`call.started`): their contexts are not rebuilt. */
+  readonly capturedCalls: number
+  /**
+   * Number of `turn.…` facts by which engines answered captured calls. They change no state, and are not in `ignored`:
+   * the calls' own facts hold the same tokens.
+   */
+  readonly turnsOfCalls: number
   /** Number of facts that changed no state, by reason. */
   readonly ignored: Readonly<Record<string, number>>
   /** Ids of the trajectories that have no `rollout.finished`. */

@@ -11,7 +11,7 @@ import { fence, isReplaced } from '../../actors/ownership/fencing'
 import { type CoordinatorState, coordinator } from '../../actors/rollouts/coordinator'
 import { type GrouperState, grouper } from '../../actors/rollouts/grouper'
 import type { Rollout } from '../../actors/rollouts/rollout'
-import type { CallFact, LearnerFact, TrajectoryFact } from '../../messages/facts'
+import type { CallFact, LearnerFact, RewardAssigned, TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages/ids'
 import { routeOf } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
@@ -40,6 +40,9 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   const partitions = new Map<number, Partition>()
   const homes = new Map<string, number>()
   const open = new Set<TrajectoryId>()
+  const captured = new Set<TrajectoryId>()
+  /** Sessions with a reward that was given before their end and was not repeated after it so far. */
+  const rewardedEarly = new Set<TrajectoryId>()
   const once = {
     turns: new Set<string>(),
     tools: new Set<string>(),
@@ -53,6 +56,8 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   let telemetry = 0
   let commands = 0
   let contexts = 0
+  let capturedCalls = 0
+  let turnsOfCalls = 0
   let known = 0
   let inSample = 0
   let outcome: string | null = null
@@ -105,7 +110,10 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
     }
     const accepted = next.coordinator !== state.coordinator || next.grouper !== state.grouper
     if (!accepted) {
-      ignore(whyIgnored(fact, state, before))
+      const why = whyIgnored(fact, state, before)
+      if (why === 'turn of a call') turnsOfCalls++
+      else if (why === 'early reward') rewardedEarly.add((fact as RewardAssigned).trajectory)
+      else if (why !== 'delivery') ignore(why)
       return
     }
     partitions.set(entry.partition, next)
@@ -133,6 +141,14 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         if (before !== undefined && before.led === undefined && sampled(fact.trajectory))
           context(entry, fact.contextTokens, fact.contextDigest, before)
         return
+      case 'session.opened':
+        if (captured.has(fact.trajectory)) return
+        captured.add(fact.trajectory)
+        if (sampled(fact.trajectory)) inSample--
+        return
+      case 'call.started':
+        capturedCalls++
+        return
       case 'call.finished':
       case 'turn.interrupted':
       case 'turn.completed': {
@@ -155,6 +171,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         onlyOnce(once.rewards, fact.trajectory, 'the reward of')
         return
       case 'reward.assigned':
+        rewardedEarly.delete(fact.trajectory)
         onlyOnce(once.rewards, fact.trajectory, 'the reward of')
         if (!Number.isFinite(fact.reward)) problem(entry, 'bad-reward', `the reward is ${fact.reward}`)
         return
@@ -225,6 +242,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       seconds: number,
       read: Pick<Verification, 'files'> & { readonly problems: readonly Problem[] },
     ): Verification {
+      const unrepeated = rewardedEarly.size === 0 ? {} : { [notRepeated]: rewardedEarly.size }
       const ofLog = faults.map(f => ({ place: placeText(f), kind: f.kind, message: f.message }))
       const all = [...ofLog, ...problems, ...read.problems]
       return {
@@ -244,7 +262,9 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         },
         contexts,
         sampledShare: known === 0 ? 1 : inSample / known,
-        ignored,
+        capturedCalls,
+        turnsOfCalls,
+        ignored: { ...ignored, ...unrepeated },
         running: [...open],
         outcome,
         deadLetters,
@@ -260,10 +280,21 @@ const pick = ({ sampledTokens, toolCalls, toolErrors }: Rollout) => ({ sampledTo
 const rolloutOf = ({ coordinator: { groups } }: Partition, fact: TrajectoryFact | CallFact): Rollout | undefined =>
   'trajectory' in fact ? groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory)) : undefined
 
+const notRepeated = "reward.assigned before its session's end, not repeated after it"
+
+/**
+ * Says why a fact changed no state, or names one of three kinds that are no loss. turn of a call: an engine's answer to
+ * an agent's call, which the call's own facts repeat. delivery: `call.delivered`, which only training and the gateway
+ * read. early reward: the gateway repeats it after the session's end, where it counts.
+ */
 function whyIgnored(fact: TrajectoryFact | CallFact, state: Partition, rollout: Rollout | undefined): string {
   if ('epoch' in fact && fact.epoch !== state.coordinator.epoch) return `${fact.type} of a former owner`
   if (isReplaced(state.coordinator.curriculum, fact)) return `${fact.type} of a former curriculum`
-  if (rollout?.led !== undefined && fact.type.startsWith('turn.')) return `${fact.type} of an agent's call`
+  if (rollout?.led !== undefined) {
+    if (fact.type.startsWith('turn.')) return 'turn of a call'
+    if (fact.type === 'call.delivered') return 'delivery'
+    if (fact.type === 'reward.assigned' && rollout.phase !== 'finished') return 'early reward'
+  }
   if ('attempt' in fact && rollout !== undefined && fact.type.startsWith('turn.') && fact.attempt !== rollout.attempt) {
     return `${fact.type} of an attempt that was given up`
   }

@@ -2,8 +2,12 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { encode } from '../../messages/codec'
 import type { Fact, RolloutFinished } from '../../messages/facts'
 import { memberOf } from '../../messages/ids'
+import type { Verification } from '../../replay/verify/verification'
+import { verifier } from '../../replay/verify/verifier'
+import type { BusRecord } from '../../runtime/bus/bus'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
 import type { Embedded } from '../../runtime/embed'
 import { pythonPath } from '../../runtime/python'
@@ -26,6 +30,14 @@ const ends = (facts: readonly Fact[]) =>
 
 const ended = (troupe: Embedded) => async () =>
   (await everything(troupe.journal, 'runs', 0)).some(({ message }) => message.type === 'run.finished')
+
+async function verified({ journal }: Embedded): Promise<Verification> {
+  const check = verifier(journal.run, () => true)
+  for (const topic of ['runs', 'trajectories', 'learner'] as const)
+    for (const entry of await everything(journal, topic, 0))
+      check.take(entry, encode(entry.message, { run: journal.run }) as BusRecord)
+  return check.result([], 0, { files: null, problems: [] })
+}
 
 test('agents that end, crash or use up their calls give the outcomes answered, failed and truncated, and each sampled token is trained once', async () => {
   process.env.HIDDEN = 'a secret of the user'
@@ -56,6 +68,12 @@ test('agents that end, crash or use up their calls give the outcomes answered, f
     expect(trained).toHaveLength(2 + 2 + 4)
     for (const tokens of trained) expect(sampled).toContain(tokens)
     expect(new Set(trained).size).toBe(trained.length)
+    // What engines answered is in the calls' facts: nothing of it is said to be ignored.
+    const { ok, ignored, capturedCalls, turnsOfCalls } = await verified(troupe)
+    expect([ok, ignored]).toEqual([true, {}])
+    expect([capturedCalls, turnsOfCalls]).toEqual(
+      ['call.started', 'turn.completed'].map(type => all.filter(fact => fact.type === type).length),
+    )
     const group = readdirSync(join(directory, 'agents'))[0]!
     expect(readFileSync(join(directory, 'agents', group, '1.0.log'), 'utf8')).toContain('RuntimeError: lost my way')
   } finally {

@@ -5,6 +5,7 @@
 import type { Command } from 'commander'
 import type { Verification } from '../../../replay/verify/verification'
 import { verifyRun } from '../../../replay/verify/verifyRun'
+import { counted } from '../../io/counted'
 import { escapeForTerminal, painter, percent } from '../../io/terminal'
 import { shareOf } from '../../options/readers'
 import { openRecorded, type ReadOptions, withRun } from '../runOptions'
@@ -60,8 +61,12 @@ function report(v: Verification): string[] {
   const lines = [
     `run ${v.run}: ${v.facts} facts, ${v.telemetry} statuses, ${v.commands} commands, ${v.deadLetters.length} dead letters, read in ${v.seconds.toFixed(2)} s (${Math.round((v.facts + v.telemetry + v.commands) / Math.max(v.seconds, 1e-3))} a second)`,
     `counted once: ${c.trajectories} trajectories, ${c.turns} turns, ${c.tools} tool calls, ${c.rewards} rewards, ${c.groups} groups decided, ${c.steps} steps`,
-    `contexts rebuilt: ${v.contexts} (${percent(v.sampledShare, 0)} of the trajectories)`,
+    `contexts rebuilt: ${v.contexts} (${percent(v.sampledShare, 0)} of the trajectories)${v.capturedCalls === 0 ? '' : `; not checked: the contexts of ${counted(v.capturedCalls, 'captured call')}`}`,
   ]
+  if (v.turnsOfCalls > 0)
+    lines.push(
+      `turns of captured calls: ${counted(v.turnsOfCalls, 'fact')}; their tokens count once, in the calls' own facts`,
+    )
   lines.push(filesLine(v))
   const ignored = Object.entries(v.ignored)
   lines.push(
