@@ -46,8 +46,13 @@ export async function promptFaults(
     conversations: shortest,
   }
   const said = await measure(asked)
+  const place = model.template === undefined ? 'model.path' : 'model.template'
+  // A busy machine says nothing about the recipe, and a run renders every prompt anyway.
+  if (said.isLate) {
+    const what = `the lengths of prompts were not checked: Python did not answer within ${measureMs / 1000} s`
+    return { faults: [warning(place, what, 'check again when the machine does less')], said: 'no prompts' }
+  }
   if (said.fault !== undefined) {
-    const place = model.template === undefined ? 'model.path' : 'model.template'
     return {
       faults: [
         error(
@@ -127,9 +132,15 @@ function spanOf(tokens: readonly number[]): string {
   return least === most ? String(least) : `${least} to ${most}`
 }
 
-async function measure(
-  asked: object,
-): Promise<{ readonly fault?: string; readonly tokens?: readonly number[]; readonly characters?: readonly number[] }> {
+interface Answer {
+  readonly fault?: string
+  /** True if there is no answer within `measureMs`. */
+  readonly isLate?: boolean
+  readonly tokens?: readonly number[]
+  readonly characters?: readonly number[]
+}
+
+async function measure(asked: object): Promise<Answer> {
   const child = spawn(pythonPath(), ['-m', 'troupe_policy.render.measure'], {
     stdio: ['pipe', 'pipe', 'pipe'],
     timeout: measureMs,
@@ -139,9 +150,8 @@ async function measure(
   child.stdin.on('error', () => {})
   child.stdin.end(JSON.stringify(asked))
   const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)])
+  if (out === '' && child.killed) return { isLate: true }
   if (out === '')
-    return {
-      fault: `the prompt could not be rendered: ${err.trim().split('\n').at(-1) || `Python did not start, or did not answer within ${measureMs / 1000} s`}`,
-    }
+    return { fault: `the prompt could not be rendered: ${err.trim().split('\n').at(-1) || 'Python did not start'}` }
   return JSON.parse(out)
 }
