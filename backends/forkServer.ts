@@ -11,7 +11,7 @@ import { constants } from 'node:os'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { temporaryDirectory } from '../sandbox/temporaryDirectory'
-import { connected, startForkServerProcess, startMs } from './forkServerProcess'
+import { connected, requestFork, startForkServerProcess, startMs } from './forkServerProcess'
 
 /** Interface that spawned and forked processes share. 'close' comes after the last byte of both outputs. */
 export interface PythonProcess extends EventEmitter {
@@ -25,6 +25,7 @@ export interface PythonProcess extends EventEmitter {
 
 /** Milliseconds without a forked process after which a fork server ends. */
 export const idleMs = 10_000
+
 export interface ForkServer {
   /** Forks a process. Rejects if the fork server ends first, or its socket refuses the connection. */
   fork(program: Forked): Promise<PythonProcess>
@@ -115,9 +116,7 @@ async function startServer(python: string, forget: () => void): Promise<ForkServ
           })
           void gone.then(() => reject(new Error('the fork server has ended')))
         })
-        const argv = [module, ...args(parent)]
-        stdio.write(`${JSON.stringify({ id, stream: 'stdio', argv, env, cwd: process.cwd() })}\n`)
-        stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
+        requestFork(stdio, stderr, { id, argv: [module, ...args(parent)], env })
         const fork = await forked
         fork.once('close', () => {
           forks.delete(fork.pid)

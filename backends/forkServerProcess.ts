@@ -58,7 +58,7 @@ export async function startForkServerProcess(python: string, path: string): Prom
   return undefined
 }
 
-/** Whether the forks of a shared fork server are what this process would spawn. */
+/** True if a fork of the shared fork server has the interpreter, the package and the namespaces of a spawned process. */
 function isUsable(ready: Ready, python: string): boolean {
   const own = ['mnt', 'net', 'pid'].map(kind => readlinkSync(`/proc/self/ns/${kind}`))
   return (
@@ -97,14 +97,8 @@ async function forkedFrom(shared: string, path: string): Promise<Starting> {
     socket.on('error', () => {}) // an error is ignored: `gone` reports the end
     socket.once('end', () => socket.end())
   }
-  const asked = {
-    argv: ['troupe_policy.fork_server', path, '--for', String(process.pid)],
-    env: pythonEnvironment(),
-    cwd: process.cwd(),
-  }
-  const id = path // no other process listens there
-  stdio.write(`${JSON.stringify({ id, stream: 'stdio', ...asked })}\n`)
-  stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
+  const argv = ['troupe_policy.fork_server', path, '--for', String(process.pid)]
+  requestFork(stdio, stderr, { id: path, argv, env: pythonEnvironment() }) // no other process listens at this path
   stderr.resume()
   return {
     stdin: stdio,
@@ -132,6 +126,20 @@ function keep(parts: readonly Socket[], isNeeded: boolean): void {
     if (isNeeded) part.ref()
     else part.unref()
   }
+}
+
+interface ForkRequest {
+  /** Unique among the requests to one fork server. */
+  readonly id: number | string
+  /** The module of troupe_policy, and its arguments. */
+  readonly argv: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+}
+
+/** Asks a fork server for a process with these two connections as its streams, in this process's working directory. */
+export function requestFork(stdio: Socket, stderr: Socket, { id, ...program }: ForkRequest): void {
+  stdio.write(`${JSON.stringify({ id, stream: 'stdio', ...program, cwd: process.cwd() })}\n`)
+  stderr.write(`${JSON.stringify({ id, stream: 'stderr' })}\n`)
 }
 
 /** Connects to a fork server. */

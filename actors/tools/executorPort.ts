@@ -206,13 +206,13 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
       const key = toolKey(request.ask)
       if (leaving || held.has(key) || held.size >= lanes + maxAhead + maxOverlap) return undefined
       held.add(key)
-      const answer = await inLane(request.ask, key, signal).catch(thrown => {
-        held.delete(key)
-        throw thrown
-      })
-      if (answer !== undefined) return batched(answer, key)
-      held.delete(key)
-      return undefined
+      let answer: Awaited<ReturnType<typeof inLane>>
+      try {
+        answer = await inLane(request.ask, key, signal)
+      } finally {
+        if (answer === undefined) held.delete(key)
+      }
+      return answer && batched(answer, key)
     },
     leave() {
       leaving = true

@@ -116,10 +116,11 @@ export const openaiUsage = ({ promptTokens, sampledTokens, cachedTokens }: Answe
   prompt_tokens_details: { cached_tokens: cachedTokens },
 })
 
-const toolCalls = (message: AssistantMessage) =>
+/** Tool calls of a message in the shape of the chat API. */
+export const toolCalls = (message: AssistantMessage) =>
   message.toolUses.map(({ id, name, arguments: args }) => ({
     id,
-    type: 'function',
+    type: 'function' as const,
     function: { name, arguments: args },
   }))
 

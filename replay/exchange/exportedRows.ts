@@ -9,6 +9,7 @@
  */
 import type { RecipeConfig } from '../../config'
 import type { AssistantMessage, Message } from '../../gateway/conversation/message'
+import { toolCalls } from '../../gateway/dialects/chat'
 import { answerTo, messagesOf, type SessionState, toolsOf } from '../../gateway/session/session'
 import { type CallNode, type CallRow, callRows, pathTo } from '../../kernels'
 import type { TrainedIn } from '../learning/learnerLog'
@@ -65,7 +66,7 @@ export function exportedRows(
   trainedIn: TrainedIn | null,
 ): readonly ExportedRow[] {
   const session = sessionOf(trajectory)
-  const toolCalls = toolCallsOf(trajectory)
+  const calls = toolCallsOf(trajectory)
   return callRows(session.calls.tree, config.agent?.trains).map((row, i, { length }) => {
     const path = pathTo(session.calls.tree, row.leaf)
     const onPath = new Set(path.map(({ started }) => started.call))
@@ -77,7 +78,7 @@ export function exportedRows(
       tools: JSON.parse(toolsOf(session, path.at(-1)!.started)) as readonly unknown[],
       messages: path.flatMap(node => conversationOf(session, node)),
       turns: turnsOf(path),
-      toolCalls: toolCalls.filter(({ turn }) => onPath.has(turn)),
+      toolCalls: calls.filter(({ turn }) => onPath.has(turn)),
       ...tokenFields(row),
     }
   })
@@ -99,20 +100,16 @@ function openAiMessage(message: Message): RowMessage {
   }
 }
 
-const assistantMessage = ({ content, thinking, toolUses }: AssistantMessage): RowMessage => ({
-  role: 'assistant',
-  content,
-  ...(thinking === '' ? {} : { reasoning_content: thinking }),
-  ...(toolUses.length === 0
-    ? {}
-    : {
-        tool_calls: toolUses.map(use => ({
-          id: use.id,
-          type: 'function',
-          function: { name: use.name, arguments: use.arguments },
-        })),
-      }),
-})
+function assistantMessage(message: AssistantMessage): RowMessage {
+  const { content, thinking } = message
+  const calls = toolCalls(message)
+  return {
+    role: 'assistant',
+    content,
+    ...(thinking === '' ? {} : { reasoning_content: thinking }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls }),
+  }
+}
 
 function turnsOf(path: readonly CallNode[]): readonly ExportedCall[] {
   let end = 0

@@ -68,7 +68,7 @@ test('agents that end, crash or use up their calls give the outcomes answered, f
     expect(trained).toHaveLength(2 + 2 + 4)
     for (const tokens of trained) expect(sampled).toContain(tokens)
     expect(new Set(trained).size).toBe(trained.length)
-    // What engines answered is in the calls' facts: nothing of it is said to be ignored.
+    // The calls' facts hold the engines' answers, so `verify` lists no fact as ignored.
     const { ok, ignored, capturedCalls, turnsOfCalls } = await verified(troupe)
     expect([ok, ignored]).toEqual([true, {}])
     expect([capturedCalls, turnsOfCalls]).toEqual(

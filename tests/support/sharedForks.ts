@@ -1,8 +1,8 @@
 /**
  * Finds the fork servers that were forked from the one which the test runner shares (runner/forkServer.js): they count as
- * children of the processes that asked for them.
+ * children of the processes that asked for them. Reads children and command lines from /proc.
  *
- * in   TROUPE_FORK_SERVER, /proc        out  pids
+ * in   TROUPE_FORK_SERVER, /proc        out  pids, command lines
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
@@ -16,7 +16,7 @@ export function forkServersFor(pid: number): readonly number[] {
     .map(Number)
     .find(other => other > 0 && wordsOf(other)[3] === socket)
   if (shared === undefined) return []
-  return childrenOf(shared).filter(child => askedBy(wordsOf(child)) === pid)
+  return pidsBelow(shared).filter(child => askedBy(wordsOf(child)) === pid)
 }
 
 /** The pid that stands behind --for on a fork server's command line. */
@@ -25,18 +25,22 @@ function askedBy(words: readonly string[]): number | undefined {
   return at < 0 ? undefined : Number(words[at + 1])
 }
 
-function wordsOf(pid: number): readonly string[] {
+/** The words of a process's command line; none if it has ended. */
+export function wordsOf(pid: number): readonly string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
   } catch {
-    return [] // it has ended
+    return []
   }
 }
 
-function childrenOf(pid: number): readonly number[] {
+/** Reads the children of each thread of a process. Reading all processes would take as long as a child's start. */
+export function pidsBelow(parent: number): readonly number[] {
   try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
+    return readdirSync(`/proc/${parent}/task`).flatMap(thread =>
+      readFileSync(`/proc/${parent}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
+    )
   } catch {
-    return [] // it has ended
+    return [] // the process, or one of its threads, has ended
   }
 }

@@ -5,8 +5,8 @@
  * Invariant: a child is listed as soon as its program runs. A process that the fork server forks counts as a child of
  * the fork server's parent; forks of a zygote, and helpers that a child starts, are not listed.
  */
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { forkServersFor } from '../sharedForks'
+import { existsSync, readFileSync } from 'node:fs'
+import { forkServersFor, pidsBelow, wordsOf } from '../sharedForks'
 
 export const childKinds = ['renderer', 'engine', 'trainer', 'zygote', 'reward'] as const
 /** `forkServer` is not in `childKinds`, whose members are killed independently: its forks die with it. */
@@ -33,7 +33,7 @@ export function childrenOf(parent: number): readonly Child[] {
       const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
       if (fields[0] === 'Z') return []
-      const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')
+      const words = wordsOf(pid)
       const kind = kindOf(words)
       if (kind === undefined) return []
       const ageS = upS - Number(fields[19]) / ticksPerSecond
@@ -46,24 +46,7 @@ export function childrenOf(parent: number): readonly Child[] {
   })
 }
 
-/** Reads the children of each thread of a process. Reading all processes would take as long as a child's start. */
-function pidsBelow(parent: number): readonly number[] {
-  try {
-    return readdirSync(`/proc/${parent}/task`).flatMap(thread =>
-      readFileSync(`/proc/${parent}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
-    )
-  } catch {
-    return [] // the process, or one of its threads, has ended
-  }
-}
-
-function isForkServer(pid: number): boolean {
-  try {
-    return kindOf(readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')) === 'forkServer'
-  } catch {
-    return false // it has ended
-  }
-}
+const isForkServer = (pid: number): boolean => kindOf(wordsOf(pid)) === 'forkServer'
 
 function kindOf(words: readonly string[]): ChildKind | undefined {
   if (words.some(word => word.endsWith('zygote.py'))) return 'zygote'
