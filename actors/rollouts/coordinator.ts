@@ -22,6 +22,7 @@ import {
   addNextActions,
   answerVerify,
   awaitsReward,
+  executeTool,
   type NextActions,
   type OwnerRequest,
 } from './nextActions'
@@ -64,7 +65,7 @@ export interface CoordinatorOptions {
   readonly agents?: { readonly isGraded: boolean }
 }
 
-/** Time in ms, for queueing and the bus, that is added to a tool's own timeout before the call is asked again. */
+/** Time in ms, for queueing and the bus, that is added to a tool's own timeout before the request is repeated. */
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
 /**
@@ -105,15 +106,18 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   const turnTimeoutMs = ({ started, attempt, request }: Rollout) =>
     options.turnTimeoutMs * (started || request.deadlineFrom === undefined ? 1 : 2 ** attempt)
 
-  function isOverdue(rollout: Rollout): boolean {
-    switch (rollout.phase) {
-      case 'turn':
-        return rollout.open && clock.waited(rollout, rollout.askedAt) > turnTimeoutMs(rollout)
-      case 'tools':
-        // `filter`, not `some`, because `isLost` also starts the clock of a call that it looks at.
-        return rollout.calls.filter(call => isLost(call, rollout)).length > 0
-      default:
-        return false
+  const isOverdue = (rollout: Rollout) =>
+    rollout.phase === 'turn' && rollout.open && clock.waited(rollout, rollout.askedAt) > turnTimeoutMs(rollout)
+  /**
+   * Repeats the requests for lost tool calls, under the same attempts: a call may wait longer than its deadline behind
+   * thousands of others, and the dispatcher ignores the repetition of a call that waits or runs. No fact records them.
+   */
+  function repeatLost(rollout: Rollout, at: Epoch, out: NextActions): void {
+    if (rollout.phase !== 'tools') return
+    for (const [index, call] of rollout.calls.entries()) {
+      if (!isLost(call, rollout)) continue
+      clock.restart(call)
+      out.commands.push(executeTool(rollout, index, call.attempt, at))
     }
   }
 
@@ -193,8 +197,9 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           for (const rollout of rolloutsOf(state)) {
             if (isOverdue(rollout) && !isAsked(rollout)) {
               askedAt.set(rollout, clock.now)
-              addNextActions(rollout, state.epoch, fx, out, call => isLost(call, rollout))
+              addNextActions(rollout, state.epoch, fx, out)
             }
+            repeatLost(rollout, state.epoch, out)
             if (!isUnjudged(rollout)) continue
             // No fact records that the verifier was asked again: a repeated request costs only the grader's time.
             clock.restart(rollout)

@@ -225,7 +225,7 @@ export function toolAsked(
   at: Epoch,
   fx: Pick<Effects, 'now'>,
 ): { readonly asked: ToolAsked; readonly execute: ExecuteTool } | { readonly refused: ToolCompleted } {
-  const { trajectory, limits } = rollout.request
+  const { trajectory } = rollout.request
   const call = rollout.calls[index]!
   const place = { trajectory, turn: rollout.turn, call: index, attempt: call.attempt + 1, tool: call.tool }
   if (call.refused !== null) {
@@ -233,17 +233,23 @@ export function toolAsked(
     return { refused: { type: 'tool.completed', at: fx.now(), ...place, status, text, ...nothingRan } }
   }
   const asked = { ...place, epoch: at, arguments: call.arguments }
-  const isNotebook = call.tool === notebookTool.name
   return {
     asked: { type: 'tool.asked', at: fx.now(), ...asked },
-    execute: {
-      type: 'tool.execute',
-      ...asked,
-      timeoutMs: callTimeoutMs(rollout, call),
-      responseChars: endsStep(rollout, call) ? instructionChars : limits.toolResponseChars,
-      ...(isNotebook ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] } : {}),
-      ...(actsOnFiles(rollout, call) ? filesOf(rollout) : {}),
-    },
+    execute: executeTool(rollout, index, place.attempt, at),
+  }
+}
+
+/** Builds the command that asks for the tool call at `index` under `attempt`. */
+export function executeTool(rollout: Rollout, index: number, attempt: number, at: Epoch): ExecuteTool {
+  const { trajectory, limits } = rollout.request
+  const call = rollout.calls[index]!
+  const isNotebook = call.tool === notebookTool.name
+  return {
+    ...{ type: 'tool.execute', trajectory, turn: rollout.turn, call: index, attempt, epoch: at },
+    ...{ tool: call.tool, arguments: call.arguments, timeoutMs: callTimeoutMs(rollout, call) },
+    responseChars: endsStep(rollout, call) ? instructionChars : limits.toolResponseChars,
+    ...(isNotebook ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] } : {}),
+    ...(actsOnFiles(rollout, call) ? filesOf(rollout) : {}),
   }
 }
 

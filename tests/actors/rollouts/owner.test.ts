@@ -324,6 +324,27 @@ test('a turn that nobody answers is asked again after its deadline, under a new 
   ).toEqual([1, 1, 1, 1])
 })
 
+test('a tool call that nobody answers is asked for again after its deadline, under the same attempt and without a fact', () => {
+  const w = world(behaviour())
+  w.append(claim(), requested('g0', 0, { groupSize: 1, deadlineMs: 600_000 }))
+  const executes = () => w.commands.filter(command => command.type === 'tool.execute')
+  w.append(completed(w.takeCommand(0) as GenerateTurn, `${toolCall('a')}${toolCall('b')}`))
+  const [first, second] = executes()
+  answerOne(w, w.commands.indexOf(first!), script)
+  w.tick(60_000)
+  expect(executes()).toEqual([second])
+  w.tick(6000)
+  expect(executes()).toEqual([second, second])
+  w.tick(66_000)
+  expect(executes()).toEqual([second, second, second])
+  expect(factsOf(w, 'tool.asked')).toHaveLength(2)
+  answerOne(w, w.commands.indexOf(second!), script)
+  expect(factsOf(w, 'tool.completed').map(({ call, attempt }) => [call, attempt])).toEqual([
+    [0, 0],
+    [1, 0],
+  ])
+})
+
 test('a rollout that waits for its first generation is asked for again at intervals that double, then as any turn', () => {
   const w = world(behaviour())
   w.append(claim(), requested('g0', 0, { groupSize: 1, deadlineFrom: 'start' }))

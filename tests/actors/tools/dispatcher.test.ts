@@ -222,6 +222,16 @@ test('a call that is delivered twice is made once; a newer attempt takes the pla
   ])
 })
 
+test('a request for a call that is under way, repeated since its answer takes long, is ignored', () => {
+  const d = start()
+  d.offer('a', 2)
+  d.ask(call(0))
+  expect(d.ask(call(0))).toEqual([])
+  expect(d.state.waiting).toBe(0)
+  d.end('a', 2, call(0))
+  expect(d.state.calls.size).toBe(0)
+})
+
 test('a newer attempt of a call that is under way is made too, since the answer to the older one will not count', () => {
   const d = start()
   d.offer('a', 2)
