@@ -3,12 +3,14 @@
  *
  * in   requests of the inference behaviour
  * out  turn.completed | turn.interrupted, weights.applied, engine.slept | woke, engine.status
- * Invariant: every generation ends in one fact, which carries the attempt that asked for it last. A newer attempt of a
+ * Invariant: every generation ends in one fact, which carries the attempt that asked for it last; but a generation
+ * without tokens whose engine is lost has none, since the scheduler interrupts its turn when the engine leaves. Reported
+ * before that, the turn could come back to the lost engine and fail, until its rollout has failed. A newer attempt of a
  * trajectory aborts the older attempt's generation, whose fact has the tokens sampled so far. But a newer attempt that
  * asks for the same turn from the same context takes over the running generation, and only its fact is written;
  * otherwise a slow turn that is asked again would never end.
  */
-
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
 import { adapterOf, type FetchOptions, type PublishedWeights, weightsHere } from '../../backends/weights/fetchWeights'
 import type { GenerateTurn } from '../../messages/commands'
@@ -56,6 +58,9 @@ const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'codec.timeout': 'not-decoded',
   'codec.lost': 'not-decoded',
 }
+
+/** Time in ms that the report of an engine's loss may come after the errors of its generations. */
+const lostMs = 2000
 
 /**
  * Upper bound on the attempts that take over one generation. The next attempt after them aborts the generation, which
@@ -141,6 +146,7 @@ export function inferencePort(
       const reason = reasons[code] ?? 'engine-error'
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
       const partial = error instanceof GenerationLost ? error.partial : nothing
+      if (reason === 'engine-lost' && partial.tokens.length === 0 && (await isLost(engine))) return undefined
       return interrupted({ ...place, ...partial, reason, error: error.message, at: fx.now() })
     } finally {
       if (current.get(ask.trajectory) === running) current.delete(ask.trajectory)
@@ -202,6 +208,15 @@ export function inferencePort(
         return { facts: [], commands: [await engine.status()] }
     }
   }
+}
+
+/** True if the engine's loss has been reported, or is within `lostMs`. */
+async function isLost({ lost }: Engine): Promise<boolean> {
+  const over = new AbortController()
+  const late = sleep(lostMs, false, { signal: over.signal, ref: false }).catch(() => false)
+  const known = await Promise.race([lost.then(() => true), late])
+  over.abort()
+  return known
 }
 
 /**

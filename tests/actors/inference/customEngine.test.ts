@@ -6,7 +6,7 @@ import { startInference } from '../../../actors/run/roles/inference'
 import { openScope } from '../../../actors/run/roles/scope'
 import type { RunOptions } from '../../../actors/run/run'
 import { type CustomEngineOptions, customEngine } from '../../../backends/engines/custom'
-import type { Engine } from '../../../backends/engines/engine'
+import { type Engine, GenerationLost } from '../../../backends/engines/engine'
 import { recipeSchema } from '../../../config'
 import type { GenerateTurn } from '../../../messages/commands'
 import type { Fact } from '../../../messages/facts'
@@ -102,6 +102,44 @@ test('an engine that leaves says so, and a turn that is asked again goes to anot
   await troupe.journal.append([turn(0, { attempt: 1 })])
   await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
   expect(await facts(troupe, 'turn.completed')).toMatchObject([{ engine: 'b', attempt: 1 }])
+})
+
+describe('a generation that fails because its engine is lost', () => {
+  const gone = new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: 'killed' })
+  const failing = (error: Error, lost: Promise<Error>): Engine => ({
+    ...echo('a', async () => {
+      throw error
+    }),
+    lost,
+  })
+  const generate = (engine: Engine) =>
+    inferencePort(engine, false, systemEffects)({ kind: 'generate', ask: turn(0) }, new AbortController().signal)
+
+  test('is not reported: the turn would come back to the engine before the engine has left, and fail again', async () => {
+    expect(await generate(failing(gone, Promise.resolve(gone)))).toBeUndefined()
+    expect(await generate(failing(gone, sleep(300, gone)))).toBeUndefined()
+  })
+
+  test('is reported if it has tokens to continue from, or if the engine is still there', async () => {
+    const partial = { tokens: Int32Array.of(7), logprobs: new Float32Array(1), segments: [] }
+    const reported = { type: 'turn.interrupted', reason: 'engine-lost', error: 'killed' }
+    const withTokens = await generate(failing(new GenerationLost(gone, partial), Promise.resolve(gone)))
+    expect(withTokens!.facts).toMatchObject([{ ...reported, tokens: partial.tokens }])
+    const alone = await generate(failing(gone, new Promise(() => {})))
+    expect(alone!.facts).toMatchObject([reported])
+  })
+
+  test('is interrupted once, by the scheduler, however long the engine takes to leave', async () => {
+    const troupe = await open()
+    await scheduled(troupe)
+    const joined = await joinEngine(troupe, failing(gone, Promise.resolve(gone)), { version: 0 })
+    await troupe.journal.append([turn(0)])
+    await sleep(300)
+    expect(await facts(troupe, 'turn.interrupted')).toEqual([])
+    await joined.leave('killed')
+    await until(async () => (await facts(troupe, 'turn.interrupted')).length > 0)
+    expect(await facts(troupe, 'turn.interrupted')).toMatchObject([{ attempt: 0, reason: 'engine-lost' }])
+  })
 })
 
 test('a turn that is asked again because it takes long goes on under its newest attempt; one from another context ends it', async () => {
