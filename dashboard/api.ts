@@ -273,6 +273,16 @@ export interface TrajectoryReport {
   readonly tools: readonly string[]
   readonly seed: number
   readonly promptTokens: number
+  /**
+   * Origin of a fork; null for a trajectory that is not a fork. `run`: run of the parent. `turn`: first turn that is not
+   * shared with the parent, or first call of a captured session, as `unit` says.
+   */
+  readonly forkOf: {
+    readonly parent: string
+    readonly run: string
+    readonly turn: number
+    readonly unit: 'turn' | 'call'
+  } | null
   readonly parts: readonly Part[]
   readonly siblings: readonly {
     readonly trajectory: string
@@ -333,7 +343,10 @@ export interface Lane {
   readonly positive: boolean
   readonly status: string
   readonly selection: string | null
+  /** Pieces in the order of their starts. Those of a captured session's calls overlap if its agent calls in parallel. */
   readonly pieces: readonly LanePiece[]
+  /** Time at which the last piece ends; that of the request if there is none. */
+  readonly endsAt: number
 }
 
 export interface Lanes extends Paged<Lane> {

@@ -10,8 +10,8 @@ import { factsOf, type RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
 import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
 import { type ToolCallRecord, toolCallsOf } from '../trajectories/toolCalls'
-import { callFactsIn, isCaptured, readTrajectories, selectionOf, type Trajectory } from '../trajectories/trajectory'
-import { indexOf } from '../trajectoryIndex/trajectoryIndex'
+import { isCaptured, readTrajectories, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { forksIn } from './forks'
 import { type TriedIn, triedSteps } from './learnerLog'
 
 export interface Lineage {
@@ -74,10 +74,7 @@ export async function traceLineage(recorded: RecordedRun, { asked, text }: Linea
   const wants = await wanted(recorded, asked, step, tried)
   const learned = await factsOf(recorded, 'learner', ['step.completed', 'weights.published'])
   const versions = new Map(learned.flatMap(f => (f.type === 'step.completed' ? [[f.step, f.version] as const] : [])))
-  const forks: readonly Fork[] = [
-    ...(await factsOf(recorded, 'runs', ['trajectory.forked'])).map(f => ({ ...f, parentRun: f.parentRun ?? null })),
-    ...(await sessionForks(recorded)),
-  ]
+  const forks = await forksIn(recorded)
   const sought = text?.toLowerCase()
   const lineages = (await readTrajectories(recorded, wants)).map((one): Lineage => {
     const last = tried.get(one.id)
@@ -106,30 +103,6 @@ export async function traceLineage(recorded: RecordedRun, { asked, text }: Linea
     published: learned.find((f): f is WeightsPublished => f.type === 'weights.published' && f.step === step) ?? null,
     lineages: lineages.filter(l => sought === undefined || l.calls.length > 0),
   }
-}
-
-interface Fork {
-  readonly child: string
-  readonly parent: string
-  readonly parentRun: string | null
-  readonly turn: number
-}
-
-/** Forks of captured sessions, which the gateway makes: `session.opened` names the parent, and copied calls follow. */
-async function sessionForks(recorded: RecordedRun): Promise<readonly Fork[]> {
-  const index = await indexOf(recorded)
-  const children = new Set<string>()
-  for (let i = 0; i < index.size; i++) {
-    const { id, purpose, opening } = index.row(i)
-    if (purpose === 'fork' && opening >= 0) children.add(id)
-  }
-  if (children.size === 0) return []
-  return (await readTrajectories(recorded, id => children.has(id))).flatMap((one): Fork[] => {
-    const facts = callFactsIn(one)
-    const parent = facts.find(fact => fact.type === 'session.opened')?.parent
-    const copied = facts.filter(fact => fact.type === 'call.started' && fact.copyOf !== undefined)
-    return parent === undefined ? [] : [{ child: one.id, parent, parentRun: null, turn: copied.length }]
-  })
 }
 
 const stepOf = (asked: string): number | undefined => {

@@ -19,7 +19,7 @@ export interface Picture {
 
 export function pictureOf(lanes: readonly Lane[], marks: readonly Mark[], width: number): Picture {
   const from = Math.min(...lanes.map(({ pieces }) => pieces[0]?.from ?? Number.POSITIVE_INFINITY))
-  const to = Math.max(...lanes.map(({ pieces }) => pieces.at(-1)?.to ?? Number.NEGATIVE_INFINITY))
+  const to = Math.max(...lanes.map(({ endsAt }) => endsAt))
   const isEmpty = !(to > from)
   return { lanes, marks, width, from: isEmpty ? 0 : from, to: isEmpty ? 1 : to }
 }
@@ -34,12 +34,12 @@ export function laneAt(
 ): { lane: Lane; piece: LanePiece | undefined } | undefined {
   const lane = picture.lanes[Math.floor((y - laneTop) / laneHeight)]
   if (lane === undefined || y < laneTop) return undefined
-  return {
-    lane,
-    piece: lane.pieces.find(
-      ({ from, to }) => x >= xOf(picture, from) && x <= Math.max(xOf(picture, to), xOf(picture, from) + 2),
-    ),
-  }
+  const under = lane.pieces.filter(
+    ({ from, to }) => x >= xOf(picture, from) && x <= Math.max(xOf(picture, to), xOf(picture, from) + 2),
+  )
+  // Calls that ran at the same time overlap; the shortest piece is the one that is hard to point at.
+  const [first] = under.sort((a, b) => a.to - a.from - (b.to - b.from))
+  return { lane, piece: first }
 }
 
 /** Distance between two ticks in ms: a round number that gives about eight of them. */

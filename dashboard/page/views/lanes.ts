@@ -47,7 +47,7 @@ export function LanesView({ run, steps }: { readonly run: string; readonly steps
 const Legend = () =>
   html`<span class="legend">${['queue', 'generation', 'tool', 'judge', 'wait', 'fault'].map(kind => html`<span><i class=${kind}></i>${kind}</span>`)}</span>`
 
-const spanOf = ({ pieces }: Lane): number => (pieces.at(-1)?.to ?? 0) - (pieces[0]?.from ?? 0)
+const spanOf = ({ pieces, endsAt }: Lane): number => endsAt - (pieces[0]?.from ?? endsAt)
 
 function ordered(rows: readonly Lane[], order: Order): readonly Lane[] {
   if (order === 'length') return [...rows].sort((a, b) => spanOf(b) - spanOf(a))

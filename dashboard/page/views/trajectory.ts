@@ -54,6 +54,7 @@ export function TrajectoryView({ run, trajectory, turn }: Props) {
       <${Tag} kind=${summary.status}>${summary.status}<//><${Reward} reward=${summary.reward} positive=${summary.positive} />
       ${summary.purpose === 'train' ? html`<${Selection} selection=${summary.selection} />` : html`<${Tag}>${summary.purpose}<//>`}
       <a href=${runLink(run, 'g', group)}>its group</a><a class="dim" href=${link(['r', run, 'groups'], { step: summary.step })}>step ${summary.step}</a></div>
+    ${value.forkOf === null ? null : html`<${ForkedFrom} run=${run} fork=${value.forkOf} />`}
     <${Siblings} run=${run} report=${value} />
     <dl class="figures slim">${figures(value).map(([name, text]) => html`<div class="figure"><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>
     ${value.selectionWhy === '' ? null : html`<p class="verdict">${value.selectionWhy}</p>`}
@@ -63,6 +64,14 @@ export function TrajectoryView({ run, trajectory, turn }: Props) {
     <section class="card"><h2>On a terminal</h2><${CopyCommand} what="show" command=${value.command} />
       <${Offered} run=${run} commands=${value.commands} /></section>`
 }
+
+interface ForkedFromProps {
+  readonly run: string
+  readonly fork: NonNullable<TrajectoryReport['forkOf']>
+}
+
+const ForkedFrom = ({ run, fork }: ForkedFromProps) =>
+  html`<p>forked from <a href=${trajectoryLink(fork.run, fork.parent)}>${fork.parent}</a>${fork.run === run ? '' : ` of run ${fork.run}`} at ${fork.unit} ${fork.turn}</p>`
 
 const figures = ({
   summary: s,

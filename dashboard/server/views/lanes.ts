@@ -3,9 +3,10 @@
  *
  * in   an opened run, a filter        out  one page of lanes, each with its pieces in time; the marks of the run
  * Invariant: times are those in the facts: of a completed turn the engine's, held between the fact before it and its
- * own; else the times of the facts. Calls of a captured session (an agent's, through the gateway) give no pieces.
+ * own; else the times of the facts. A call of a captured session (an agent's, through the gateway) has pieces as a turn
+ * has, held between its start and its end: calls of one session may run at the same time, so pieces may overlap.
  */
-import type { TrajectoryFact } from '../../../messages/facts'
+import type { CallFact, CallFinished, CallStarted, TrajectoryFact } from '../../../messages/facts'
 import { listTrajectories, type TrajectoryFilter } from '../../../replay/trajectories/filter'
 import { readTrajectories, type Trajectory } from '../../../replay/trajectories/trajectory'
 import { systemEffects } from '../../../runtime/effects'
@@ -29,10 +30,12 @@ export async function lanes(
     const one = read.get(line.trajectory)
     if (one === undefined) return []
     const { trajectory, reward, status, selection } = line
-    return [{ trajectory, reward, positive: run.isPositive(reward), status, selection, pieces: piecesOf(one, now) }]
+    const pieces = piecesOf(one, now)
+    const endsAt = pieces.reduce((latest, { to }) => Math.max(latest, to), one.request.at)
+    return [{ trajectory, reward, positive: run.isPositive(reward), status, selection, pieces, endsAt }]
   })
   const from = Math.min(...rows.map(({ pieces }) => pieces[0]?.from ?? Number.POSITIVE_INFINITY))
-  const to = Math.max(...rows.map(({ pieces }) => pieces.at(-1)?.to ?? Number.NEGATIVE_INFINITY))
+  const to = Math.max(...rows.map(({ endsAt }) => endsAt))
   return {
     ...{ total: all.length, offset, rows },
     marks: run.facts.marks.filter(({ at }) => at >= from && at <= to),
@@ -40,9 +43,7 @@ export async function lanes(
   }
 }
 
-/**
- * Returns the pieces of a lane in the order of the facts that end them; the last one ends `now` if it is still open.
- */
+/** Returns the pieces of a lane in the order of their starts; those that are still open end `now`. */
 export function piecesOf(
   { entries, reward, finished }: Pick<Trajectory, 'entries' | 'reward' | 'finished'>,
   now: number,
@@ -55,10 +56,13 @@ export function piecesOf(
     at = Math.max(Number.isNaN(at) ? to : at, to)
   }
   const open = new Map<string, number>()
+  /** Calls of a captured session that have no answer. While there is one, the session does not wait for its agent. */
+  const calls = new Map<number, CallStarted>()
+  const addLost = (call: CallStarted, to: number) => add('queue', call.at, to, null, true)
   let waits: LanePiece['kind'] = 'queue'
   let isJudged = reward !== null
   for (const { message } of entries) {
-    const fact = message as TrajectoryFact
+    const fact = message as TrajectoryFact | CallFact
     switch (fact.type) {
       case 'rollout.requested':
         at = fact.at
@@ -86,9 +90,41 @@ export function piecesOf(
       case 'tool.completed':
         add('tool', open.get(`${fact.turn}#${fact.call}`) ?? fact.at, fact.at, null, fact.status !== 'ok')
         break
+      case 'session.opened':
+        if (calls.size === 0) add(waits, at, fact.at)
+        // The agent of an earlier opening is gone, so its calls get no answer that counts.
+        for (const call of calls.values()) addLost(call, fact.at)
+        calls.clear()
+        waits = 'wait'
+        break
+      case 'call.started': {
+        if (fact.copyOf !== undefined) break // sampled in the session that was forked
+        const earlier = calls.get(fact.call)
+        if (earlier !== undefined) addLost(earlier, fact.at)
+        else if (calls.size === 0) add('wait', at, fact.at)
+        calls.set(fact.call, fact)
+        break
+      }
+      case 'call.finished': {
+        const call = calls.get(fact.call)
+        if (call?.attempt !== fact.attempt) break
+        calls.delete(fact.call)
+        if (fact.finish === 'failed') {
+          addLost(call, fact.at)
+          break
+        }
+        const { begun, ended } = generationOf(call, fact)
+        add('queue', call.at, begun)
+        add('generation', begun, ended, fact.segments.at(-1)?.policyVersion ?? null)
+        break
+      }
       case 'rollout.finished':
-        add('wait', at, fact.at, null, fact.outcome === 'failed')
+        if (calls.size === 0) add('wait', at, fact.at, null, fact.outcome === 'failed')
         waits = 'judge'
+        break
+      case 'group.closed':
+        // A reward that comes later does not count.
+        if (finished !== null) isJudged = true
         break
       case 'reward.assigned':
         add('judge', at, fact.at)
@@ -100,6 +136,17 @@ export function piecesOf(
     }
   }
   const isOver = isJudged || finished?.outcome === 'failed'
-  if (!isOver && now > at) add(waits, at, now)
-  return pieces
+  for (const call of calls.values()) {
+    if (finished === null) add('queue', call.at, now)
+    else addLost(call, finished.at)
+  }
+  if (!isOver && (calls.size === 0 || finished !== null) && now > at) add(waits, at, now)
+  return pieces.sort((a, b) => a.from - b.from)
+}
+
+/** Time in which the engine generated a call's answer; the whole time of the call if the engine told no times. */
+function generationOf(call: CallStarted, { at, timing }: CallFinished) {
+  if (timing.startedAt <= 0 || timing.endedAt <= 0) return { begun: call.at, ended: at }
+  const begun = Math.min(Math.max(call.at, timing.startedAt), at)
+  return { begun, ended: Math.min(Math.max(begun, timing.endedAt), at) }
 }

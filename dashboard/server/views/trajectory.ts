@@ -10,10 +10,17 @@ import { bashTool, snapshotsRoot } from '../../../environments'
 import type { ToolAsked, TurnCompleted, TurnInterrupted } from '../../../messages/facts'
 import { groupOf } from '../../../messages/ids'
 import { changeText } from '../../../replay/files/changeText'
+import { forkOf } from '../../../replay/learning/forks'
 import { triedSteps } from '../../../replay/learning/learnerLog'
 import { placeText } from '../../../replay/log/place'
 import { listTrajectories } from '../../../replay/trajectories/filter'
-import { readTrajectories, readTrajectory, selectionOf, type Trajectory } from '../../../replay/trajectories/trajectory'
+import {
+  isCaptured,
+  readTrajectories,
+  readTrajectory,
+  selectionOf,
+  type Trajectory,
+} from '../../../replay/trajectories/trajectory'
 import { explainSelection } from '../../../replay/whatIf/explainSelection'
 import type { Entry } from '../../../runtime/journal/journal'
 import type { Part, TrajectoryReport } from '../../api'
@@ -44,6 +51,7 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
   const summary = siblings.find(s => s.trajectory === id)
   const sibling = siblings.find(s => s.trajectory !== id)
   const captured = capturedCalls(one)
+  const fork = await forkOf(run.recorded, one)
   const trained =
     tried === undefined
       ? ''
@@ -65,6 +73,13 @@ export async function trajectoryReport(run: OpenedRun, place: CommandPlace, aske
     tools: request.tools.map(name => shownLine(name)),
     seed: request.seed,
     promptTokens: request.tokens.length,
+    forkOf:
+      fork === undefined
+        ? null
+        : {
+            ...{ parent: fork.parent, turn: fork.turn, run: fork.parentRun ?? place.run },
+            unit: isCaptured(one) ? 'call' : 'turn',
+          },
     parts: [...partsOf(one), ...captured].slice(0, mostParts),
     siblings: siblings.map(({ trajectory, reward: own, selection }) => ({
       ...{ trajectory, reward: own, positive: run.isPositive(own), selection },

@@ -42,6 +42,7 @@ export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSeq
     signal?: AbortSignal,
   ): Promise<Generation> {
     asked.push(request)
+    const startedAt = Date.now()
     const turn = asked.length - 1
     const answer = (async () => script(decodeChars(request.context), turn, request))()
     const aborted = new Promise<never>((_, reject) => {
@@ -59,11 +60,15 @@ export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSeq
     const { version } = engine
     sampled.push({ requestId: request.requestId, context: request.context, tokens, logprobs, version })
     for (const token of tokens) onTokens?.(Int32Array.of(token))
-    const at = Date.now()
+    const endedAt = Date.now()
     return {
       ...{ tokens, logprobs, text: decodeChars(tokens), finish: tokens.length === whole.length ? 'stop' : 'length' },
       segments: [{ policyVersion: policyVersion(version), start: 0, end: tokens.length }],
-      ...{ cachedTokens: 0, preemptions: 0, timing: { queuedAt: at, startedAt: at, firstTokenAt: at, endedAt: at } },
+      ...{
+        cachedTokens: 0,
+        preemptions: 0,
+        timing: { queuedAt: startedAt, startedAt, firstTokenAt: endedAt, endedAt },
+      },
     }
   }
 
