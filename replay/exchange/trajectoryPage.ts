@@ -6,10 +6,13 @@
  * scripts and loads, so the browser shows that text and executes none of it.
  */
 import { createHash } from 'node:crypto'
+import { callTree } from '../../kernels'
 import { escapeForTerminal } from '../../runtime/escapeForTerminal'
+import { placeOfCall } from '../placeOfCall'
 import type { TokenTexts } from '../tokens/tokenTexts'
+import { addedTexts } from '../trajectories/addedTexts'
 import { toolCallsOf } from '../trajectories/toolCalls'
-import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { callFactsIn, factsIn, isCaptured, selectionOf, type Trajectory } from '../trajectories/trajectory'
 import { withoutEnd } from './exportedTrajectory'
 
 const style = `
@@ -36,11 +39,12 @@ const e = escapeForPage
 
 /**
  * Tokens to highlight. `top`: their indices among the sampled tokens. `values`: the measure's value for every sampled
- * token.
+ * token. `turns`: the turn of every sampled token, or its call in a captured session.
  */
 export interface Marked {
   readonly top: ReadonlySet<number>
   readonly values: readonly number[]
+  readonly turns: readonly number[]
   readonly measure: string
 }
 
@@ -69,10 +73,34 @@ export function trajectoryPage(run: string, trajectory: Trajectory, texts: Token
 <h1>${e(title)}</h1>
 <table>${rows.map(([name, value]) => `<tr><td>${e(name)}</td><td>${e(value)}</td></tr>`).join('')}</table>
 ${request.task.messages.map(m => `<h2>${e(m.role)}</h2><pre>${e(m.content)}</pre>`).join('\n')}
-${turns(trajectory, texts, marked)}
+${isCaptured(trajectory) ? calls(trajectory, texts, marked) : turns(trajectory, texts, marked)}
 </body></html>
 `
 }
+
+/** Renders a captured session: each call with the messages that it added, and its answer. */
+function calls(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undefined): string {
+  const parts: string[] = []
+  for (const { started, finished } of callTree(callFactsIn(trajectory)).nodes.values()) {
+    parts.push(`<h2>${e(placeOfCall(started))}</h2>`)
+    for (const { role, text } of addedTexts(started)) parts.push(`<h2>${e(role)}</h2><pre>${e(text)}</pre>`)
+    if (finished === null) continue
+    // All tokens of a call have values, or none.
+    const from = marked?.turns.indexOf(started.call) ?? -1
+    const own = from < 0 ? undefined : marked
+    const answer = finished.finish === 'failed' ? finished.error : withoutEnd(finished.text)
+    const versions = [...new Set(finished.segments.map(s => s.policyVersion))].join(', ')
+    parts.push(
+      `<h2>answer of call ${started.call}: ${finished.tokens.length} tokens, policy ${e(versions)}, ${e(finished.finish)}</h2>`,
+      `<pre class="${finished.finish === 'failed' ? 'bad' : 'model'}">${e(answer)}</pre>`,
+      tokenDetails(tokens(finished.tokens, finished.logprobs, texts, from, own), own),
+    )
+  }
+  return parts.join('\n')
+}
+
+const tokenDetails = (spans: string, marked: Marked | undefined): string =>
+  `<details${marked === undefined ? '' : ' open'}><summary>tokens with their logprobs${marked === undefined ? '' : `; framed: the top by ${e(marked.measure)}`}</summary><div class="tokens">${spans}</div></details>`
 
 function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undefined): string {
   let sampled = 0
@@ -92,7 +120,7 @@ function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undef
     parts.push(
       `<h2>turn ${fact.turn}: ${fact.tokens.length} tokens, policy ${e(versions)}, ${e(fact.finish)}</h2>`,
       `<pre class="model">${e(withoutEnd(fact.text))}</pre>`,
-      `<details${marked === undefined ? '' : ' open'}><summary>tokens with their logprobs${marked === undefined ? '' : `; framed: the top by ${e(marked.measure)}`}</summary><div class="tokens">${pieces.join('')}</div></details>`,
+      tokenDetails(pieces.join(''), marked),
     )
     pieces = []
     for (const call of calls.filter(c => c.turn === fact.turn)) {

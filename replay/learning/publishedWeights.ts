@@ -7,12 +7,11 @@
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { assembleSequence } from '../../kernels'
 import type { PolicyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { pathToday } from '../../runtime/runPaths'
 import { factsOf, type RecordedRun } from '../log/recordedRun'
-import { factsIn, type Trajectory } from '../trajectories/trajectory'
+import type { Trajectory } from '../trajectories/trajectory'
 
 export interface PublishedWeights {
   readonly directory: string
@@ -64,10 +63,6 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
   told.add(wanted)
   return nearest
 }
-
-/** Returns the policy version that sampled each token, in the order of sampling. */
-export const sampledVersions = (trajectory: Trajectory): readonly number[] =>
-  [...assembleSequence(factsIn(trajectory)).versions].filter(version => version >= 0)
 
 /** Returns the policy version that sampled the last token of a turn; 0 when the turn was not completed. */
 export function sampledUnder(trajectory: Trajectory, turn: number): number {

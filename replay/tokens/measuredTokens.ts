@@ -8,12 +8,14 @@
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { nearestWeights, sampledVersions } from '../learning/publishedWeights'
+import type { CallLabel } from '../../messages/facts'
+import { nearestWeights } from '../learning/publishedWeights'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
-import type { Trajectory } from '../trajectories/trajectory'
+import { isCaptured, type Trajectory } from '../trajectories/trajectory'
 import { modelEntropies } from './modelEntropies'
+import { type LeftOut, leftOutOf, type SampledSequence, sampledPieces, sampledSequences } from './sampledPieces'
 import { type Measure, recordedEntropies, type SampledToken, sampledTokens } from './topTokens'
 
 export interface EntropyModel {
@@ -25,13 +27,15 @@ export interface EntropyModel {
 
 export interface MeasuredTokens {
   readonly measure: Measure
-  /** Sampled tokens of each trajectory, in the order of the trajectories. */
+  /** Sampled tokens of each trajectory, in the order of the trajectories; of a captured session, those trained on. */
   readonly tokens: readonly (readonly SampledToken[])[]
+  /** Sampled tokens of captured sessions that are not in `tokens`. */
+  readonly leftOut: LeftOut
 }
 
 /**
  * Measures all sampled tokens. Without `by`, no model is run and recorded values are used.
- * @throws TroupeError replay.bad_entropy when the run sampled greedily or `by.model` is no model directory;
+ * @throws TroupeError replay.bad_entropy when a trajectory was sampled greedily or `by.model` is no model directory;
  * replay.no_weights when no weights of the run are on disk; replay.no_entropies when the model's process fails;
  * config.invalid
  */
@@ -40,39 +44,81 @@ export async function measuredTokens(
   all: readonly Trajectory[],
   by?: EntropyModel,
 ): Promise<MeasuredTokens> {
-  const values = by === undefined ? recordedByAll(all) : await computedEntropies(recorded, all, by)
+  const labels = all.some(isCaptured) ? (await configOf(recorded)).agent?.trains : undefined
+  const pieces = all.map(one => sampledPieces(one, labels))
+  const values =
+    by === undefined ? recordedByAll(pieces.map(recordedEntropies)) : await computedEntropies(recorded, all, by, labels)
+  const leftOut = all.map((one, i) => leftOutOf(one, pieces[i]!))
   return {
     measure: values === undefined ? 'surprisal' : 'entropy',
-    tokens: all.map(one => sampledTokens(one, values?.get(one.id))),
+    tokens: pieces.map((own, i) => sampledTokens(own, values?.[i])),
+    leftOut: {
+      untrained: leftOut.reduce((sum, { untrained }) => sum + untrained, 0),
+      copied: leftOut.reduce((sum, { copied }) => sum + copied, 0),
+    },
   }
 }
 
-/** Entropies that the engine recorded, by trajectory; undefined when at least one trajectory lacks them. */
-function recordedByAll(all: readonly Trajectory[]): ReadonlyMap<string, readonly number[]> | undefined {
-  const values = all.map(one => [one.id, recordedEntropies(one)] as const)
-  const known = values.flatMap(([id, entropies]) => (entropies === undefined ? [] : [[id, entropies] as const]))
-  return known.length === all.length ? new Map(known) : undefined
+type Values = readonly (readonly number[])[]
+
+/** Entropies that the engine recorded for each trajectory; undefined when at least one trajectory lacks them. */
+function recordedByAll(recorded: readonly (readonly number[] | undefined)[]): Values | undefined {
+  const known = recorded.filter(one => one !== undefined)
+  return known.length === recorded.length ? known : undefined
 }
 
-async function computedEntropies(recorded: RecordedRun, all: readonly Trajectory[], { model, device }: EntropyModel) {
+async function computedEntropies(
+  recorded: RecordedRun,
+  all: readonly Trajectory[],
+  { model, device }: EntropyModel,
+  labels?: readonly CallLabel[],
+): Promise<Values> {
   const { temperature } = (await configOf(recorded)).rollout.sampling
-  if (temperature <= 0)
-    throw badEntropy('the run sampled greedily, so its token distributions have no entropy', 'leave --with-model out')
-  if (typeof model === 'string') {
-    const directory = resolve(model)
-    if (!existsSync(join(directory, 'config.json')))
-      throw badEntropy(`${directory} holds no config.json`, 'name a model directory: --with-model DIR')
-    return modelEntropies(all, directory, temperature, device)
-  }
-  const values = new Map<string, number[]>(all.map(one => [one.id, []]))
-  const sampledBy = new Map(all.map(one => [one.id as string, sampledVersions(one)]))
-  for (const [directory, versions] of await directoriesOf(recorded, new Set([...sampledBy.values()].flat()))) {
-    const some = all.filter(one => sampledBy.get(one.id)!.some(version => versions.has(version)))
-    for (const [id, entropies] of await modelEntropies(some, directory, temperature, device)) {
-      sampledBy.get(id)!.forEach((version, i) => {
-        if (versions.has(version)) values.get(id)![i] = entropies[i]!
+  const sequences = all.map(one => sampledSequences(one, temperature, labels))
+  const greedy = sequences.flat().find(one => one.temperature <= 0)
+  if (greedy !== undefined)
+    throw badEntropy(
+      `${greedy.trajectory} was sampled greedily, so its token distributions have no entropy`,
+      'leave --with-model out, or name trajectories that were sampled at a temperature above 0',
+    )
+  const values = await entropiesOf(recorded, sequences.flat(), model, device)
+  let next = 0
+  return sequences.map(own => own.flatMap(() => values[next++]!))
+}
+
+function entropiesOf(
+  recorded: RecordedRun,
+  sequences: readonly SampledSequence[],
+  model: string | true,
+  device: string | undefined,
+): Promise<Values> {
+  if (model === true) return entropiesByOwnWeights(recorded, sequences, device)
+  const directory = resolve(model)
+  if (!existsSync(join(directory, 'config.json')))
+    throw badEntropy(`${directory} holds no config.json`, 'name a model directory: --with-model DIR')
+  return modelEntropies(sequences, directory, device)
+}
+
+/** Computes each token's entropy by the weights on disk that are the nearest to those that sampled it. */
+async function entropiesByOwnWeights(
+  recorded: RecordedRun,
+  sequences: readonly SampledSequence[],
+  device: string | undefined,
+): Promise<Values> {
+  const values = sequences.map((): number[] => [])
+  const sampledBy = new Set(sequences.flatMap(({ versions }) => versions))
+  for (const [directory, versions] of await directoriesOf(recorded, sampledBy)) {
+    const some = [...sequences.keys()].filter(at => sequences[at]!.versions.some(version => versions.has(version)))
+    const computed = await modelEntropies(
+      some.map(at => sequences[at]!),
+      directory,
+      device,
+    )
+    some.forEach((at, k) => {
+      sequences[at]!.versions.forEach((version, i) => {
+        if (versions.has(version)) values[at]![i] = computed[k]![i]!
       })
-    }
+    })
   }
   return values
 }

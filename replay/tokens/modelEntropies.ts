@@ -1,27 +1,25 @@
 /**
  * Computes the entropies of recorded tokens by a model's forward pass, in a Python process that ends with the call.
  *
- * in   trajectories, a directory of weights
- * out  an entropy in nats for each sampled token, in the order of sampling
+ * in   sequences of tokens, a directory of weights
+ * out  for each sequence, an entropy in nats of each token with mask 1, at the temperature of the sequence
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
-import { assembleSequence } from '../../kernels'
 import { endedHow, TroupeError } from '../../runtime/errors'
 import { pythonEnvironment, torchPythonPath } from '../../runtime/python'
-import { factsIn, type Trajectory } from '../trajectories/trajectory'
+import type { SampledSequence } from './sampledPieces'
 
 const tailChars = 2000
 
 /** Computes the entropies. @throws TroupeError replay.no_entropies, with the process's error output */
 export async function modelEntropies(
-  all: readonly Trajectory[],
+  sequences: readonly SampledSequence[],
   directory: string,
-  temperature: number,
   device?: string,
-): Promise<ReadonlyMap<string, readonly number[]>> {
-  const args = ['-m', 'troupe_policy.model.entropies', '--model', directory, '--temperature', String(temperature)]
+): Promise<readonly (readonly number[])[]> {
+  const args = ['-m', 'troupe_policy.model.entropies', '--model', directory]
   const child = spawn(torchPythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: pythonEnvironment(),
@@ -37,17 +35,16 @@ export async function modelEntropies(
       resolve(code === 0 ? '' : `its process ${endedHow(code, signal)}: ${tail.trim()}`),
     )
   })
-  const found = new Map<string, readonly number[]>()
+  const found: (readonly number[])[] = []
   const reading = (async () => {
     for await (const line of createInterface({ input: child.stdout })) {
-      const { id, entropies } = JSON.parse(line) as { readonly id: string; readonly entropies: readonly number[] }
-      found.set(id, entropies)
+      const { id, entropies } = JSON.parse(line) as { readonly id: number; readonly entropies: readonly number[] }
+      found[id] = entropies
     }
   })()
   try {
-    for (const trajectory of all) {
-      const { tokens, mask } = assembleSequence(factsIn(trajectory))
-      const line = JSON.stringify({ id: trajectory.id, tokens: [...tokens], mask: [...mask] })
+    for (const [id, { tokens, mask, temperature }] of sequences.entries()) {
+      const line = JSON.stringify({ id, tokens: [...tokens], mask: [...mask], temperature })
       if (!child.stdin.write(`${line}\n`)) await Promise.race([once(child.stdin, 'drain'), closed])
     }
     child.stdin.end()

@@ -2,7 +2,7 @@
  * Finds the tokens of a trajectory at which the model was least sure (arXiv 2508.20722 §5.4 studies the top 20 % by
  * entropy).
  *
- * in   a trajectory's sampled tokens, a value for each
+ * in   the pieces that a trajectory sampled, a value for each token
  * out  the tokens with the highest values of their trajectory; a table over many trajectories
  *
  * The value is the entropy of the distribution that the token was drawn from, if the engine recorded it or a model
@@ -10,17 +10,19 @@
  * the entropy, but an unlikely token from a sure distribution scores high, and the likeliest token of an unsure one
  * scores low.
  */
-import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
-import { factsIn, type Trajectory } from '../trajectories/trajectory'
+import type { SampledPiece } from './sampledPieces'
 
 export type Measure = 'entropy' | 'surprisal'
 
 /** A sampled token with its position in the trajectory. */
 export interface SampledToken {
   readonly token: number
+  /** Turn of the token, or number of its call in a captured session. */
   readonly turn: number
   /** Index of the token among all tokens sampled for its turn, those of interrupted attempts included. */
   readonly position: number
+  /** True if the turn's context ends with a tool response. */
+  readonly followsTool: boolean
   /** entropy or surprisal of the token, nats */
   readonly value: number
 }
@@ -58,19 +60,17 @@ export interface TopTable {
 }
 
 /**
- * Number of tokens at the start of every turn but the first that count as "after a tool response": the paper finds that
- * the model reflects on the response there.
+ * Number of tokens at the start of a turn that count as "after a tool response", if one precedes the turn: the paper
+ * finds that the model reflects on the response there.
  */
 export const afterToolTokens = 10
 
 /**
- * Entropies that the engine recorded, in the order of sampling; undefined when it did not record one for every token.
+ * Entropies that the engine recorded, in the order of the pieces; undefined when it did not record one for every token.
  */
-export function recordedEntropies(trajectory: Trajectory): readonly number[] | undefined {
+export function recordedEntropies(pieces: readonly SampledPiece[]): readonly number[] | undefined {
   const values: number[] = []
-  for (const fact of factsIn(trajectory)) {
-    if (!isSampled(fact)) continue
-    const { tokens, entropies } = fact
+  for (const { tokens, entropies } of pieces) {
     if (tokens.length !== (entropies?.length ?? 0)) return undefined
     values.push(...(entropies ?? []))
   }
@@ -78,28 +78,18 @@ export function recordedEntropies(trajectory: Trajectory): readonly number[] | u
 }
 
 /**
- * Returns the sampled tokens in the order of sampling. `values`: one for each token; default: each token's surprisal.
+ * Returns the sampled tokens in the order of the pieces. `values`: one for each token; default: each token's surprisal.
  */
-export function sampledTokens(trajectory: Trajectory, values?: readonly number[]): readonly SampledToken[] {
+export function sampledTokens(pieces: readonly SampledPiece[], values?: readonly number[]): readonly SampledToken[] {
   const tokens: SampledToken[] = []
-  let turn = -1
+  let last = -1
   let position = 0
-  for (const fact of factsIn(trajectory)) {
-    if (!isSampled(fact)) continue
-    const {
-      tokens: ids,
-      logprobs,
-      turn: of,
-    } = fact as Extract<TrajectoryFact, { tokens: Int32Array; logprobs: Float32Array }>
-    if (of !== turn) position = 0
-    turn = of
+  for (const { turn, followsTool, tokens: ids, logprobs } of pieces) {
+    if (turn !== last) position = 0
+    last = turn
     ids.forEach((token, i) => {
-      tokens.push({
-        token,
-        turn,
-        position: position++,
-        value: values?.[tokens.length] ?? Math.max(0, -(logprobs[i] ?? 0)),
-      })
+      const value = values?.[tokens.length] ?? Math.max(0, -(logprobs[i] ?? 0))
+      tokens.push({ token, turn, position: position++, followsTool, value })
     })
   }
   return tokens
@@ -115,7 +105,7 @@ export function topOf(tokens: readonly SampledToken[], share: number): ReadonlyS
   return new Set(order.sort((a, b) => tokens[b]!.value - tokens[a]!.value || a - b).slice(0, most))
 }
 
-const isAfterTool = ({ turn, position }: SampledToken): boolean => turn > 0 && position < afterToolTokens
+const isAfterTool = ({ followsTool, position }: SampledToken): boolean => followsTool && position < afterToolTokens
 
 export function topTable(all: readonly (readonly SampledToken[])[], share: number): TopTable {
   const rows = new Map<number, { -readonly [K in keyof TokenRow]: TokenRow[K] }>()
@@ -150,7 +140,3 @@ export function topTable(all: readonly (readonly SampledToken[])[], share: numbe
       .sort((a, b) => b.top - a.top || b.meanValue - a.meanValue || a.token - b.token),
   }
 }
-
-/** Type guard for facts that carry sampled tokens; an interrupted turn carries the tokens before its interruption. */
-const isSampled = (fact: { readonly type: string }): fact is TurnCompleted | TurnInterrupted =>
-  fact.type === 'turn.completed' || fact.type === 'turn.interrupted'

@@ -20,6 +20,7 @@ const token = (id: number, value: number, turn = 0, position = 0): SampledToken 
   value,
   turn,
   position,
+  followsTool: turn > 0,
 })
 
 test('the top is a share of a trajectory, the earlier of equals, and nothing that was sure', () => {

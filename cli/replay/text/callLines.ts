@@ -4,8 +4,9 @@
  * in   facts of calls, in the log's order        out  lines of text
  * Invariant: everything that an agent or a model wrote is escaped by `indented`, or here.
  */
-import type { CallFact, CallFinished, CallStarted } from '../../../messages/facts'
+import type { CallFact, CallFinished } from '../../../messages/facts'
 import { placeOfCall } from '../../../replay/placeOfCall'
+import { addedTexts } from '../../../replay/trajectories/addedTexts'
 import { escapeForTerminal, painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
@@ -23,7 +24,9 @@ export function callLines(fact: CallFact, indented: Indented): readonly string[]
       return [
         '',
         paint('bold', `${placeOfCall(fact)}, ${fact.tokens.length} new tokens of ${fact.contextTokens}`),
-        ...messageLines(fact, indented),
+        ...addedTexts(fact).flatMap(({ role, text }) => [
+          ...indented(text, paint('dim', `${escapeForTerminal(role)} │`)),
+        ]),
       ]
     case 'call.finished':
       return answerLines(fact, indented)
@@ -35,16 +38,6 @@ export function callLines(fact: CallFact, indented: Indented): readonly string[]
         ),
       ]
   }
-}
-
-function messageLines({ messages }: CallStarted, indented: Indented): readonly string[] {
-  const list = JSON.parse(messages) as readonly (Readonly<Record<string, unknown>> & { readonly role: string })[]
-  return list.flatMap(message => {
-    const { role, content, thinking, toolUses } = message
-    const texts = [thinking, content].filter((text): text is string => typeof text === 'string' && text !== '')
-    const uses = Array.isArray(toolUses) ? toolUses.map(use => JSON.stringify(use)) : []
-    return [...texts, ...uses].flatMap(text => [...indented(text, paint('dim', `${escapeForTerminal(role)} │`))])
-  })
 }
 
 function answerLines(fact: CallFinished, indented: Indented): readonly string[] {

@@ -8,6 +8,7 @@
  */
 import { type CallNode, type CallTree, callTree, counts } from '../../../kernels'
 import { placeText } from '../../../replay/log/place'
+import { addedTexts } from '../../../replay/trajectories/addedTexts'
 import { callFactsIn, type Trajectory } from '../../../replay/trajectories/trajectory'
 import type { Part } from '../../api'
 import { shownLine, shownText } from '../shownText'
@@ -53,7 +54,7 @@ function partOf(
     kind: 'captured',
     ...{ call, attempt, parent, depth, label, branch: branch ?? '', dialect },
     model: shownLine(started.model, 80),
-    messages: messagesOf(started.messages),
+    messages: addedTexts(started).map(({ role, text }) => ({ role: shownLine(role, 40), content: shownText(text) })),
     tokens: started.tokens.length,
     contextTokens: started.contextTokens,
     answer: shownText(finished === null ? '' : finished.finish === 'failed' ? finished.error : finished.text),
@@ -67,14 +68,4 @@ function partOf(
     counts: counts(tree, call),
     ...{ place, at: started.at },
   }
-}
-
-/** Reads the canonical messages that a call added: texts, and the uses of tools as JSON. */
-function messagesOf(json: string): CapturedCall['messages'] {
-  const list = JSON.parse(json) as readonly Readonly<Record<string, unknown>>[]
-  return list.flatMap(({ role, thinking, content, toolUses }) => {
-    const texts = [thinking, content].filter((text): text is string => typeof text === 'string' && text !== '')
-    const uses = Array.isArray(toolUses) ? toolUses.map(use => JSON.stringify(use)) : []
-    return [...texts, ...uses].map(text => ({ role: shownLine(String(role), 40), content: shownText(text) }))
-  })
 }

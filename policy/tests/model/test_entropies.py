@@ -35,6 +35,15 @@ def test_lines_are_answered_in_their_order_and_one_without_sampled_tokens_is_emp
     assert [(one["id"], len(one["entropies"])) for one in said] == [("a", 4), ("b", 0)]
 
 
+def test_a_line_with_a_temperature_is_answered_at_it_and_one_without_at_that_of_the_command(tmp_path: Path) -> None:
+    model = Entropies(tiny_model_dir(tmp_path / "m"), "cpu")
+    asked = [{"id": at, "tokens": TOKENS, "mask": MASK, **own} for at, own in enumerate([{"temperature": 0.5}, {}])]
+    sink = io.StringIO()
+    serve(model, 2.0, io.StringIO("\n".join(map(json.dumps, asked))), sink)
+    for line, temperature in zip(sink.getvalue().splitlines(), [0.5, 2.0], strict=True):
+        assert json.loads(line)["entropies"] == pytest.approx(model.of(TOKENS, MASK, temperature)[1])
+
+
 @pytest.mark.parametrize(
     ("tokens", "mask", "why"),
     [([1, 2], [1, 1], "no token before it predicts it"), ([1, 97], [0, 1], "vocabulary of 97"), ([1], [0, 1], "expected as many")],

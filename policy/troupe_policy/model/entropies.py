@@ -1,8 +1,9 @@
 """Computes log-probabilities and entropies of recorded tokens, with one forward pass of a causal LM per sequence.
 
-In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin; mask 1 asks for the token's numbers. Out: for each a line
-{"id", "logprobs", "entropies"} with two numbers per token with mask 1, the natural log of its probability and the
-entropy in nats of its distribution, both at the given temperature.
+In: JSON lines {"id", "tokens": [n], "mask": [n], "temperature"} on stdin; mask 1 asks for the token's numbers, and a
+line without a temperature has that of the command line. Out: for each a line {"id", "logprobs", "entropies"} with two
+numbers per token with mask 1, the natural log of its probability and the entropy in nats of its distribution, both at
+the line's temperature.
 Invariant: nothing is tokenised; the recorded ids are used. A model or an input line that cannot be read ends the
 process with a message on stderr and exit code 1.
 """
@@ -62,10 +63,11 @@ class Entropies:
 
 
 def serve(model: Entropies, temperature: float, source: TextIO, sink: TextIO) -> None:
-    """Reads JSON lines from `source` and writes an answer to each on `sink`."""
+    """Reads JSON lines from `source` and writes an answer to each on `sink`. `temperature`: of lines without one."""
     for line in source:
         asked = json.loads(line)
-        logprobs, entropies = model.of(asked["tokens"], asked["mask"], temperature)
+        at = asked.get("temperature", temperature)
+        logprobs, entropies = model.of(asked["tokens"], asked["mask"], at)
         sink.write(json.dumps({"id": asked["id"], "logprobs": logprobs, "entropies": entropies}) + "\n")
         sink.flush()
 
