@@ -14,6 +14,8 @@ import type { ExecutorId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { type Decision, nothing, type Reactive } from '../../runtime/host/behaviour'
 import { argumentBytes } from './argumentBytes'
+import { assignCommands } from './assignCommands'
+import { EndedCalls } from './endedCalls'
 import { LeaseClock } from './leaseClock'
 import { toolKey } from './toolPort'
 
@@ -51,6 +53,7 @@ export interface DispatcherState {
   readonly queues: Map<string, FairQueue<Call>>
   /** Open calls under their latest attempt, by trajectory, turn and index of the call. */
   readonly calls: Map<string, Call>
+  readonly ended: EndedCalls
   readonly executors: Map<string, Executor>
   /** Clock of running time: a suspended dispatcher receives no reports, so leases must not expire meanwhile. */
   readonly clock: LeaseClock
@@ -67,9 +70,6 @@ type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
 /** `lingerMs` of a dispatcher's host: time in ms; inputs that arrive within it are handled together. */
 export const DISPATCH_LINGER_MS = 5
-/** Upper bounds on the calls of one `tools.assign` and on their bytes; a single call may have more bytes. */
-const maxBatch = 64
-const maxBatchBytes = 512 * 1024
 
 export function dispatcher(options: DispatcherOptions = {}): Reactive<DispatcherState, DispatcherInput> {
   const limits = { ...defaults, ...options }
@@ -78,6 +78,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
     initial: () => ({
       queues: new Map(),
       calls: new Map(),
+      ended: new EndedCalls(),
       executors: new Map(),
       // At most a quarter of a lease passes per input: the first after a suspension must not drop every executor.
       clock: new LeaseClock(limits.leaseMs / 4),
@@ -122,8 +123,9 @@ const placeOf = (ask: ExecuteTool) => `${ask.trajectory}#${ask.turn}#${ask.call}
 
 function take(state: DispatcherState, ask: ExecuteTool, limits: typeof defaults): void {
   const known = state.calls.get(placeOf(ask))
+  if (state.ended.has(toolKey(ask), state.clock.now)) return
   if (known !== undefined) {
-    // The request was delivered twice, or belongs to an earlier attempt.
+    // The request was made twice, or belongs to an earlier attempt.
     if (ask.attempt <= known.ask.attempt) return
     if (known.waitsSince !== undefined) {
       known.ask = ask // the call keeps its position in the queue
@@ -213,6 +215,7 @@ function end(state: DispatcherState, { calls, slots, ...from }: EndTools): void 
   const executor = state.executors.get(nameOf(from))
   if (executor !== undefined && executor.slots > 0) executor.slots = slots
   for (const key of calls) {
+    state.ended.add(key, state.clock.now)
     const lease = executor?.leases.get(key)
     executor?.leases.delete(key)
     executor?.foreign.delete(key)
@@ -264,7 +267,7 @@ function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
     }
     if (call === undefined || free(executor) <= 0) open.splice(open.indexOf(executor), 1)
   }
-  return [...given].flatMap(([executor, calls]) => batches(executor, calls))
+  return [...given].flatMap(([executor, calls]) => assignCommands(executor, calls))
 }
 
 /** Takes a waiting call, for a tool that the executor offers, out of its queue and returns it; the tools take turns. */
@@ -278,23 +281,6 @@ function next(state: DispatcherState, executor: Executor): Call | undefined {
     return call
   }
   return undefined
-}
-
-function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command[] {
-  const commands: Command[] = []
-  let batch: ExecuteTool[] = []
-  let bytes = 0
-  for (const call of calls) {
-    if (batch.length >= maxBatch || (batch.length > 0 && bytes + call.bytes > maxBatchBytes)) {
-      commands.push({ type: 'tools.assign', executor: id, incarnation, calls: batch })
-      batch = []
-      bytes = 0
-    }
-    batch.push(call.ask)
-    bytes += call.bytes
-  }
-  commands.push({ type: 'tools.assign', executor: id, incarnation, calls: batch })
-  return commands
 }
 
 /**

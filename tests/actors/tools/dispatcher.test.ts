@@ -232,6 +232,22 @@ test('a request for a call that is under way, repeated since its answer takes lo
   expect(d.state.calls.size).toBe(0)
 })
 
+test('a request that is repeated while its call ends does not run the call again; one much later does', () => {
+  const d = start()
+  const offer = () => d.offer('a', 2)
+  offer()
+  d.ask(call(0))
+  d.end('a', 2, call(0))
+  expect(d.ask(call(0))).toEqual([])
+  expect(d.state.calls.size).toBe(0)
+  for (let second = 0; second < 24; second++) d.pass(1000)
+  offer()
+  expect(d.ask(call(0))).toEqual([])
+  for (let second = 0; second < 26; second++) d.pass(1000)
+  offer()
+  expect(members(d.ask(call(0)))).toEqual(['a:0'])
+})
+
 test('a newer attempt of a call that is under way is made too, since the answer to the older one will not count', () => {
   const d = start()
   d.offer('a', 2)
