@@ -49,8 +49,9 @@ export function dockerMissing(image: string): string | undefined {
     for (let tries = 0; tries < 30 && !answers(); tries++) spawnSync('sleep', ['1'])
     if (!answers()) return `dockerd in ${directory} does not answer`
   }
-  const compose = spawnSync('docker', ['compose', 'version', '--short'], { env, encoding: 'utf8' })
-  if (!/^v?2\./.test(compose.stdout)) return "no Compose 2: 'docker compose version' does not answer"
+  // Compose 1 is no plugin of docker, so any plugin that answers is Compose 2 or later; its own builds say `dev`.
+  if (spawnSync('docker', ['compose', 'version'], { env, stdio: 'ignore' }).status !== 0)
+    return "no Compose 2: 'docker compose version' does not answer"
   const isBuilt = spawnSync('docker', ['image', 'inspect', image], { env, stdio: 'ignore' }).status === 0
   return isBuilt || build === 'first'
     ? undefined
