@@ -3,7 +3,7 @@
 in   arguments        out  OSError with the call's name where the kernel refuses; but signal_pidfd returns False, and
                            drop_capabilities ignores a capability that the kernel does not drop from the bounding set
 Invariant: the functions are thin wrappers of system calls. The only policy here is which capabilities are kept
-(CAPABILITIES) and which system calls the seccomp filter refuses (REFUSED, load_filter).
+(CAPABILITIES) and which system calls and sockets the seccomp filter refuses (REFUSED, OPEN_FAMILIES, load_filter).
 """
 
 import ctypes
@@ -24,7 +24,11 @@ SYS_PIDFD_SEND_SIGNAL, SYS_CLONE3 = 424, 435
 CAPABILITY_VERSION_3 = 0x20080522
 LAST_CAPABILITY = 40
 SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
-EPERM, ENOSYS = 1, 38
+EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+# Families of sockets that a task may open: unix, inet, inet6, netlink. Others reach past the network namespace, as vsock
+# does to the machine above, or to kernel code that no task needs. The kernel knows fewer than 64.
+FAMILIES = range(64)
+OPEN_FAMILIES = {1, 2, 10, 16}
 
 # Capabilities that Docker gives a container's root by default, without NET_RAW, MKNOD and AUDIT_WRITE.
 CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SETPCAP": 8, "NET_BIND_SERVICE": 10, "SYS_CHROOT": 18, "SETFCAP": 31}
@@ -123,6 +127,10 @@ def load_filter():
     for flag in (NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET):
         rule = (Comparison * 1)(Comparison(0, masked_equal, flag, flag))
         refuse(clone, EPERM, 1, ctypes.byref(rule))
+    # The kernel reads the lower 32 bits of a family alone.
+    for family in set(FAMILIES) - OPEN_FAMILIES:
+        rule = (Comparison * 1)(Comparison(0, masked_equal, 0xFFFFFFFF, family))
+        refuse(seccomp.seccomp_syscall_resolve_name(b"socket"), EAFNOSUPPORT, 1, ctypes.byref(rule))
     # The program is made once: to make it anew takes longer than all other steps before a command's exec.
     with open(os.memfd_create("filter"), "w+b") as file:
         checked(seccomp.seccomp_export_bpf(filter, file.fileno()), "seccomp_export_bpf")
