@@ -10,7 +10,6 @@
  * asks for the same turn from the same context takes over the running generation, and only its fact is written;
  * otherwise a slow turn that is asked again would never end.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
 import { adapterOf, type FetchOptions, type PublishedWeights, weightsHere } from '../../backends/weights/fetchWeights'
 import type { GenerateTurn } from '../../messages/commands'
@@ -20,6 +19,7 @@ import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
+import { within } from '../../runtime/within'
 import type { InferenceRequest } from './inference'
 
 export const inferenceKey = (request: InferenceRequest): string => {
@@ -211,13 +211,11 @@ export function inferencePort(
 }
 
 /** True if the engine's loss has been reported, or is within `lostMs`. */
-async function isLost({ lost }: Engine): Promise<boolean> {
-  const over = new AbortController()
-  const late = sleep(lostMs, false, { signal: over.signal, ref: false }).catch(() => false)
-  const known = await Promise.race([lost.then(() => true), late])
-  over.abort()
-  return known
-}
+const isLost = ({ lost }: Engine): Promise<boolean> =>
+  within(lost, lostMs, () => new Error('not lost')).then(
+    () => true,
+    () => false,
+  )
 
 /**
  * True if the newer attempt `other` may take over the running generation: it has the same turn, seed, `maxTokens` and

@@ -53,6 +53,7 @@ export interface DispatcherState {
   readonly queues: Map<string, FairQueue<Call>>
   /** Open calls under their latest attempt, by trajectory, turn and index of the call. */
   readonly calls: Map<string, Call>
+  /** Calls that have ended lately, so that a late repetition of their request is ignored. */
   readonly ended: EndedCalls
   readonly executors: Map<string, Executor>
   /** Clock of running time: a suspended dispatcher receives no reports, so leases must not expire meanwhile. */
@@ -122,8 +123,8 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
 const placeOf = (ask: ExecuteTool) => `${ask.trajectory}#${ask.turn}#${ask.call}`
 
 function take(state: DispatcherState, ask: ExecuteTool, limits: typeof defaults): void {
-  const known = state.calls.get(placeOf(ask))
   if (state.ended.has(toolKey(ask), state.clock.now)) return
+  const known = state.calls.get(placeOf(ask))
   if (known !== undefined) {
     // The request was made twice, or belongs to an earlier attempt.
     if (ask.attempt <= known.ask.attempt) return

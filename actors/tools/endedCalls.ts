@@ -1,10 +1,10 @@
 /**
- * Remembers for a short time which calls have ended, so that a late repetition of a request does not run its call again.
+ * Remembers which calls have ended lately. A coordinator repeats its request for a call that has no answer a minute after
+ * its deadline; the call may end while the repetition is under way, and must not run again then.
  *
- * in   keys of ended calls, the time      out  whether a call has ended lately
- * A coordinator repeats a request when its call has no answer a minute after the call's deadline; the call may end while
- * the repetition is under way. Invariant: a key is remembered for 25 s at least and for 50 s at most. So if the answer
- * was lost, the coordinator's next repetition, a minute later, runs the call again.
+ * in   keys of ended calls, the time in ms        out  whether a call has ended lately
+ * Invariant: a key is remembered for 25 s at least and for 50 s at most. So if an answer was lost, the coordinator's next
+ * repetition, at least a minute later, runs the call again.
  */
 const RENEW_MS = 25_000
 

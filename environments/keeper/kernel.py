@@ -26,8 +26,7 @@ LAST_CAPABILITY = 40
 SCMP_ACT_ALLOW, SCMP_ACT_ERRNO = 0x7FFF0000, 0x00050000
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
 # Families of sockets that a task may open: unix, inet, inet6, netlink. Others reach past the network namespace, as vsock
-# does to the machine above, or to kernel code that no task needs. The kernel knows fewer than 64.
-FAMILIES = range(64)
+# does to the machine above, or to kernel code that no task needs.
 OPEN_FAMILIES = {1, 2, 10, 16}
 
 # Capabilities that Docker gives a container's root by default, without NET_RAW, MKNOD and AUDIT_WRITE.
@@ -127,10 +126,11 @@ def load_filter():
     for flag in (NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET):
         rule = (Comparison * 1)(Comparison(0, masked_equal, flag, flag))
         refuse(clone, EPERM, 1, ctypes.byref(rule))
-    # The kernel reads the lower 32 bits of a family alone.
-    for family in set(FAMILIES) - OPEN_FAMILIES:
+    # The kernel knows fewer than 64 families, and reads only the lower 32 bits of the argument.
+    socket = seccomp.seccomp_syscall_resolve_name(b"socket")
+    for family in set(range(64)) - OPEN_FAMILIES:
         rule = (Comparison * 1)(Comparison(0, masked_equal, 0xFFFFFFFF, family))
-        refuse(seccomp.seccomp_syscall_resolve_name(b"socket"), EAFNOSUPPORT, 1, ctypes.byref(rule))
+        refuse(socket, EAFNOSUPPORT, 1, ctypes.byref(rule))
     # The program is made once: to make it anew takes longer than all other steps before a command's exec.
     with open(os.memfd_create("filter"), "w+b") as file:
         checked(seccomp.seccomp_export_bpf(filter, file.fileno()), "seccomp_export_bpf")

@@ -5,19 +5,16 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { CallFact, RunStarted } from '../../messages/facts'
-import { policyVersion, runId } from '../../messages/ids'
+import type { CallFact } from '../../messages/facts'
+import { policyVersion } from '../../messages/ids'
 import { openLog } from '../../replay/log/recordedRun'
 import { measuredTokens } from '../../replay/tokens/measuredTokens'
 import { sampledPieces, sampledSequences } from '../../replay/tokens/sampledPieces'
 import { recordedEntropies } from '../../replay/tokens/topTokens'
 import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
-import { openTroupe } from '../../runtime/embed'
-import { openRun } from '../../runtime/openRun'
 import { requested } from '../support/facts'
-import { openTestGateway } from '../support/gateway/openTestGateway'
+import { recordGateway } from '../support/gateway/recordedGateway'
 import type { Sampled } from '../support/gateway/scriptedEngine'
-import { quickstartHistory } from '../support/histories'
 import { refused } from '../support/refusal'
 import { troupeHere } from '../support/troupeHere'
 
@@ -28,7 +25,6 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const bus = `lmdb:${directory}`
 const entropy = (...args: readonly string[]) => troupeHere(['replay', 'entropy', ...args, '--bus', bus, '--run', 'r'])
 
-const add = { type: 'function', function: { name: 'add', parameters: { type: 'object', properties: {} } } }
 const written = [
   '<tool_call>{"name":"add","arguments":{"a":12,"b":30}}</tool_call>',
   'It is 42, as the tool says.',
@@ -43,31 +39,17 @@ const surprisals = (answers: readonly Sampled[]) => answers.flatMap(({ logprobs 
 const lengthOf = (answers: readonly Sampled[]) => surprisals(answers).length
 
 beforeAll(async () => {
-  const context = await openRun(bus, 'r', 'write')
-  const over = await openTroupe({ bus: context.bus, blobs: context.blobs, run: 'r' })
-  const { engine, post, close } = await openTestGateway((_context, turn) => written[turn]!, { over })
-  const started = quickstartHistory()
-    .records.map(({ message }) => message)
-    .find(m => m.type === 'run.started')
-  await over.journal.append([{ ...(started as RunStarted), run: runId('r') }])
-  const say = async (key: string, messages: readonly object[], label = 'main') => {
-    const headers = { authorization: `Bearer ${key}`, 'x-troupe-label': label }
-    const response = await post('/v1/chat/completions', { model: 'm', messages, tools: [add] }, headers)
-    return ((await response.json()) as { choices: { message: { tool_calls: { id: string }[] } }[] }).choices[0]!.message
-  }
-  const question = { role: 'user', content: 'What is 12 + 30?' }
-  const asked = await say('me', [question])
-  const result = (content: string) => ({ role: 'tool', tool_call_id: asked.tool_calls[0]!.id, content })
-  const told = await say('me', [question, asked, result('42')])
-  await say('me', [question, asked, result('43')])
-  await say('titles', [{ role: 'user', content: 'Name this chat.' }], 'aux')
-  const forked = await post('/troupe/v1/sessions/agent.0000%2F0/fork', { call_id: 1 })
-  const { key } = (await forked.json()) as { key: string }
-  await say(key, [question, asked, result('42'), told, { role: 'user', content: '<b>Good.</b>' }])
-  await close()
-  await over.close()
-  await context.bus.close()
-  sampled = engine.sampled
+  sampled = await recordGateway(bus, written, async ({ post, say }) => {
+    const question = { role: 'user', content: 'What is 12 + 30?' }
+    const asked = await say('me', [question])
+    const result = (content: string) => ({ role: 'tool', tool_call_id: asked.tool_calls[0]!.id, content })
+    const told = await say('me', [question, asked, result('42')])
+    await say('me', [question, asked, result('43')])
+    await say('titles', [{ role: 'user', content: 'Name this chat.' }], 'aux')
+    const forked = await post('/troupe/v1/sessions/agent.0000%2F0/fork', { call_id: 1 })
+    const { key } = (await forked.json()) as { key: string }
+    await say(key, [question, asked, result('42'), told, { role: 'user', content: '<b>Good.</b>' }])
+  })
 })
 
 test('the tokens of all branches and of forks count once each, and only those right after a tool response as such', async () => {

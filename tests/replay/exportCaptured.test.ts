@@ -2,14 +2,9 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { RunStarted } from '../../messages/facts'
-import { runId } from '../../messages/ids'
 import type { ExportedRow } from '../../replay/exchange/exportedRows'
-import { openTroupe } from '../../runtime/embed'
-import { openRun } from '../../runtime/openRun'
-import { openTestGateway } from '../support/gateway/openTestGateway'
+import { recordGateway } from '../support/gateway/recordedGateway'
 import type { Sampled } from '../support/gateway/scriptedEngine'
-import { quickstartHistory } from '../support/histories'
 import { troupeHere } from '../support/troupeHere'
 
 jest.setTimeout(60_000)
@@ -29,38 +24,24 @@ const rowsOf = (text: string) =>
 const session = 'agent.0000/0'
 /** A session that was opened, and never called. */
 const unused = 'agent.0001/0'
-const add = { type: 'function', function: { name: 'add', parameters: { type: 'object', properties: {} } } }
 const written = ['<tool_call>{"name":"add","arguments":{"a":12,"b":30}}</tool_call>', 'It is 42.', 'No.', 'A title']
 let sampled: readonly Sampled[]
 
 beforeAll(async () => {
-  const context = await openRun(bus, 'r', 'write')
-  const over = await openTroupe({ bus: context.bus, blobs: context.blobs, run: 'r' })
-  const { engine, post, close } = await openTestGateway((_context, turn) => written[turn]!, { over })
-  const started = quickstartHistory()
-    .records.map(({ message }) => message)
-    .find(m => m.type === 'run.started')
-  await over.journal.append([{ ...(started as RunStarted), run: runId('r') }])
-  const say = async (messages: readonly object[], label = 'main') => {
-    const headers = { authorization: 'Bearer me', 'x-troupe-label': label }
-    const response = await post('/v1/chat/completions', { model: 'm', messages, tools: [add] }, headers)
-    return ((await response.json()) as { choices: { message: { tool_calls: { id: string }[] } }[] }).choices[0]!.message
-  }
-  const first = [
-    { role: 'system', content: 'Be brief.' },
-    { role: 'user', content: 'What is 12 + 30?' },
-  ]
-  const asked = await say(first)
-  await say([...first, asked, { role: 'tool', tool_call_id: asked.tool_calls[0]!.id, content: 'the sum is 42' }])
-  await say([{ role: 'user', content: 'Is it 41?' }])
-  await say([{ role: 'user', content: 'Name this chat.' }], 'aux')
-  await post('/troupe/v1/sessions/agent.0000%2F0/reward', { value: 0.5 })
-  await post('/troupe/v1/sessions/agent.0000%2F0/end', { outcome: 'done' })
-  await post('/troupe/v1/sessions', {})
-  await close()
-  await over.close()
-  await context.bus.close()
-  sampled = engine.sampled
+  sampled = await recordGateway(bus, written, async ({ post, say }) => {
+    const first = [
+      { role: 'system', content: 'Be brief.' },
+      { role: 'user', content: 'What is 12 + 30?' },
+    ]
+    const asked = await say('me', first)
+    const result = { role: 'tool', tool_call_id: asked.tool_calls[0]!.id, content: 'the sum is 42' }
+    await say('me', [...first, asked, result])
+    await say('me', [{ role: 'user', content: 'Is it 41?' }])
+    await say('me', [{ role: 'user', content: 'Name this chat.' }], 'aux')
+    await post('/troupe/v1/sessions/agent.0000%2F0/reward', { value: 0.5 })
+    await post('/troupe/v1/sessions/agent.0000%2F0/end', { outcome: 'done' })
+    await post('/troupe/v1/sessions', {})
+  })
 })
 
 test('a captured session is exported as its training rows: each token as it was sampled, each message, the reward', async () => {

@@ -46,12 +46,6 @@ const tools = [
 export function makeMinimalImage(directory: string): string {
   const image = imageDirectory(openStore(directory), 'minimal')
   const root = join(image, 'rootfs')
-  const copy = (path: string) => {
-    const target = join(root, path)
-    if (existsSync(target)) return
-    mkdirSync(dirname(target), { recursive: true })
-    cpSync(realpathSync(path), target)
-  }
   for (const path of [
     'bin',
     'dev',
@@ -71,8 +65,7 @@ export function makeMinimalImage(directory: string): string {
     const path = execFileSync('sh', ['-c', `PATH=/usr/bin:/bin command -v ${tool}`], { encoding: 'utf8' }).trim()
     const real = path.startsWith('/') ? path : `/usr/bin/${tool}`
     cpSync(realpathSync(real), join(root, 'bin', tool))
-    const libraries = execFileSync('ldd', [real], { encoding: 'utf8' }).matchAll(/(\/\S+\.so\S*)/g)
-    for (const [library] of libraries) copy(library)
+    copyLibraries(root, real)
   }
   execFileSync('chmod', ['1777', join(root, 'tmp')])
   execFileSync('chown', ['1000:1000', join(root, 'home/agent')])
@@ -80,6 +73,17 @@ export function makeMinimalImage(directory: string): string {
   writeFileSync(join(root, 'etc/group'), 'root:x:0:\nagent:x:1000:\nstaff:x:50:agent\n')
   writeFileSync(join(image, 'image.json'), JSON.stringify({ env: { FROM_IMAGE: 'yes' }, workdir: '/app' }))
   return 'minimal'
+}
+
+/** Copies the libraries that a program or a library of this machine loads into an image's root. */
+export function copyLibraries(root: string, file: string): void {
+  const libraries = execFileSync('ldd', [file], { encoding: 'utf8' }).matchAll(/(\/\S+\.so\S*)/g)
+  for (const [library] of libraries) {
+    const target = join(root, library)
+    if (existsSync(target)) continue
+    mkdirSync(dirname(target), { recursive: true })
+    cpSync(realpathSync(library), target)
+  }
 }
 
 /** Imports the image that `makeMinimalImage` made in `directory` into a Docker engine. */
