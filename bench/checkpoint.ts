@@ -3,7 +3,7 @@
  * the next step is trained, on the CPU.
  *
  * Blocked is the time for which the thread that trains waits: in the call that begins the checkpoint, and before the
- * update for the rest of the copy to the host's memory (support/checkpointArm.py). Publishing the weights comes before
+ * update for the rest of the copy to the host's memory (support/arms/checkpointArm.py). Publishing the weights comes before
  * and is not part of it.
  */
 import { execFile } from 'node:child_process'
@@ -19,7 +19,7 @@ const tokens = 512
 const threads = 2
 const deadlineMs = 900_000
 
-/** Seconds of one round, as support/checkpointArm.py measures them. */
+/** Seconds of one round, as support/arms/checkpointArm.py measures them. */
 interface Round {
   readonly plain: number
   readonly publish: number
@@ -37,7 +37,7 @@ export async function bench(): Promise<BenchReport> {
     const env = pythonEnvironment({ OMP_NUM_THREADS: String(threads), HF_HUB_OFFLINE: '1' })
     const options = { directory, rounds, tokens, threads }
     const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, String(value)])
-    const script = join(__dirname, 'support/checkpointArm.py')
+    const script = join(__dirname, 'support/arms/checkpointArm.py')
     const { stdout } = await promisify(execFile)(pythonPath(), [script, ...args], { env, timeout: deadlineMs })
     return reportOf(
       stdout

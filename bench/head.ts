@@ -29,7 +29,7 @@ export async function bench(): Promise<BenchReport> {
   const env = pythonEnvironment({ OMP_NUM_THREADS: '1' })
   const measured: (readonly [string, readonly Round[], number])[] = []
   for (const [name, [width, vocabulary, tokens]] of Object.entries(shapes)) {
-    const args = [join(__dirname, 'support/headArm.py'), ...[width, vocabulary, tokens, rounds + 1].map(String)]
+    const args = [join(__dirname, 'support/arms/headArm.py'), ...[width, vocabulary, tokens, rounds + 1].map(String)]
     const { stdout } = await promisify(execFile)(pythonPath(), args, { env, timeout: deadlineMs })
     measured.push([name, (JSON.parse(stdout) as Round[]).slice(1), tokens])
   }

@@ -57,7 +57,7 @@ export async function bench(): Promise<BenchReport> {
 }
 
 function measure({ contextTokens, kvTokens, deterministic }: Case): Figures {
-  const script = join(__dirname, 'support/kvArm.py')
+  const script = join(__dirname, 'support/arms/kvArm.py')
   const args = [script, '--context', `${contextTokens}`, '--kv-tokens', `${kvTokens}`]
   const text = execFileSync(pythonPath(), deterministic ? [...args, '--deterministic'] : args, {
     env: pythonEnvironment({ HF_HUB_OFFLINE: '1' }),

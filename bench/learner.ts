@@ -19,7 +19,7 @@ import { atLeast, atMost, type BenchReport, describeMachine, median, printReport
 
 const steps = 3
 const threads = 2
-const script = join(__dirname, 'support/learnerArm.py')
+const script = join(__dirname, 'support/arms/learnerArm.py')
 const answerTimeoutMs = 600_000
 
 interface Measured {
@@ -92,7 +92,7 @@ function failed(name: string, how: string, tail: string): TroupeError {
     message: `the arm ${name} ${how}; the end of its stderr:\n${tail}`,
     hint: tail.includes("No module named 'trl'")
       ? 'node cli/setup.js --test installs TRL'
-      : 'run bench/support/learnerArm.py by hand to see more',
+      : 'run bench/support/arms/learnerArm.py by hand to see more',
   })
 }
 

@@ -36,9 +36,10 @@ const parts = new Map([
   ['--wandb', wandb],
 ])
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] [--without-torch] | --kafka | --vllm | --sglang | --environments |
-                           --wandb | --packages NAME==VERSION …
+const usage = `usage: node cli/setup.js [--test | --omit-dev] [--python-only] [--without-torch] | --kafka | --vllm | --sglang |
+                           --environments | --wandb | --packages NAME==VERSION …
   --test          also what only tests need (pytest, a Kafka broker)
+  --omit-dev      without the npm packages that only tests, checks, benches and builds need
   --python-only   only the venv, the generated code and the sandbox's C shim
   --without-torch no torch: for judge, exec, grade, replay, simulate, dashboard and demo, which run no model
   --kafka         a Kafka broker, and nothing else
@@ -86,7 +87,7 @@ async function runLane(steps) {
 async function setUp(options) {
   checkMachine()
   const where = places()
-  const ofNode = [npm.step(where), page.step(where), sources.step(where)]
+  const ofNode = [npm.step(where, options), page.step(where), sources.step(where)]
   // A package ships the generated code; a checkout generates it.
   const ofPython = [
     python.step(where, options),
@@ -116,7 +117,7 @@ async function setUp(options) {
 async function main(given) {
   const end = given.includes('--packages') ? given.indexOf('--packages') : given.length
   const argv = given.slice(0, end)
-  const known = new Set(['--test', '--python-only', '--without-torch', ...parts.keys()])
+  const known = new Set(['--test', '--omit-dev', '--python-only', '--without-torch', ...parts.keys()])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
     return 0
@@ -130,6 +131,7 @@ async function main(given) {
   try {
     const worked = await setUp({
       test: argv.includes('--test'),
+      omitDev: argv.includes('--omit-dev') && !argv.includes('--test'),
       withoutTorch: argv.includes('--without-torch'),
       pythonOnly: argv.includes('--python-only'),
       parts: [

@@ -1,6 +1,9 @@
 /**
- * Installs the npm packages of a checkout: runs `npm ci` when node_modules does not match package-lock.json (`npm
- * install` if there is no package-lock.json).
+ * Installs the npm packages of a checkout when node_modules does not match package-lock.json: all of them, or, with
+ * `omitDev`, those that a run needs, which take less than half the time.
+ *
+ * `npm ci` makes node_modules anew. `npm install` is run instead if there is no package-lock.json, and if only
+ * development packages are missing: a run that uses node_modules may be under way.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -8,44 +11,44 @@ const { digestOf, readStamp, writeStamp } = require('./say')
 const { runTool } = require('./tool')
 
 /**
- * npm writes node_modules/.package-lock.json last: if this file agrees with package-lock.json, an install by hand is
- * complete.
+ * True if the wanted packages are installed, whoever installed them: npm writes node_modules/.package-lock.json last.
  */
-function agrees(root) {
+function agrees(root, omitDev) {
   try {
     const wanted = JSON.parse(fs.readFileSync(path.join(root, 'package-lock.json'), 'utf8')).packages
     const present = JSON.parse(fs.readFileSync(path.join(root, 'node_modules/.package-lock.json'), 'utf8')).packages
     return Object.entries(wanted).every(
       ([name, entry]) =>
-        name === '' || (present[name] ? present[name].version === entry.version : entry.optional === true),
+        name === '' || (omitDev && entry.dev) || (present[name] ? present[name].version === entry.version : entry.optional === true),
     )
   } catch {
     return false
   }
 }
 
-function step(where) {
+function step(where, { omitDev = false } = {}) {
   const lock = path.join(where.root, 'package-lock.json')
   const stamp = path.join(where.root, 'node_modules/.troupe-setup.json')
   const digest = () =>
     digestOf(fs.existsSync(lock) ? [lock] : [path.join(where.root, 'package.json')], process.platform, process.arch)
   return {
     name: 'npm packages',
-    says: 'npm ci (about 30 s)',
+    says: omitDev ? 'npm ci, without development packages (about 15 s)' : 'npm ci (about 30 s)',
     isDone() {
-      if (readStamp(stamp).digest === digest()) return true
-      if (!agrees(where.root)) return false
-      writeStamp(stamp, { digest: digest() })
+      const made = readStamp(stamp)
+      if (made.digest === digest() && (omitDev || !made.omitDev)) return true
+      if (!agrees(where.root, omitDev)) return false
+      writeStamp(stamp, { digest: digest(), omitDev })
       return true
     },
     async run() {
       // npm passes its own path to scripts in an environment variable; that npm need not be on PATH.
       const self = process.env.npm_execpath ?? ''
       const [command, before] = self.endsWith('npm-cli.js') ? [process.execPath, [self]] : ['npm', []]
-      const verb = fs.existsSync(lock) ? 'ci' : 'install'
-      const flags = ['--include=dev', '--no-audit', '--no-fund', '--no-progress']
+      const verb = fs.existsSync(lock) && !agrees(where.root, true) ? 'ci' : 'install'
+      const flags = [omitDev ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress']
       await runTool('npm packages', command, [...before, verb, ...flags], { cwd: where.root, where })
-      writeStamp(stamp, { digest: digest() })
+      writeStamp(stamp, { digest: digest(), omitDev })
     },
   }
 }

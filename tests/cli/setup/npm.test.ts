@@ -1,0 +1,57 @@
+/** Set-up's npm packages, installed by a real npm from folders: those of a run alone, then all of them. */
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+interface Step {
+  isDone(): boolean
+  run(): Promise<void>
+}
+const { step } = require('../../../cli/setup/npm') as {
+  step(where: object, options?: { omitDev?: boolean }): Step
+}
+jest.setTimeout(60_000)
+
+let root: string
+const where = () => ({ root, logs: join(root, '.cache'), home: root })
+const has = (name: string) => existsSync(join(root, 'node_modules', name))
+
+/** A checkout with the dependency `needed`, the development dependency `tested`, and a lock. */
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'troupe-npm-'))
+  for (const name of ['needed', 'tested']) {
+    mkdirSync(join(root, name))
+    writeFileSync(join(root, name, 'package.json'), JSON.stringify({ name, version: '1.0.0' }))
+  }
+  const dependencies = { needed: 'file:needed' }
+  writeFileSync(
+    join(root, 'package.json'),
+    JSON.stringify({ name: 'checkout', version: '1.0.0', dependencies, devDependencies: { tested: 'file:tested' } }),
+  )
+  const made = spawnSync('npm', ['install', '--package-lock-only', '--offline', '--no-audit'], { cwd: root })
+  expect(made.status).toBe(0)
+})
+afterEach(() => rmSync(root, { recursive: true, force: true }))
+
+test('a run gets no development packages; they are added later, and what was there stays', async () => {
+  const [ofRun, all] = [step(where(), { omitDev: true }), step(where())]
+  expect(ofRun.isDone()).toBe(false)
+  await ofRun.run()
+  expect([has('needed'), has('tested')]).toEqual([true, false])
+  expect([ofRun.isDone(), all.isDone()]).toEqual([true, false])
+
+  // `npm ci` would remove this file, as it removes the packages of a run that is under way.
+  writeFileSync(join(root, 'node_modules/in-use'), '')
+  await all.run()
+  expect([has('needed'), has('tested'), has('in-use')]).toEqual([true, true, true])
+  expect([ofRun.isDone(), all.isDone()]).toEqual([true, true])
+})
+
+test('an install by hand counts, whole or without development packages', () => {
+  const npm = (...args: string[]) => expect(spawnSync('npm', [...args, '--offline'], { cwd: root }).status).toBe(0)
+  npm('ci', '--omit=dev')
+  expect([step(where()).isDone(), step(where(), { omitDev: true }).isDone()]).toEqual([false, true])
+  npm('ci')
+  expect([step(where()).isDone(), step(where(), { omitDev: true }).isDone()]).toEqual([true, true])
+})
