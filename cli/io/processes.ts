@@ -1,7 +1,7 @@
 /**
  * Reads processes of this machine from /proc.
  *
- * in   nothing        out  pids; the parent and the CPU time of a process
+ * in   nothing        out  pids; the parent and the CPU time of a process; the part of a run that it serves
  * Invariant: without /proc the list of pids is empty and nothing fails. Reading a process that has ended throws.
  */
 import { readdirSync, readFileSync } from 'node:fs'
@@ -25,4 +25,17 @@ export function processStat(pid: number): { readonly parent: number; readonly cp
   // Fields of proc(5) from the third on: state, parent, …; user and system time are fields 14 and 15.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return { parent: Number(fields[1]), cpuSeconds: (Number(fields[11]) + Number(fields[12])) / ticksPerSecond }
+}
+
+export type ServedPart = 'engine' | 'trainer' | 'renderer'
+const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as const
+
+/**
+ * Part of a run that a process serves, by its command line; undefined for other processes. The forks of a trainer that
+ * compute gradients count as the trainer.
+ */
+export function servedPart(command: string): ServedPart | undefined {
+  if (command.includes('troupe_policy.trainer.batch.parallel_gradients\0')) return 'trainer'
+  const served = /--serve\0(engine|trainer|render)\0/.exec(command)
+  return served === null ? undefined : partOf[served[1] as keyof typeof partOf]
 }

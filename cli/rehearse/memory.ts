@@ -8,7 +8,7 @@
  * Invariant: without /proc there are no figures, and nothing fails. A process that lives less than 2 s may be missed.
  */
 import { readFileSync } from 'node:fs'
-import { pids, processStat } from '../io/processes'
+import { pids, processStat, servedPart } from '../io/processes'
 
 export interface MemoryPeak {
   /** Part of the rehearsal, such as `trainer` or `renderers`, or `allParts` for the sum. */
@@ -111,9 +111,8 @@ function partOf(pid: number): string {
   if (pid === process.pid) return 'node'
   const command = read(`/proc/${pid}/cmdline`) ?? ''
   if (command.includes('troupe_policy.model.init_model')) return 'making the model'
-  const served = /--serve\0(trainer|render)\0/.exec(command)
-  if (served === null) return 'sandbox and helpers'
-  return served[1] === 'trainer' ? 'trainer' : 'renderers'
+  const served = servedPart(command)
+  return served === 'trainer' ? served : served === 'renderer' ? 'renderers' : 'sandbox and helpers'
 }
 
 function read(path: string): string | undefined {

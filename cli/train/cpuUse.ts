@@ -1,23 +1,21 @@
 /**
  * Measures a run's CPU time and memory by part: engine, trainer, renderer, tools, Node.
  *
- * in   the run's facts (tool processes end too soon to be sampled), /proc of this process's children
+ * in   the run's facts (tool processes end too soon to be sampled), /proc of this process's descendants
  * out  CPU seconds by part; the sum of the peak resident memory of this process, engines, trainer and renderer. Without
  * /proc only this process and the tools are measured
  */
 import { readFileSync } from 'node:fs'
 import type { Message } from '../../messages'
-import { pids, processStat } from '../io/processes'
+import { pids, processStat, type ServedPart, servedPart } from '../io/processes'
 
 export interface CpuSplit {
-  readonly seconds: Readonly<Record<'engine' | 'trainer' | 'renderer' | 'tools' | 'node', number>>
+  readonly seconds: Readonly<Record<ServedPart | 'tools' | 'node', number>>
   readonly peakMib: number
 }
 
-const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as const
-
 interface Use {
-  readonly part: 'engine' | 'trainer' | 'renderer'
+  readonly part: ServedPart
   readonly seconds: number
   readonly peakKib: number
 }
@@ -30,9 +28,9 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
     take(message) {
       if (message.type === 'tool.completed') toolsMs += message.cpuMs
     },
-    /** Samples the child processes that are alive; a process that has ended stays counted as of its last sample. */
+    /** Samples the descendants that are alive; a process that has ended stays counted as of its last sample. */
     sample() {
-      for (const [pid, use] of children()) uses.set(pid, use)
+      for (const [pid, use] of descendants()) uses.set(pid, use)
     },
     split() {
       this.sample()
@@ -54,16 +52,14 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
   }
 }
 
-function children(): [number, Use][] {
+function descendants(): [number, Use][] {
   const found: [number, Use][] = []
   for (const pid of pids()) {
     try {
-      const { parent, cpuSeconds: seconds } = processStat(pid)
-      if (parent !== process.pid && !isForkServerOfOurs(parent)) continue
-      const served = /--serve\0(engine|trainer|render)\0/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
-      if (served === null) continue
+      const part = servedPart(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
+      if (part === undefined || !isDescendant(pid)) continue
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
-      found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
+      found.push([pid, { part, seconds: processStat(pid).cpuSeconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {
       // The process has ended since it was listed; its last sample counts.
     }
@@ -71,6 +67,7 @@ function children(): [number, Use][] {
   return found
 }
 
-/** True for the fork server of this process, whose forks are its engines and its trainer. */
-const isForkServerOfOurs = (pid: number): boolean =>
-  processStat(pid).parent === process.pid && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('fork_server')
+function isDescendant(pid: number): boolean {
+  for (let at = pid; at > 1; at = processStat(at).parent) if (at === process.pid) return true
+  return false
+}

@@ -52,6 +52,20 @@ def _exit_with_stdin(stdin: int) -> None:
     exit_now(0)
 
 
+def show_command_line(words: list[str]) -> None:
+    """Writes a command line over this process's own, where `ps` reads it (proc(5), arg_start of /proc/PID/stat). Does
+    nothing where there is no /proc. A line that is too long is cut.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return
+    start, end = int(fields[45]), int(fields[46])
+    line = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
+    ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
+
+
 def exit_now(status: int) -> None:
     """Exits at once, without waiting for threads that may be inside a long forward pass. Removes this process's socket
     directories.

@@ -12,7 +12,6 @@ of a fork that is a fork server itself. It ends with its parent, and on Linux it
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import importlib
 import json
@@ -26,7 +25,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from .child_process import end_with_parent
+from .child_process import end_with_parent, show_command_line
 from .library_settings import set_library_variables
 
 # Modules that are imported before the first fork: those of every service that needs torch.
@@ -184,20 +183,6 @@ def namespaces() -> list[str]:
         return [os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid")]
     except OSError:
         return []
-
-
-def show_command_line(words: list[str]) -> None:
-    """Writes a command line over this process's own, where `ps` reads it (proc(5), arg_start of /proc/PID/stat). Does
-    nothing where there is no /proc. A line that is too long is cut.
-    """
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return
-    start, end = int(fields[45]), int(fields[46])
-    line = b"\0".join(os.fsencode(word) for word in words)[: end - start - 1]
-    ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
 
 
 def main() -> int:

@@ -131,8 +131,9 @@ def serve_trainer(given: argparse.Namespace) -> None:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
+    # First the trainer: it may fork, which a process that has gRPC's threads should not.
     service = TrainerService(lambda: load_trainer(given), given.threads, given.max_step_tokens)
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
     rpc.add_TrainerServicer_to_server(service, server)
     listen(server, given)
     server.start()

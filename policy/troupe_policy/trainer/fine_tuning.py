@@ -15,11 +15,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 
 import numpy as np
-from torch import Tensor
 
 from .batch.batching import epoch_batches
 from .batch.example_files import ExampleFiles, Lazy, SftExample
-from .batch.micro_batch import Batch, MicroBatch
+from .batch.micro_batch import Batch
 from .meter import Meter
 from .options import Metrics, SftOptions, TrainerError, learning_rate_at
 from .partial_checkpoints import OnSaved, PartialCheckpoints, PartialWriter
@@ -155,23 +154,26 @@ def _accumulate(state: TrainingState, batch: Batch, should_stop: Callable[[], bo
     """Runs forward and backward passes of a batch; returns its loss, the same number on every rank."""
     parallel = state.parallel
     if parallel is not None:
-
-        def loss_of(part: Sequence[int]) -> Tensor:
-            state.check_stop(should_stop)
-            return _loss(state, state.micro_batch(batch, part))
-
-        return parallel.backward(state.cut_for_threads(batch, MICRO_BATCH_TOKENS, parallel.threads), loss_of)
+        state.check_stop(should_stop)
+        cuts = state.cut_for(batch, MICRO_BATCH_TOKENS, parallel.processes)
+        return parallel.backward([_picked(batch, part) for part in cut] for cut in cuts)
     loss = 0.0
     micros = state.micro_batches(batch, MICRO_BATCH_TOKENS)
     for micro in micros:
         state.check_stop(should_stop)
         state.reduce_after(micro is micros[-1])
-        part = _loss(state, micro)
+        part = state.cross_entropy(micro)
         part.backward()
         loss += part.item()
     return state.ranks.sum([loss])[0]
 
 
-def _loss(state: TrainingState, micro: MicroBatch) -> Tensor:
-    logp, _ = state.logprobs(micro, 1.0, False)
-    return -(logp * micro.mask / micro.denominator).sum()
+def _picked(batch: Batch, part: Sequence[int]) -> Batch:
+    """The sequences of the batch with these indices, read."""
+    return Batch(
+        [batch.tokens[at] for at in part],
+        [batch.masks[at] for at in part],
+        [0.0] * len(part),
+        None,
+        [batch.denominators[at] for at in part],
+    )

@@ -29,6 +29,7 @@ from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from ..model.checkpoint import CheckpointError
 from ..model.manifest import manifest_digest
+from .batch.parallel_gradients import ForkLost
 from .options import options_of
 from .checkpoint_writer import SavedCheckpoint
 from .partial_checkpoints import OnSaved, PartialCheckpoints
@@ -53,7 +54,7 @@ PROGRESS_EVERY_S = 0.2
 # Seconds that a call waits for the previous call before it is refused: a call ends shortly after the caller has read
 # its last event.
 LAST_CALL_S = 0.25
-# Seconds that rank 0 stays alive to report that another rank is lost.
+# Seconds that this process stays alive to report that another of the trainer's processes is lost.
 LOST_REPLY_S = 0.3
 BUSY = "the trainer works on another call: retry when that call has ended"
 
@@ -180,12 +181,14 @@ class TrainerService(rpc.TrainerServicer):
         except (TrainerError, CheckpointError, OSError):
             raise
         except Exception as error:
-            if self._trainer.ranks.size == 1:
+            ranks = self._trainer.ranks.size
+            if ranks == 1 and not isinstance(error, ForkLost):
                 raise
-            # The other ranks are at another point of the call, or gone: a common state cannot be restored.
-            logger.exception("rank 0 ends: the ranks have no common state any more")
+            # The other processes are at another point of the call, or gone: a common state cannot be restored.
+            logger.exception("the trainer ends: its processes have no common state any more")
             threading.Timer(LOST_REPLY_S, exit_now, [1]).start()
-            raise TrainerError("trainer.rank_lost", f"one of the trainer's {self._trainer.ranks.size} ranks failed, so all of them end: {error}") from error
+            what = f"one of the trainer's {ranks} ranks failed, so all of them end" if ranks > 1 else "the trainer ends"
+            raise TrainerError("trainer.rank_lost", f"{what}: {error}") from error
 
     def _run(
         self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]], saved: list[pb.PartialCheckpoint] | None = None

@@ -95,15 +95,16 @@ class TrainingState:
         self.policy = self._make_policy(checkpointing, attention, compiled)
         allow_tf32(self.device)
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        # A layer that is compiled or computed again keeps state that belongs to one pass at a time.
-        many = self.ranks.size == 1 and not checkpointing and not compiled
-        self.parallel: ParallelGradients | None = parallel_gradients(self.model, self.device) if many else None
         self.optimizer = Optimizer(self.parameters)
         self.reference = Reference(self.parameters)
         self.parked = Parked()
         self.writer = CheckpointWriter(self.ranks)
         # (version of the saved reference, its directory): an unchanged reference is linked, not written again
         self.saved_reference: tuple[int, Path] | None = None
+        many = self.ranks.size == 1 and not checkpointing and not compiled
+        self.parallel: ParallelGradients[Batch] | None = (
+            parallel_gradients(self.model, self.device, self.part_loss) if many else None
+        )
 
     def _load_model(self) -> torch.nn.Module:
         if not self.ranks.is_leader:
@@ -167,6 +168,15 @@ class TrainingState:
         """
         return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
+    def cross_entropy(self, micro: MicroBatch) -> Tensor:
+        """Sum over the micro-batch's trained tokens of -log p / denominator, in nats, with a graph."""
+        logp, _ = self.logprobs(micro, 1.0, False)
+        return -(logp * micro.mask / micro.denominator).sum()
+
+    def part_loss(self, part: Batch) -> Tensor:
+        """Cross-entropy of a part of a batch that is one micro-batch."""
+        return self.cross_entropy(self.micro_batch(part, range(len(part.denominators))))
+
     def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
         """Micro-batches of this rank's share of the batch, filled up with idle ones: every rank gets as many as the
         rank with the most.
@@ -177,10 +187,10 @@ class TrainingState:
         missing = max(len(cut) for cut in cuts) - len(micros)
         return micros + [idle_micro_batch(packed=self.policy.packed, device=self.device) for _ in range(missing)]
 
-    def cut_for_threads(self, batch: Batch, max_tokens: int, threads: int) -> list[list[list[int]]]:
-        """Micro-batches for each thread, as indices into the batch; together the threads hold at most max_tokens."""
-        lengths, bound = _lengths(batch), max(1, self._bound(max_tokens) // threads)
-        shares = balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, threads)
+    def cut_for(self, batch: Batch, max_tokens: int, processes: int) -> list[list[list[int]]]:
+        """Micro-batches for each process, as indices into the batch; together the processes hold at most max_tokens."""
+        lengths, bound = _lengths(batch), max(1, self._bound(max_tokens) // processes)
+        shares = balanced_shares(sequence_costs(lengths, self.cost_terms), lengths, processes)
         return [self._cut(lengths, share, bound) for share in shares]
 
     def micro_batch(self, batch: Batch, part: Sequence[int]) -> MicroBatch:

@@ -1,56 +1,68 @@
-"""Gradients of several micro-batches at once on a CPU, each in a thread that computes alone.
+"""Gradients of several parts of a batch at once on a CPU: this process computes one part, a fork of it each other part.
 
-A small model's operations are too short to be worth spreading over cores: two threads that share each operation of the
-quickstart's model need 0.7 of one thread's time, two threads with half of the sequences each about half of it.
+A small model's operations are too short to be spread over cores, and threads of one interpreter wait for each other
+between them: with the quickstart's model two threads need 0.95 of one thread's time for a batch, two processes 0.65.
 
-In: micro-batches, or what they are made from, in as many lists as there are threads; a function from one to its loss.
+In: parts of a batch, in one list for each process; the function from a part to its loss, which the forks inherit.
 Out: the sum of the losses, and gradients in `.grad`.
-Invariant: gradients are summed in the order of the lists, so the same lists give the same bits.
+Invariants: parameters lie in memory that all processes share, so an update is seen by all. Gradients are summed in the
+order of the lists, so the same lists give the same bits. A fork ends with this process, also by kill -9; one that is
+lost, or sends nothing for ANSWER_S, is an error after which this trainer is of no use.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Barrier
-from typing import TypeVar
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, Pipe
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ...child_process import end_with_parent, show_command_line
+from ..options import TrainerError
+
 T = TypeVar("T")
+Gradients = list[Tensor | None]
 
 # Upper bound on a model's parameters: above it, an operation's own threads are as fast, and need one gradient instead of
-# one for each thread.
+# one for each process.
 MOST_PARAMETERS = 4_000_000
+# Upper bound on the processes: an optimizer batch of the models that are small enough has few sequences.
+MOST_PROCESSES = 8
+# Seconds that a fork may take for its part of a batch.
+ANSWER_S = 600.0
 
 
-class ParallelGradients:
-    """`threads`: number of micro-batches at once."""
+class ForkLost(RuntimeError):
+    """A fork has ended or does not answer."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], threads: int) -> None:
-        self.threads = threads
+
+class ParallelGradients(Generic[T]):
+    """`processes`: number of parts at once, this process's own included."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], processes: int, loss_of: Callable[[T], Tensor]) -> None:
+        """Moves the parameters to shared memory and forks. A part has to be picklable."""
+        self.processes = processes
         self._parameters = list(parameters)
-        own, met = torch.get_num_threads(), Barrier(threads + 1)
-
-        def alone() -> None:
-            # torch keeps this number for each thread. The first reading takes what was set last in any thread, so it
-            # comes before the thread's own value.
-            torch.get_num_threads()
-            torch.set_num_threads(1)
-            met.wait()
-
-        self._pool = ThreadPoolExecutor(threads, "gradient", alone)
-        for _ in range(threads):
-            self._pool.submit(int)
-        met.wait()
-        torch.set_num_threads(own)
+        self._loss_of = loss_of
+        for parameter, shared in zip(self._parameters, _shared_like(self._parameters), strict=True):
+            parameter.data = shared.copy_(parameter.data)
+        self._forks: list[_Fork[T]] = []
+        for _ in range(processes - 1):
+            self._forks.append(_Fork(self._parameters, loss_of, [fork.connection for fork in self._forks]))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """The caller's operations run in its own thread alone: the threads that share them otherwise wait for the next one
-        on the cores that `backward` needs.
+        """The caller's operations run in its own thread alone: the threads that share them otherwise wait for the next
+        one on the cores that `backward` needs.
         """
         own = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -59,39 +71,147 @@ class ParallelGradients:
         finally:
             torch.set_num_threads(own)
 
-    def backward(self, shares: Sequence[Sequence[T]], loss_of: Callable[[T], Tensor]) -> float:
-        """Adds to `.grad` the gradients of all losses; returns their sum. Raises the first error of a thread when all
-        threads have ended.
+    def backward(self, shares: Iterable[Sequence[T]]) -> float:
+        """Adds to `.grad` the gradients of all losses; returns their sum. shares: one for each process. Each is sent to
+        its fork as soon as it is read; the last one is computed here.
+
+        Raises the first error when all processes have ended their shares; ForkLost.
         """
-        asked = [self._pool.submit(self._share, share, loss_of) for share in shares if share]
-        wait(asked)
-        loss = 0.0
-        for part, gradients in [one.result() for one in asked]:
-            loss += part
+        remaining = iter(shares)
+        asked: list[_Fork[T]] = []
+        try:
+            for fork, share in zip(self._forks, remaining):
+                fork.ask(share)
+                asked.append(fork)
+            own = _gradients(self._parameters, next(remaining), self._loss_of)
+        finally:
+            # Also after an error: an answer that stays in its pipe would be taken for that to the next batch.
+            answers = [fork.answer() for fork in asked]
+        total = 0.0
+        for loss, gradients in (*(fork.result(answer) for fork, answer in zip(asked, answers, strict=True)), own):
+            total += loss
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-        return loss
+        return total
 
-    def _share(
-        self, share: Sequence[T], loss_of: Callable[[T], Tensor]
-    ) -> tuple[float, list[Tensor | None]]:
-        total: list[Tensor | None] = [None] * len(self._parameters)
-        loss = 0.0
-        for one in share:
-            part = loss_of(one)
-            for at, gradient in enumerate(torch.autograd.grad(part, self._parameters, allow_unused=True)):
-                before = total[at]
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a fork sends: the loss of its share, and which parameters have a gradient, which is in shared memory; or the
+    code and the text of an error.
+    """
+
+    loss: float = 0.0
+    present: tuple[bool, ...] = ()
+    error: tuple[str, str] | None = None
+
+
+class _Fork(Generic[T]):
+    """A forked process. `connection`: this process's end of its pipe."""
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], loss_of: Callable[[T], Tensor], others: Sequence[Connection]
+    ) -> None:
+        """others: this process's ends of other pipes, which the fork closes: it would keep them open."""
+        self.connection, theirs = Pipe()
+        self._gradients = _shared_like(parameters)
+        given = (theirs, [*others, self.connection], parameters, self._gradients, loss_of, os.getpid())
+        self._process = get_context("fork").Process(target=_serve, args=given, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, share: Sequence[T]) -> None:
+        try:
+            self.connection.send(share)
+        except OSError as error:
+            raise self._lost() from error
+
+    def answer(self) -> _Answer:
+        try:
+            if not self.connection.poll(ANSWER_S):
+                raise ForkLost(f"a process that computes gradients has sent nothing for {ANSWER_S:.0f} s")
+            answer: _Answer = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost() from error
+        return answer
+
+    def result(self, answer: _Answer) -> tuple[float, Gradients]:
+        if answer.error is not None:
+            code, text = answer.error
+            raise TrainerError(code, text) if code else RuntimeError(text)
+        pairs = zip(self._gradients, answer.present, strict=True)
+        return answer.loss, [gradient if present else None for gradient, present in pairs]
+
+    def _lost(self) -> ForkLost:
+        self._process.join(1.0)
+        return ForkLost(f"a process that computes gradients has ended with the code {self._process.exitcode}")
+
+
+def _serve(  # noqa: PLR0913
+    connection: Connection,
+    unused: Sequence[Connection],
+    parameters: Sequence[nn.Parameter],
+    shared: Sequence[Tensor],
+    loss_of: Callable[[T], Tensor],
+    parent: int,
+) -> None:
+    """Answers shares until the pipe ends. shared: where the gradients go."""
+    end_with_parent(parent)
+    show_command_line([sys.executable, "-m", __name__, "--parent", str(parent)])
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in unused:
+        other.close()
+    torch.set_num_threads(1)
+    while True:
+        try:
+            share = connection.recv()
+        except EOFError:
+            return
+        try:
+            loss, gradients = _gradients(parameters, share, loss_of)
+            for target, gradient in zip(shared, gradients, strict=True):
                 if gradient is not None:
-                    total[at] = gradient if before is None else before + gradient
-            loss += part.item()
-        return loss, total
+                    target.copy_(gradient)
+            answer = _Answer(loss, tuple(gradient is not None for gradient in gradients))
+        except Exception as error:  # whatever it is, this process's parent raises it
+            answer = _Answer(error=(getattr(error, "code", ""), str(error) or type(error).__name__))
+        connection.send(answer)
 
 
-def parallel_gradients(model: nn.Module, device: torch.device) -> ParallelGradients | None:
-    """For a small model on a CPU with several threads; else None."""
+def _gradients(
+    parameters: Sequence[nn.Parameter], share: Sequence[T], loss_of: Callable[[T], Tensor]
+) -> tuple[float, Gradients]:
+    total: Gradients = [None] * len(parameters)
+    loss = 0.0
+    for part in share:
+        value = loss_of(part)
+        for at, gradient in enumerate(torch.autograd.grad(value, parameters, allow_unused=True)):
+            before = total[at]
+            if gradient is not None:
+                total[at] = gradient if before is None else before + gradient
+        loss += value.item()
+    return loss, total
+
+
+def _shared_like(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Zeros of these shapes and dtypes, each in memory of its own that later forks share. The memory is anonymous: it
+    is bounded by no size of /dev/shm, and goes with the last process.
+    """
+    return [
+        torch.frombuffer(mmap.mmap(-1, max(1, one.numel() * one.element_size())), dtype=one.dtype)[: one.numel()].view(one.shape)
+        for one in tensors
+    ]
+
+
+def parallel_gradients(
+    model: nn.Module, device: torch.device, loss_of: Callable[[T], Tensor]
+) -> ParallelGradients[T] | None:
+    """For a small model on a CPU of Linux with several threads; else None."""
     threads = torch.get_num_threads()
     size = sum(parameter.numel() for parameter in model.parameters())
-    if device.type != "cpu" or threads < 2 or size > MOST_PARAMETERS:
+    if device.type != "cpu" or threads < 2 or size > MOST_PARAMETERS or sys.platform != "linux":
         return None
-    return ParallelGradients((p for p in model.parameters() if p.requires_grad), threads)
+    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return ParallelGradients(trained, min(threads, MOST_PROCESSES), loss_of)
