@@ -35,7 +35,7 @@ const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as c
  * compute gradients count as the trainer.
  */
 export function servedPart(command: string): ServedPart | undefined {
-  if (command.includes('troupe_policy.trainer.batch.parallel_gradients\0')) return 'trainer'
+  if (command.includes('troupe_policy.trainer.parallel_gradients\0')) return 'trainer'
   const served = /--serve\0(engine|trainer|render)\0/.exec(command)
   return served === null ? undefined : partOf[served[1] as keyof typeof partOf]
 }

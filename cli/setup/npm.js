@@ -19,7 +19,9 @@ function agrees(root, omitDev) {
     const present = JSON.parse(fs.readFileSync(path.join(root, 'node_modules/.package-lock.json'), 'utf8')).packages
     return Object.entries(wanted).every(
       ([name, entry]) =>
-        name === '' || (omitDev && entry.dev) || (present[name] ? present[name].version === entry.version : entry.optional === true),
+        name === '' ||
+        (omitDev && entry.dev) ||
+        (present[name] ? present[name].version === entry.version : entry.optional === true),
     )
   } catch {
     return false

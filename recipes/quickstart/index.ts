@@ -55,8 +55,8 @@ export const quickstart = defineRecipe({
       ...['<tool_call>', '</tool_call>', '<tool_response>', '</tool_response>', '<answer>', '</answer>', '\\boxed{'],
       ...['{"name":"', pythonTool.name, '","arguments":{"code":"', '","input":""}}', 'print('],
       // The same marks with what always follows or precedes them: the longest token that fits is taken.
-      ...['user\n', 'assistant\n', '<tool_call>\n{"name":"', '\n</tool_call>', '<tool_response>\n', '\n</tool_response>'],
-      ...['<answer>\\boxed{', '}</answer>'],
+      ...['user\n', 'assistant\n', '<tool_call>\n{"name":"', '\n</tool_call>'],
+      ...['<tool_response>\n', '\n</tool_response>', '<answer>\\boxed{', '}</answer>'],
     ]),
     // A second torch thread gains little with matrices of this size, and the tools need the other core.
     engine: { kvTokens: 49_152, maxSequences: 128, threads: 1 },

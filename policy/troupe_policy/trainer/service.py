@@ -29,9 +29,9 @@ from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from ..model.checkpoint import CheckpointError
 from ..model.manifest import manifest_digest
-from .batch.parallel_gradients import ForkLost
 from .options import options_of
 from .checkpoint_writer import SavedCheckpoint
+from .parallel_gradients import ForkLost
 from .partial_checkpoints import OnSaved, PartialCheckpoints
 from .ranks.ranks import Ranks
 from .ranks.torchrun import is_first_of_host

@@ -23,11 +23,11 @@ from ..model.precision import allow_tf32, resolved_dtype
 from .batch.attention_kernels import chosen_kernel
 from .batch.batching import cpu_micro_tokens, micro_batches
 from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
-from .batch.parallel_gradients import ParallelGradients, parallel_gradients
 from .checkpoint_writer import CheckpointWriter
 from .lora import add_adapters
 from .optimizer import Optimizer
 from .options import LoraOptions, TrainerError, trained_mask
+from .parallel_gradients import ParallelGradients, parallel_gradients
 from .parked import Parked
 from .policy import Policy
 from .ranks.ranks import Ranks

@@ -1,4 +1,4 @@
-/** Set-up's npm packages, installed by a real npm from folders: those of a run alone, then all of them. */
+/** Set-up's npm packages, installed by a real npm from archives: those of a run alone, then all of them. */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,6 +15,7 @@ jest.setTimeout(60_000)
 
 let root: string
 const where = () => ({ root, logs: join(root, '.cache'), home: root })
+const npm = (...args: string[]) => expect(spawnSync('npm', [...args, '--offline'], { cwd: root }).status).toBe(0)
 const has = (name: string) => existsSync(join(root, 'node_modules', name))
 
 /** A checkout with the dependency `needed`, the development dependency `tested`, and a lock. */
@@ -23,14 +24,19 @@ beforeEach(() => {
   for (const name of ['needed', 'tested']) {
     mkdirSync(join(root, name))
     writeFileSync(join(root, name, 'package.json'), JSON.stringify({ name, version: '1.0.0' }))
+    npm('pack', `./${name}`)
   }
-  const dependencies = { needed: 'file:needed' }
+  const dependencies = { needed: 'file:needed-1.0.0.tgz' }
   writeFileSync(
     join(root, 'package.json'),
-    JSON.stringify({ name: 'checkout', version: '1.0.0', dependencies, devDependencies: { tested: 'file:tested' } }),
+    JSON.stringify({
+      name: 'checkout',
+      version: '1.0.0',
+      dependencies,
+      devDependencies: { tested: 'file:tested-1.0.0.tgz' },
+    }),
   )
-  const made = spawnSync('npm', ['install', '--package-lock-only', '--offline', '--no-audit'], { cwd: root })
-  expect(made.status).toBe(0)
+  npm('install', '--package-lock-only')
 })
 afterEach(() => rmSync(root, { recursive: true, force: true }))
 
@@ -42,14 +48,13 @@ test('a run gets no development packages; they are added later, and what was the
   expect([ofRun.isDone(), all.isDone()]).toEqual([true, false])
 
   // `npm ci` would remove this file, as it removes the packages of a run that is under way.
-  writeFileSync(join(root, 'node_modules/in-use'), '')
+  writeFileSync(join(root, 'node_modules/needed/in-use'), '')
   await all.run()
-  expect([has('needed'), has('tested'), has('in-use')]).toEqual([true, true, true])
+  expect([has('needed'), has('tested'), has('needed/in-use')]).toEqual([true, true, true])
   expect([ofRun.isDone(), all.isDone()]).toEqual([true, true])
 })
 
 test('an install by hand counts, whole or without development packages', () => {
-  const npm = (...args: string[]) => expect(spawnSync('npm', [...args, '--offline'], { cwd: root }).status).toBe(0)
   npm('ci', '--omit=dev')
   expect([step(where()).isDone(), step(where(), { omitDev: true }).isDone()]).toEqual([false, true])
   npm('ci')

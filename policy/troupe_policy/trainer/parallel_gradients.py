@@ -12,6 +12,7 @@ lost, or sends nothing for ANSWER_S, is an error after which this trainer is of 
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import signal
@@ -26,8 +27,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ...child_process import end_with_parent, show_command_line
-from ..options import TrainerError
+from ..child_process import end_with_parent, show_command_line
+from .options import TrainerError
 
 T = TypeVar("T")
 Gradients = list[Tensor | None]
@@ -37,19 +38,21 @@ Gradients = list[Tensor | None]
 MOST_PARAMETERS = 4_000_000
 # Upper bound on the processes: an optimizer batch of the models that are small enough has few sequences.
 MOST_PROCESSES = 8
-# Seconds that a fork may take for its part of a batch.
+# Seconds that a fork may take for its part of a batch, and until it has tried a gradient at its start.
 ANSWER_S = 600.0
+START_S = 30.0
+logger = logging.getLogger("troupe_policy")
 
 
 class ForkLost(RuntimeError):
-    """A fork has ended or does not answer."""
+    """A fork has ended, does not answer, or cannot compute gradients."""
 
 
 class ParallelGradients(Generic[T]):
     """`processes`: number of parts at once, this process's own included."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], processes: int, loss_of: Callable[[T], Tensor]) -> None:
-        """Moves the parameters to shared memory and forks. A part has to be picklable."""
+        """Moves the parameters to shared memory and forks. A part has to be picklable. Raises ForkLost, OSError."""
         self.processes = processes
         self._parameters = list(parameters)
         self._loss_of = loss_of
@@ -120,6 +123,9 @@ class _Fork(Generic[T]):
         self._process = get_context("fork").Process(target=_serve, args=given, daemon=True)
         self._process.start()
         theirs.close()
+        tried = self.answer(START_S)
+        if tried.error is not None:
+            raise ForkLost(tried.error[1])
 
     def ask(self, share: Sequence[T]) -> None:
         try:
@@ -127,10 +133,11 @@ class _Fork(Generic[T]):
         except OSError as error:
             raise self._lost() from error
 
-    def answer(self) -> _Answer:
+    def answer(self, within_s: float | None = None) -> _Answer:
+        deadline_s = ANSWER_S if within_s is None else within_s
         try:
-            if not self.connection.poll(ANSWER_S):
-                raise ForkLost(f"a process that computes gradients has sent nothing for {ANSWER_S:.0f} s")
+            if not self.connection.poll(deadline_s):
+                raise ForkLost(f"a process that computes gradients has sent nothing for {deadline_s:.0f} s")
             answer: _Answer = self.connection.recv()
         except (EOFError, OSError) as error:
             raise self._lost() from error
@@ -164,20 +171,33 @@ def _serve(  # noqa: PLR0913
     for other in unused:
         other.close()
     torch.set_num_threads(1)
+
+    def first() -> _Answer:
+        # torch refuses gradients in a fork of a process that has computed some with compiled code.
+        torch.ones((), requires_grad=True).backward()
+        return _Answer()
+
+    def computed(share: Sequence[T]) -> _Answer:
+        loss, gradients = _gradients(parameters, share, loss_of)
+        for target, gradient in zip(shared, gradients, strict=True):
+            if gradient is not None:
+                target.copy_(gradient)
+        return _Answer(loss, tuple(gradient is not None for gradient in gradients))
+
+    connection.send(_tried(first))
     while True:
         try:
             share = connection.recv()
         except EOFError:
             return
-        try:
-            loss, gradients = _gradients(parameters, share, loss_of)
-            for target, gradient in zip(shared, gradients, strict=True):
-                if gradient is not None:
-                    target.copy_(gradient)
-            answer = _Answer(loss, tuple(gradient is not None for gradient in gradients))
-        except Exception as error:  # whatever it is, this process's parent raises it
-            answer = _Answer(error=(getattr(error, "code", ""), str(error) or type(error).__name__))
-        connection.send(answer)
+        connection.send(_tried(lambda: computed(share)))
+
+
+def _tried(compute: Callable[[], _Answer]) -> _Answer:
+    try:
+        return compute()
+    except Exception as error:  # whatever it is, this process's parent raises it
+        return _Answer(error=(getattr(error, "code", ""), str(error) or type(error).__name__))
 
 
 def _gradients(
@@ -208,10 +228,14 @@ def _shared_like(tensors: Sequence[Tensor]) -> list[Tensor]:
 def parallel_gradients(
     model: nn.Module, device: torch.device, loss_of: Callable[[T], Tensor]
 ) -> ParallelGradients[T] | None:
-    """For a small model on a CPU of Linux with several threads; else None."""
+    """For a small model on a CPU of Linux with several threads; else, and where a fork cannot compute gradients, None."""
     threads = torch.get_num_threads()
     size = sum(parameter.numel() for parameter in model.parameters())
     if device.type != "cpu" or threads < 2 or size > MOST_PARAMETERS or sys.platform != "linux":
         return None
     trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    return ParallelGradients(trained, min(threads, MOST_PROCESSES), loss_of)
+    try:
+        return ParallelGradients(trained, min(threads, MOST_PROCESSES), loss_of)
+    except (ForkLost, OSError) as error:
+        logger.warning("gradients are computed in one process: %s", error)
+        return None
