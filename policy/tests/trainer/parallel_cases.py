@@ -21,8 +21,10 @@ from test_fine_tuning import examples, without_clock
 from test_packing import alike
 from test_trainer import same, weights
 from tiny_models import tiny_model, tiny_model_dir
-from trainer_support import Trainer, sft_options
-from troupe_policy.trainer import parallel_gradients
+from trainer_support import Trainer, sft_options, write_examples
+from troupe_policy.trainer import parallel_gradients, service
+from troupe_policy.trainer.options import TrainerError
+from troupe_policy.trainer.partial_checkpoints import NO_CHECKPOINTS
 
 # Folder of the package, for processes of tests.
 PACKAGE = Path(parallel_gradients.__file__).parents[2]
@@ -196,3 +198,21 @@ def test_a_fork_that_cannot_compute_gradients_leaves_the_trainer_one_process(
     trainer = Trainer(model_dir)
     assert trainer.parallel is None
     assert trainer.sft(examples(23), SFT)["sequences"] == 23
+
+
+def test_a_trainer_that_lost_a_fork_says_so_and_ends(
+    model_dir: Path, tmp_path: Path, two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(service, "exit_now", ended.append)
+    monkeypatch.setattr(service, "LOST_REPLY_S", 0.0)
+    served = service.TrainerService(lambda: Trainer(model_dir), 2)
+    digest = write_examples(tmp_path / "e", examples(23), 100)
+    os.kill(child_of(served._trainer), signal.SIGKILL)
+    with pytest.raises(TrainerError, match="the trainer ends: a process .* has ended with the code -9") as lost:
+        served._led("sft_files", str(tmp_path / "e"), digest, SFT, NO_CHECKPOINTS)
+    assert lost.value.code == "trainer.rank_lost"
+    deadline = time.monotonic() + 20
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ended == [1]
