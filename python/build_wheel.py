@@ -3,7 +3,8 @@
 In: the tarball of `npm pack`, node_modules of the checkout. Out: DIR/troupe-VERSION-py3-none-PLATFORM.whl.
 The wheel holds the Python package and, below troupe/package, the npm package with the npm packages that it depends on
 (package-lock.json). pip installs Node as a dependency. Nothing is fetched by this script itself; without --tarball it
-runs `npm pack`. Packages that only development needs are left out.
+runs `npm pack`. Packages that only development or the bundle of the dashboard's page needs are left
+out.
 """
 
 from __future__ import annotations
@@ -38,9 +39,37 @@ def npm_files(tarball: Path) -> Iterator[tuple[str, bytes]]:
                 yield "troupe/" + member.name, packed.extractfile(member).read()  # package/… in the tarball
 
 
+def needed(packages: dict[str, dict]) -> set[str]:
+    """Places in node_modules of what the npm package depends on, directly or through others. packages: those of
+    package-lock.json, by place; what only development or the bundle of the dashboard's page needs is among them.
+    """
+    found: set[str] = set()
+    holders = [""]
+    while holders:
+        holder = holders.pop()
+        for kind in ("dependencies", "optionalDependencies", "peerDependencies"):
+            for name in packages[holder].get(kind, ()):
+                place = resolved(packages, holder, name)
+                if place is not None and place not in found:
+                    found.add(place)
+                    holders.append(place)
+    return found
+
+
+def resolved(packages: dict[str, dict], holder: str, name: str) -> str | None:
+    """The place of the package that `holder` gets under this name: in its own node_modules, or in those around it."""
+    while True:
+        place = f"{holder}/node_modules/{name}".lstrip("/")
+        if place in packages:
+            return place
+        if not holder:
+            return None
+        holder = holder.rpartition("/node_modules/")[0]
+
+
 def dependency_files() -> Iterator[tuple[str, bytes]]:
     packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
-    names = [name for name, entry in packages.items() if name and not entry.get("dev")]
+    names = needed(packages)
     tops = sorted(name for name in names if not any(name.startswith(f"{other}/") for other in names))
     missing = [name for name in tops if not (ROOT / name).is_dir() and not packages[name].get("optional")]
     if missing:

@@ -116,6 +116,13 @@ test('the wheel brings the command to an empty venv, which needs no checkout', (
   const [wheel] = readdirSync(join(project, 'wheel'))
   run('python3', ['-m', 'venv', 'venv'])
   run('venv/bin/python', ['-m', 'pip', 'install', '--no-index', '--no-deps', join(project, 'wheel', wheel!)])
+  // What only development or the bundle of the dashboard's page needs stays out.
+  const where = `import os, troupe; print(os.path.join(os.path.dirname(troupe.__file__), 'package'))`
+  const carried = run('venv/bin/python', ['-c', where]).stdout.trim()
+  const packages = readdirSync(join(carried, 'node_modules'))
+  expect(packages).toContain('nact')
+  for (const name of ['jest', 'esbuild', 'preact', 'troupe-page']) expect(packages).not.toContain(name)
+  expect(readdirSync(carried)).not.toContain('dashboard')
   expect(run('venv/bin/troupe', ['--version']).stdout).toContain(manifest.version)
   const history = join(root, 'tests/histories/quickstart.v1.jsonl.gz')
   run('venv/bin/troupe', ['replay', 'import', history, '--bus', `lmdb:${join(project, 'wheel-log')}`, '--as', 'mine'])
