@@ -6,6 +6,7 @@
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import { asError, TroupeError } from '../../runtime/errors'
+import { isCheckout } from '../../runtime/python'
 
 /**
  * Renders a specification as SVG text.
@@ -31,7 +32,7 @@ async function load() {
       boundary: 'cli',
       retriable: false,
       message: `pictures need the packages vega and vega-lite, which cannot be loaded: ${asError(cause).message.split('\n')[0]}`,
-      hint: 'npm install vega vega-lite',
+      hint: isCheckout() ? 'npm run setup' : 'npm install vega vega-lite',
       cause,
     })
   }

@@ -87,7 +87,7 @@ function family(): readonly Member[] {
     }
   }
   const isOurs = (pid: number): boolean => {
-    for (let at: number | undefined = pid; at !== undefined && at > 1; at = parents.get(at)) {
+    for (let at: number | undefined = pid; at !== undefined && at > 0; at = parents.get(at)) {
       if (at === process.pid) return true
     }
     return false

@@ -1,6 +1,6 @@
 /**
  * Installs the npm packages of a checkout when node_modules does not match package-lock.json: all of them, or, with
- * `omitDev`, those that a run needs, which take less than half the time.
+ * `omitDev` and until all have been asked for, those that a run needs, which take less than half the time.
  *
  * `npm ci` makes node_modules anew. `npm install` is run instead if there is no package-lock.json, and if only
  * development packages are missing: a run that uses node_modules may be under way.
@@ -33,24 +33,27 @@ function step(where, { omitDev = false } = {}) {
   const stamp = path.join(where.root, 'node_modules/.troupe-setup.json')
   const digest = () =>
     digestOf(fs.existsSync(lock) ? [lock] : [path.join(where.root, 'package.json')], process.platform, process.arch)
+  const made = readStamp(stamp)
+  const ofRun = omitDev && (made.digest === undefined || made.omitDev === true)
   return {
     name: 'npm packages',
-    says: omitDev ? 'npm ci, without development packages (about 15 s)' : 'npm ci (about 30 s)',
+    says: ofRun ? 'those that a run needs (about 15 s)' : 'all (about 30 s)',
     isDone() {
-      const made = readStamp(stamp)
-      if (made.digest === digest() && (omitDev || !made.omitDev)) return true
-      if (!agrees(where.root, omitDev)) return false
-      writeStamp(stamp, { digest: digest(), omitDev })
+      const { digest: installed, omitDev: isPart } = readStamp(stamp)
+      if (installed === digest() && (ofRun || !isPart)) return true
+      if (!agrees(where.root, ofRun)) return false
+      writeStamp(stamp, { digest: digest(), omitDev: ofRun })
       return true
     },
     async run() {
       // npm passes its own path to scripts in an environment variable; that npm need not be on PATH.
       const self = process.env.npm_execpath ?? ''
       const [command, before] = self.endsWith('npm-cli.js') ? [process.execPath, [self]] : ['npm', []]
-      const verb = fs.existsSync(lock) && !agrees(where.root, true) ? 'ci' : 'install'
-      const flags = [omitDev ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress']
-      await runTool('npm packages', command, [...before, verb, ...flags], { cwd: where.root, where })
-      writeStamp(stamp, { digest: digest(), omitDev })
+      const isLocked = fs.existsSync(lock)
+      const verb = !isLocked ? ['install'] : agrees(where.root, true) ? ['install', '--no-save'] : ['ci']
+      const flags = [ofRun ? '--omit=dev' : '--include=dev', '--no-audit', '--no-fund', '--no-progress']
+      await runTool('npm packages', command, [...before, ...verb, ...flags], { cwd: where.root, where })
+      writeStamp(stamp, { digest: digest(), omitDev: ofRun })
     },
   }
 }

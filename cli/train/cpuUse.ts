@@ -68,6 +68,6 @@ function descendants(): [number, Use][] {
 }
 
 function isDescendant(pid: number): boolean {
-  for (let at = pid; at > 1; at = processStat(at).parent) if (at === process.pid) return true
+  for (let at = pid; at > 0; at = processStat(at).parent) if (at === process.pid) return true
   return false
 }

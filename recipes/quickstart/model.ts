@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import type { RecipeInput } from '../../config'
 
-/** @param addedTokens fixed texts of calls and answers, one token each: a turn takes 20 tokens instead of 50 */
+/** @param addedTokens fixed texts of calls and answers, one token each: a turn takes 23 tokens instead of 50 */
 export const tinyModel = (addedTokens: string[]): RecipeInput['model'] => ({
   from: 'random',
   config: {

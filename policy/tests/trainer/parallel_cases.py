@@ -184,6 +184,50 @@ def test_one_thread_or_a_large_model_computes_one_micro_batch_at_a_time(
     assert made(cpu) is None
 
 
+def test_a_fork_that_takes_nothing_is_an_error_after_a_deadline(
+    model_dir: Path, two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_gradients, "ANSWER_S", 0.5)
+    trainer = Trainer(model_dir)
+    assert trainer.parallel is not None
+    [fork] = trainer.parallel._forks
+    os.kill(child_of(trainer), signal.SIGSTOP)
+    with pytest.raises(parallel_gradients.ForkLost, match="taken nothing"):
+        fork.ask([b"more than a socket holds" * 100_000])  # type: ignore[list-item]
+    fork.end()
+
+
+def test_a_fork_that_hangs_at_its_start_is_ended(model_dir: Path, two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, started = os.getpid(), parallel_gradients.get_context("fork").Process.start
+    pids: list[int] = []
+
+    def start(process: Any) -> None:
+        started(process)
+        pids.append(process.pid)
+
+    monkeypatch.setattr(parallel_gradients.get_context("fork").Process, "start", start)
+    monkeypatch.setattr(parallel_gradients, "START_S", 0.5)
+    monkeypatch.setattr(parallel_gradients, "show_command_line", lambda _: os.getpid() == own or time.sleep(60))
+    with pytest.raises(parallel_gradients.ForkLost, match="sent nothing"):
+        Trainer(model_dir)
+    assert [has_ended(pid) for pid in pids] == [True]
+
+
+def test_gradients_add_up_over_batches_and_in_fewer_parts_than_processes(model_dir: Path, two_threads: None) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(0, 2))
+    made = parallel_gradients.parallel_gradients(model, torch.device("cpu"), lambda part: model[0](part).sum())
+    assert made is not None
+    weight, one = model[0].weight, torch.tensor([[1.0, 2.0, 3.0]])
+    for times in (1, 2):
+        assert made.backward([[one], []]) == pytest.approx(model[0](one).sum().item())
+        assert weight.grad is not None and torch.equal(weight.grad, times * one.expand(2, 3))
+    # The forks compute with what this process changes.
+    with torch.no_grad():
+        weight.zero_()
+        model[0].bias.fill_(1.0)
+    assert made.backward([[one], [one]]) == pytest.approx(4.0)
+
+
 def test_a_fork_that_cannot_compute_gradients_leaves_the_trainer_one_process(
     model_dir: Path, two_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,14 @@
 """Gradients of several parts of a batch at once on a CPU: this process computes one part, a fork of it each other part.
 
 A small model's operations are too short to be spread over cores, and threads of one interpreter wait for each other
-between them: with the quickstart's model two threads need 0.95 of one thread's time for a batch, two processes 0.65.
+between them: with the quickstart's model two threads need 0.95 of one thread's time for a batch, two processes 0.76.
 
 In: parts of a batch, in one list for each process; the function from a part to its loss, which the forks inherit.
 Out: the sum of the losses, and gradients in `.grad`.
-Invariants: parameters lie in memory that all processes share, so an update is seen by all. Gradients are summed in the
-order of the lists, so the same lists give the same bits. A fork ends with this process, also by kill -9; one that is
-lost, or sends nothing for ANSWER_S, is an error after which this trainer is of no use.
+Invariants: the model's parameters and buffers lie in memory that all processes share, so an update is seen by all.
+Gradients are summed in the order of the lists, so the same lists give the same bits. A fork ends with this process,
+also by kill -9; one that is lost, or keeps this process waiting for ANSWER_S, is an error after which this trainer is
+of no use.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import logging
 import mmap
 import os
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,31 +39,43 @@ Gradients = list[Tensor | None]
 # Upper bound on a model's parameters: above it, an operation's own threads are as fast, and need one gradient instead of
 # one for each process.
 MOST_PARAMETERS = 4_000_000
-# Upper bound on the processes: an optimizer batch of the models that are small enough has few sequences.
+# Upper bound on the processes: each has a gradient and activations of its own.
 MOST_PROCESSES = 8
-# Seconds that a fork may take for its part of a batch, and until it has tried a gradient at its start.
+# Seconds that this process waits for a fork to take or to answer its share, and to try a gradient at its start.
 ANSWER_S = 600.0
 START_S = 30.0
 logger = logging.getLogger("troupe_policy")
 
 
 class ForkLost(RuntimeError):
-    """A fork has ended, does not answer, or cannot compute gradients."""
+    """A fork has ended or does not answer."""
+
+
+class ForkRefused(RuntimeError):
+    """torch computes no gradients in a fork of this process."""
 
 
 class ParallelGradients(Generic[T]):
     """`processes`: number of parts at once, this process's own included."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], processes: int, loss_of: Callable[[T], Tensor]) -> None:
-        """Moves the parameters to shared memory and forks. A part has to be picklable. Raises ForkLost, OSError."""
+    def __init__(self, model: nn.Module, processes: int, loss_of: Callable[[T], Tensor]) -> None:
+        """Moves the model to shared memory and forks. A part has to be picklable. The forks end with the thread that
+        makes them, too. Raises ForkRefused, ForkLost, OSError; then no fork is left.
+        """
         self.processes = processes
-        self._parameters = list(parameters)
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._loss_of = loss_of
-        for parameter, shared in zip(self._parameters, _shared_like(self._parameters), strict=True):
-            parameter.data = shared.copy_(parameter.data)
+        held = [*model.parameters(), *model.buffers()]
+        for tensor, shared in zip(held, _shared_like(held), strict=True):
+            tensor.data = shared.copy_(tensor.data)
         self._forks: list[_Fork[T]] = []
-        for _ in range(processes - 1):
-            self._forks.append(_Fork(self._parameters, loss_of, [fork.connection for fork in self._forks]))
+        try:
+            for _ in range(processes - 1):
+                self._forks.append(_Fork(self._parameters, loss_of, [fork.connection for fork in self._forks]))
+        except BaseException:
+            for fork in self._forks:
+                fork.end()
+            raise
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -123,13 +138,20 @@ class _Fork(Generic[T]):
         self._process = get_context("fork").Process(target=_serve, args=given, daemon=True)
         self._process.start()
         theirs.close()
-        tried = self.answer(START_S)
-        if tried.error is not None:
-            raise ForkLost(tried.error[1])
+        try:
+            _limit_sends(self.connection)
+            tried = self.answer(START_S)
+            if tried.error is not None:
+                raise ForkRefused(tried.error[1])
+        except BaseException:
+            self.end()
+            raise
 
     def ask(self, share: Sequence[T]) -> None:
         try:
             self.connection.send(share)
+        except BlockingIOError as error:
+            raise ForkLost(f"a process that computes gradients has taken nothing for {ANSWER_S:.0f} s") from error
         except OSError as error:
             raise self._lost() from error
 
@@ -147,8 +169,15 @@ class _Fork(Generic[T]):
         if answer.error is not None:
             code, text = answer.error
             raise TrainerError(code, text) if code else RuntimeError(text)
+        # Copies: the fork writes its next gradients to the same memory.
         pairs = zip(self._gradients, answer.present, strict=True)
-        return answer.loss, [gradient if present else None for gradient, present in pairs]
+        return answer.loss, [gradient.clone() if present else None for gradient, present in pairs]
+
+    def end(self) -> None:
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
 
     def _lost(self) -> ForkLost:
         self._process.join(1.0)
@@ -197,6 +226,7 @@ def _tried(compute: Callable[[], _Answer]) -> _Answer:
     try:
         return compute()
     except Exception as error:  # whatever it is, this process's parent raises it
+        logger.info("gradients of a share: %s", error, exc_info=True)
         return _Answer(error=(getattr(error, "code", ""), str(error) or type(error).__name__))
 
 
@@ -219,23 +249,28 @@ def _shared_like(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Zeros of these shapes and dtypes, each in memory of its own that later forks share. The memory is anonymous: it
     is bounded by no size of /dev/shm, and goes with the last process.
     """
-    return [
-        torch.frombuffer(mmap.mmap(-1, max(1, one.numel() * one.element_size())), dtype=one.dtype)[: one.numel()].view(one.shape)
-        for one in tensors
-    ]
+    memory = lambda one: torch.frombuffer(mmap.mmap(-1, one.numel() * one.element_size()), dtype=one.dtype)  # noqa: E731
+    return [memory(one).view(one.shape) if one.numel() > 0 else torch.zeros_like(one) for one in tensors]
+
+
+def _limit_sends(connection: Connection) -> None:
+    """A send that waits longer than ANSWER_S for the other side to read is a BlockingIOError."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(ANSWER_S), int(ANSWER_S % 1 * 1e6)))
 
 
 def parallel_gradients(
     model: nn.Module, device: torch.device, loss_of: Callable[[T], Tensor]
 ) -> ParallelGradients[T] | None:
-    """For a small model on a CPU of Linux with several threads; else, and where a fork cannot compute gradients, None."""
+    """For a small model on a CPU, on Linux, with several threads; else, and where torch computes no gradients in forks,
+    None.
+    """
     threads = torch.get_num_threads()
     size = sum(parameter.numel() for parameter in model.parameters())
     if device.type != "cpu" or threads < 2 or size > MOST_PARAMETERS or sys.platform != "linux":
         return None
-    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
     try:
-        return ParallelGradients(trained, min(threads, MOST_PROCESSES), loss_of)
-    except (ForkLost, OSError) as error:
+        return ParallelGradients(model, min(threads, MOST_PROCESSES), loss_of)
+    except ForkRefused as error:
         logger.warning("gradients are computed in one process: %s", error)
         return None

@@ -5,7 +5,7 @@ wake. Out: progress, metrics, checkpoints, errors with a code.
 Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC
 thread that took the call; a checkpoint that was begun is written beside later calls. A second call is refused with
 trainer.busy after LAST_CALL_S (0.25 s), never queued. When the caller of Sft or Step disconnects, its call stops before
-its next micro-batch, if it has one left, with weights and optimizer as they were.
+its next micro-batch (batch, where forks divide it), if it has one left, with weights and optimizer as they were.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 /** Set-up's npm packages, installed by a real npm from archives: those of a run alone, then all of them. */
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -49,9 +49,20 @@ test('a run gets no development packages; they are added later, and what was the
 
   // `npm ci` would remove this file, as it removes the packages of a run that is under way.
   writeFileSync(join(root, 'node_modules/needed/in-use'), '')
+  const locked = readFileSync(join(root, 'package-lock.json'))
   await all.run()
   expect([has('needed'), has('tested'), has('needed/in-use')]).toEqual([true, true, true])
   expect([ofRun.isDone(), all.isDone()]).toEqual([true, true])
+  expect(readFileSync(join(root, 'package-lock.json'))).toEqual(locked)
+
+  // Who has development packages keeps them when the lock changes and a run is started.
+  rmSync(join(root, 'node_modules/tested'), { recursive: true })
+  rmSync(join(root, 'node_modules/.package-lock.json'))
+  writeFileSync(join(root, 'package-lock.json'), `${locked}\n`)
+  const later = step(where(), { omitDev: true })
+  expect(later.isDone()).toBe(false)
+  await later.run()
+  expect(has('tested')).toBe(true)
 })
 
 test('an install by hand counts, whole or without development packages', () => {
