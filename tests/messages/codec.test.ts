@@ -138,6 +138,9 @@ describe('a message', () => {
         expect(Object.values(record.headers).every(header => typeof header === 'string')).toBe(true)
       }),
     )
+    // A call's id is text in some messages, and may be the name of a property that every array has.
+    for (const call of ['toString', 'length', '7'])
+      expect(encode({ ...sample('code.ended'), call }, { run }).headers.call).toBe(call)
     expect(encode(sample('turn.completed'), { run }).headers).toEqual({
       type: 'turn.completed',
       version: '1',
