@@ -3,8 +3,8 @@
  * the next step is trained, on the CPU.
  *
  * Blocked is the time for which the thread that trains waits: in the call that begins the checkpoint, and before the
- * update for the rest of the copy to the host's memory (support/arms/checkpointArm.py). Publishing the weights comes before
- * and is not part of it.
+ * update for the rest of the copy to the host's memory (support/arms/checkpointArm.py). Publishing the weights comes
+ * before and is not part of it.
  */
 import { execFile } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'

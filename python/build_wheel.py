@@ -3,8 +3,7 @@
 In: the tarball of `npm pack`, node_modules of the checkout. Out: DIR/troupe-VERSION-py3-none-PLATFORM.whl.
 The wheel holds the Python package and, below troupe/package, the npm package with the npm packages that it depends on
 (package-lock.json). pip installs Node as a dependency. Nothing is fetched by this script itself; without --tarball it
-runs `npm pack`. Packages that only development or the bundle of the dashboard's page needs are left
-out.
+runs `npm pack`. Packages that only development or the bundle of the dashboard's page needs are left out.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ test('the wheel brings the command to an empty venv, which needs no checkout', (
   const [wheel] = readdirSync(join(project, 'wheel'))
   run('python3', ['-m', 'venv', 'venv'])
   run('venv/bin/python', ['-m', 'pip', 'install', '--no-index', '--no-deps', join(project, 'wheel', wheel!)])
-  // What only development or the bundle of the dashboard's page needs stays out.
+  // Packages that only development needs, or only the bundling of the dashboard's page, are left out.
   const where = `import os, troupe; print(os.path.join(os.path.dirname(troupe.__file__), 'package'))`
   const carried = run('venv/bin/python', ['-c', where]).stdout.trim()
   const packages = readdirSync(join(carried, 'node_modules'))

@@ -55,7 +55,7 @@ test('a run gets no development packages; they are added later, and what was the
   expect([ofRun.isDone(), all.isDone()]).toEqual([true, true])
   expect(readFileSync(join(root, 'package-lock.json'))).toEqual(locked)
 
-  // Who has development packages keeps them when the lock changes and a run is started.
+  // A checkout that has development packages keeps them when the lock changes and `npm start` installs the new ones.
   rmSync(join(root, 'node_modules/tested'), { recursive: true })
   rmSync(join(root, 'node_modules/.package-lock.json'))
   writeFileSync(join(root, 'package-lock.json'), `${locked}\n`)
