@@ -19,6 +19,7 @@ import {
   type TrajectoryId,
   topicOnBus,
 } from '../../messages'
+import type { EndCode } from '../../messages/commands'
 import type { TurnCompleted } from '../../messages/facts'
 import type { Fields, Kind } from '../../messages/shape'
 
@@ -140,7 +141,7 @@ describe('a message', () => {
     )
     // A call's id is text in some messages, and may be the name of a property that every array has.
     for (const call of ['toString', 'length', '7'])
-      expect(encode({ ...sample('code.ended'), call }, { run }).headers.call).toBe(call)
+      expect(encode({ ...(sample('code.ended') as EndCode), call }, { run }).headers.call).toBe(call)
     expect(encode(sample('turn.completed'), { run }).headers).toEqual({
       type: 'turn.completed',
       version: '1',

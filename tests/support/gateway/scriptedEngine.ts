@@ -24,10 +24,8 @@ export interface ScriptedEngine extends StartableEngine {
   version: number
 }
 
-export interface Script {
-  /** Text of an answer, without its end. `turn`: number of the answer, 0-based. */
-  (context: string, turn: number, request: GenerateRequest): string | Promise<string>
-}
+/** Text of an answer, without its end. `turn`: number of the answer, 0-based. */
+export type Script = (context: string, turn: number, request: GenerateRequest) => string | Promise<string>
 
 export function scriptedEngine(script: Script, { contextTokens = 100_000, maxSequences = 64 } = {}): ScriptedEngine {
   const id = engineId('scripted')
