@@ -1,8 +1,8 @@
 /**
  * Reads processes of this machine from /proc.
  *
- * in   nothing        out  pids; the parent and the CPU time of a process; the part of a run that it serves
- * Invariant: without /proc the list of pids is empty and nothing fails. Reading a process that has ended throws.
+ * in   nothing        out  pids; this process and its descendants, with their CPU time; the part of a run that a process serves
+ * Invariant: without /proc the lists are empty and nothing fails. Reading the stat of a process that has ended throws.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
@@ -25,6 +25,24 @@ export function processStat(pid: number): { readonly parent: number; readonly cp
   // Fields of proc(5) from the third on: state, parent, …; user and system time are fields 14 and 15.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return { parent: Number(fields[1]), cpuSeconds: (Number(fields[11]) + Number(fields[12])) / ticksPerSecond }
+}
+
+/** Returns this process and its descendants, each with the CPU time in seconds that it has used. */
+export function family(): readonly { readonly pid: number; readonly cpuSeconds: number }[] {
+  const stats = new Map<number, ReturnType<typeof processStat>>()
+  for (const pid of pids()) {
+    try {
+      stats.set(pid, processStat(pid))
+    } catch {
+      // The process has ended since it was listed.
+    }
+  }
+  const isOurs = (pid: number): boolean => {
+    for (let at: number | undefined = pid; at !== undefined && at > 0; at = stats.get(at)?.parent)
+      if (at === process.pid) return true
+    return false
+  }
+  return [...stats].filter(([pid]) => isOurs(pid)).map(([pid, { cpuSeconds }]) => ({ pid, cpuSeconds }))
 }
 
 export type ServedPart = 'engine' | 'trainer' | 'renderer'

@@ -8,7 +8,7 @@
  * Invariant: without /proc there are no figures, and nothing fails. A process that lives less than 2 s may be missed.
  */
 import { readFileSync } from 'node:fs'
-import { pids, processStat, servedPart } from '../io/processes'
+import { family, servedPart } from '../io/processes'
 
 export interface MemoryPeak {
   /** Part of the rehearsal, such as `trainer` or `renderers`, or `allParts` for the sum. */
@@ -34,7 +34,7 @@ export function watchMemory(): { peaks(): readonly MemoryPeak[]; close(): void }
   const cpu = new Map<number, { readonly part: string; readonly seconds: number }>()
   function sample(): void {
     const parts = new Map<string, Sample>()
-    for (const { pid, part, cpuSeconds, ...memory } of family()) {
+    for (const { pid, part, cpuSeconds, ...memory } of members()) {
       cpu.set(pid, { part, seconds: cpuSeconds })
       for (const name of [part, allParts]) {
         parts.set(
@@ -74,25 +74,8 @@ interface Member extends Omit<MemoryPeak, 'processes'> {
 }
 
 /** Lists this process and its descendants, each with its memory and CPU time. */
-function family(): readonly Member[] {
-  const parents = new Map<number, number>()
-  const seconds = new Map<number, number>()
-  for (const pid of pids()) {
-    try {
-      const { parent, cpuSeconds } = processStat(pid)
-      parents.set(pid, parent)
-      seconds.set(pid, cpuSeconds)
-    } catch {
-      // the process has ended meanwhile
-    }
-  }
-  const isOurs = (pid: number): boolean => {
-    for (let at: number | undefined = pid; at !== undefined && at > 0; at = parents.get(at)) {
-      if (at === process.pid) return true
-    }
-    return false
-  }
-  return [...parents.keys()].filter(isOurs).flatMap(pid => {
+function members(): readonly Member[] {
+  return family().flatMap(({ pid, cpuSeconds }) => {
     const status = read(`/proc/${pid}/status`)
     if (status === undefined) return []
     const residentMib = mibIn(status, 'VmRSS')
@@ -100,7 +83,7 @@ function family(): readonly Member[] {
     const shares = read(`/proc/${pid}/smaps_rollup`)
     const proportionalMib = shares === undefined ? residentMib : mibIn(shares, 'Pss')
     const memory = { residentMib, proportionalMib, privateMib: mibIn(status, 'RssAnon') }
-    return [{ pid, part: partOf(pid), cpuSeconds: seconds.get(pid) ?? 0, ...memory }]
+    return [{ pid, part: partOf(pid), cpuSeconds, ...memory }]
   })
 }
 

@@ -7,7 +7,7 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Message } from '../../messages'
-import { pids, processStat, type ServedPart, servedPart } from '../io/processes'
+import { family, type ServedPart, servedPart } from '../io/processes'
 
 export interface CpuSplit {
   readonly seconds: Readonly<Record<ServedPart | 'tools' | 'node', number>>
@@ -54,20 +54,15 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
 
 function descendants(): [number, Use][] {
   const found: [number, Use][] = []
-  for (const pid of pids()) {
+  for (const { pid, cpuSeconds } of family()) {
     try {
       const part = servedPart(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
-      if (part === undefined || !isDescendant(pid)) continue
+      if (part === undefined) continue
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
-      found.push([pid, { part, seconds: processStat(pid).cpuSeconds, peakKib: Number(peak?.[1] ?? 0) }])
+      found.push([pid, { part, seconds: cpuSeconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {
       // The process has ended since it was listed; its last sample counts.
     }
   }
   return found
-}
-
-function isDescendant(pid: number): boolean {
-  for (let at = pid; at > 0; at = processStat(at).parent) if (at === process.pid) return true
-  return false
 }

@@ -101,7 +101,8 @@ class TrainingState:
         self.writer = CheckpointWriter(self.ranks)
         # (version of the saved reference, its directory): an unchanged reference is linked, not written again
         self.saved_reference: tuple[int, Path] | None = None
-        # Compiled code would keep forks from computing gradients.
+        # Each fork holds activations of its own, and checkpointing asks for less memory; torch refuses gradients in forks
+        # after compiled code.
         many = self.ranks.size == 1 and not checkpointing and not compiled
         self.parallel: ParallelGradients[Batch] | None = (
             parallel_gradients(self.model, self.device, self.part_loss) if many else None

@@ -13,6 +13,8 @@ import { failure, refused } from '../../support/refusal'
 const folder = mkdtempSync(join(tmpdir(), 'troupe-given-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
+const hermes = join(__dirname, '../../../recipes/templates/hermes.jinja')
+
 let count = 0
 function configOf(architecture: object | string, limits: object, evaluation: object = {}): RecipeConfig {
   const path = join(folder, `m${count++}`)
@@ -83,6 +85,31 @@ test.each<[object, number]>([
   [{ rope_parameters: { rope_type: 'default' } }, 2048],
 ])('positions count as scaled: %j', (scaling, expected) => {
   expect(positionsOf({ ...long, ...scaling })).toBe(expected)
+})
+
+test('the tokenizer of a random model is trained on at most 4,000 demonstrations, drawn from all of them', async () => {
+  const architecture = {
+    model_type: 'llama',
+    hidden_size: 8,
+    intermediate_size: 8,
+    num_hidden_layers: 1,
+    num_attention_heads: 1,
+    max_position_embeddings: 512,
+  }
+  const model = { from: 'random', config: architecture, vocabulary: 300, template: hermes, addedTokens: [] }
+  const config = parseConfig(recipeSchema, { name: 't', model, limits: { contextTokens: 512 } }, 't')
+  const texts = Array.from({ length: 8000 }, (_, n) => `answer ${n}`)
+  const directory = join(folder, 'run', 'model')
+  await modelOf(config, directory, async () => texts.map(content => [{ role: 'user', content }]))
+  expect(readFileSync(join(directory, 'tokenizer.json'), 'utf8')).toContain('"vocab"')
+  const lines = readFileSync(join(folder, 'run', 'corpus.jsonl'), 'utf8')
+    .trim()
+    .split('\n')
+  const drawn = lines.map(line => Number((JSON.parse(line) as string[])[0]!.slice('answer '.length)))
+  expect(new Set(drawn).size).toBe(4000)
+  // Half of each half, within nine standard deviations: neither the first 4,000, nor every second one.
+  for (const half of [drawn.filter(n => n < 4000), drawn.filter(n => n % 2 === 0)])
+    expect(Math.abs(half.length - 2000)).toBeLessThan(200)
 })
 
 test('a random model, too, is refused whose evaluation is longer than it', () => {
