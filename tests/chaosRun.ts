@@ -1,17 +1,20 @@
 /**
- * The long chaos run: `npm run test:chaos -- [--minutes 30] [--seed N] [--bus lmdb|kafka] [--small]`. The quickstart,
+ * The long chaos run: `npm run test:chaos -- [--minutes 30] [--seed N] [--bus lmdb|kafka] [--small] [--out DIR]`. The quickstart,
  * with `--small` one of an unschooled model and seconds a step for a busy machine, once undisturbed, then under faults for so
  * many minutes, half of them on lmdb, half on Kafka, again and again. Prints each fault, and what each run's log and scores
- * came to.
+ * came to. The log of a run in which something is wrong stays in DIR (default: chaos), as a fixture for `replay import`.
+ * A signal ends the processes of the run too.
  * Exit 1 when a turn counted twice, a trajectory or a reward was lost, a step was trained twice, `replay verify` finds a
  * fault, a run did not end, or its last pass@1 is further from the undisturbed one than three standard errors of their
  * difference.
  */
-import { join } from 'node:path'
+import { rmSync } from 'node:fs'
+import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { kafkaChaos } from './support/chaos/kafkaRun'
 import { lmdbChaos } from './support/chaos/lmdbRun'
 import { type ChaosOutcome, faultsIn, wrongIn } from './support/chaos/outcome'
+import { descendantsOf } from './support/descendants'
 import { exitWith } from './support/exitWith'
 import { smallRun } from './support/smallRun'
 
@@ -32,7 +35,7 @@ const settingsOf = (isSmall: boolean) =>
   isSmall ? ['--steps', '12', ...smallRun(300), ...sets([...slowReward, 'evaluation.problems=64'])] : sets(wholeRun)
 
 type Kind = 'lmdb' | 'kafka'
-type Given = { readonly run: string; readonly seed: number; readonly faultsForMs: number }
+type Given = { readonly run: string; readonly seed: number; readonly faultsForMs: number; readonly keepIn?: string }
 
 async function main(): Promise<number> {
   const { values } = parseArgs({
@@ -41,13 +44,14 @@ async function main(): Promise<number> {
       seed: { type: 'string' },
       bus: { type: 'string' },
       small: { type: 'boolean' },
+      out: { type: 'string' },
     },
   })
   const minutes = Number(values.minutes ?? 30)
   const seed = Number(values.seed ?? 1)
   const kinds = (['lmdb', 'kafka'] as const).filter(kind => (values.bus ?? kind) === kind)
   if (!(minutes > 0) || !Number.isInteger(seed) || kinds.length === 0) {
-    console.error('usage: npm run test:chaos -- [--minutes N] [--seed N] [--bus lmdb|kafka] [--small]')
+    console.error('usage: npm run test:chaos -- [--minutes N] [--seed N] [--bus lmdb|kafka] [--small] [--out DIR]')
     return 2
   }
   const begun = performance.now()
@@ -62,10 +66,12 @@ async function main(): Promise<number> {
   /** Each run's figures and verdict are printed when it ends, so that a test that is cut off has those of the earlier ones. */
   const one = async (kind: Kind, given: Given, reference?: ChaosOutcome) => {
     say(`${given.run} begins`)
-    const result = await chaosOn[kind](given)
+    const keepIn = resolve(values.out ?? 'chaos', `${given.run}.jsonl`)
+    const result = await chaosOn[kind]({ ...given, keepIn })
     console.log(JSON.stringify({ run: given.run, ...described(result) }))
     const found = wrongIn(result, reference).map(what => `${given.run}: ${what}`)
     console.log(found.length === 0 ? `${given.run}: nothing is wrong` : found.join('\n'))
+    if (found.length === 0) rmSync(keepIn, { force: true })
     wrong.push(...found)
     return result
   }
@@ -94,4 +100,18 @@ function described({ faults, leftOut, audit, outcome, evaluations, learners, unr
   return { outcome, scores, faults: Object.fromEntries(faults), leftOut, learners, unrewarded, ...audit }
 }
 
+process.once('exit', () => {
+  for (const pid of descendantsOf(process.pid)) {
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+})
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const)
+  process.once(signal, () => process.exit(code))
 exitWith(main)

@@ -2,7 +2,7 @@
  * Mounts a small file system (tmpfs) for a run's directory, and makes a fault that fills it for a while.
  *
  * in   its size        out  its directory; the fault, or the reason why this machine cannot mount it
- * Invariant: `close` unmounts the file system, even while processes still use it.
+ * Invariant: `close` unmounts the file system, even while processes still use it; a process that exits without it does the same.
  */
 import { spawnSync } from 'node:child_process'
 import { closeSync, mkdtempSync, openSync, rmSync, statfsSync, writeSync } from 'node:fs'
@@ -28,10 +28,15 @@ export function smallDisk(megabytes: number): SmallDisk {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-chaos-'))
   const size = ['-t', 'tmpfs', '-o', `size=${megabytes}m`]
   const isMounted = spawnSync('mount', [...size, 'none', directory]).status === 0
-  const remove = () => rmSync(directory, { recursive: true, force: true })
+  const close = () => {
+    if (isMounted) spawnSync('umount', ['--lazy', directory])
+    rmSync(directory, { recursive: true, force: true })
+    process.off('exit', close)
+  }
+  process.once('exit', close)
   if (!isMounted) {
     const why = 'this user may not mount a tmpfs'
-    return { directory, faults: [], leftOut: [{ kind: 'fill disk', why }], wasFull: () => false, close: remove }
+    return { directory, faults: [], leftOut: [{ kind: 'fill disk', why }], wasFull: () => false, close }
   }
   const filler = join(directory, 'filler')
   let fullUntil = Number.NEGATIVE_INFINITY
@@ -54,10 +59,7 @@ export function smallDisk(megabytes: number): SmallDisk {
     faults: [fault],
     leftOut: [],
     wasFull: graceMs => performance.now() < fullUntil + graceMs,
-    close() {
-      spawnSync('umount', ['--lazy', directory])
-      remove()
-    },
+    close,
   }
 }
 

@@ -17,6 +17,7 @@ import { brokerFaults } from './brokerFaults'
 import { childFaults } from './childFaults'
 import { clockFaults } from './clockFaults'
 import { smallDisk } from './diskFaults'
+import { keepLog } from './keepLog'
 import { type ChaosOptions, diskGraceMs } from './options'
 import { type ChaosOutcome, outcomeOf } from './outcome'
 import { processFaults, type Victim } from './processFaults'
@@ -90,6 +91,8 @@ async function chaosWith(options: Brokered): Promise<ChaosOutcome> {
     return await outcomeOf(journal, { faults: counts, leftOut: [...clocks.leftOut, ...disk.leftOut], verified })
   } finally {
     await processes.end()
+    const { directory } = disk
+    if (options.keepIn !== undefined) await keepLog({ bus: kafka.address, run, directory }, options.keepIn, say)
     disk.close()
     clocks.close()
   }

@@ -18,6 +18,7 @@ import { until } from '../until'
 import { childFaults } from './childFaults'
 import { clockFaults } from './clockFaults'
 import { smallDisk } from './diskFaults'
+import { keepLog } from './keepLog'
 import { type ChaosOptions, diskGraceMs } from './options'
 import { type ChaosOutcome, outcomeOf } from './outcome'
 import { processFaults } from './processFaults'
@@ -100,6 +101,7 @@ export async function lmdbChaos(options: ChaosOptions): Promise<ChaosOutcome> {
     running?.process.kill('SIGKILL')
     running?.process.kill('SIGCONT')
     await running?.done
+    if (options.keepIn !== undefined) await keepLog({ bus, run, directory }, options.keepIn, say)
     disk.close()
     clocks.close()
   }

@@ -14,6 +14,8 @@ export interface ChaosOptions {
   readonly endWithinMs: number
   /** Size of the small disk that holds the run's directory, MiB. */
   readonly diskMegabytes: number
+  /** Absolute path of a file that the run's log is exported to, whatever its end. Default: the log is not kept. */
+  readonly keepIn?: string
   readonly say?: (text: string) => void
 }
 
